@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from npucmp.workflows.merge import merge
     from npucmp.workflows.options import Options
     from npucmp.workflows.overflow import OverflowOptions, overflow
+    from npucmp.workflows.parity import ParityOptions, parity
     from npucmp.workflows.plan import PlanOptions, fit, plan
     from npucmp.workflows.precheck import PrecheckOptions, precheck
     from npucmp.workflows.replay import ReplayOptions, replay
@@ -65,6 +66,7 @@ _DOOR = {  # module → its names for users
     "workflows.merge": "merge",
     "workflows.options": "Options",
     "workflows.overflow": "OverflowOptions overflow",
+    "workflows.parity": "ParityOptions parity",
     "workflows.plan": "PlanOptions fit plan",
     "workflows.precheck": "PrecheckOptions precheck",
     "workflows.replay": "ReplayOptions replay",
@@ -78,9 +80,9 @@ _MODULES = {name: module for module, names in _DOOR.items() for name in names.sp
 _INSIDE = {"check_rules": "rules_of", "write_plan": "write"}  # names inside their modules, if different
 __all__ = [
     "RULES", "CheckOptions", "Cluster", "ExtractOptions", "FusionOptions", "Limits", "NpucmpError", "Options",
-    "OverflowOptions", "PlanOptions", "Planned", "PrecheckOptions", "ReplayOptions", "Report", "Run", "ShowOptions",
-    "Tolerances", "check", "check_rules", "compare", "diff", "extract", "fit", "formats", "fusion_diff", "load",
-    "merge", "open_runs", "overflow", "plan", "precheck", "replay", "rerun_diff", "show", "ticket",
+    "OverflowOptions", "ParityOptions", "PlanOptions", "Planned", "PrecheckOptions", "ReplayOptions", "Report", "Run",
+    "ShowOptions", "Tolerances", "check", "check_rules", "compare", "diff", "extract", "fit", "formats", "fusion_diff",
+    "load", "merge", "open_runs", "overflow", "parity", "plan", "precheck", "replay", "rerun_diff", "show", "ticket",
     "write_junit", "write_plan", "write_reports", "write_ticket",
 ]  # fmt: skip
 

@@ -25,6 +25,7 @@ COMMANDS = {  # name → module of npucmp.commands, imported only for a call of 
     "rerun-diff": ("rerun_diff", "Find operators that produce different bits from the same input bits."),
     "replay": ("replay", "Recompute operators in float64 from their own inputs; needs no golden run."),
     "precheck": ("precheck", "Check whether two runs are comparable: network, data, weights, settings."),
+    "parity": ("parity", "Compare log-probabilities of two engines: first bad token, class of the cause."),
     "merge": ("merge", "Merge reports that compare wrote on several machines."),
     "plan": ("plan", "Write the files, script lines and commands for a dump that answers a question."),
     "extract": ("extract", "Write one operator of a dump as a case that runs without npucmp."),

@@ -2,7 +2,7 @@
 planted.
 
     python make.py            writes msprobe_*/ (needs torch and mindstudio-probe) and those of numpy:
-    python make.py numpy      cann_*, rerun_scatter, overflow_exp and hdf5_convolution only
+    python make.py numpy      cann_*, rerun_scatter, overflow_exp, hdf5_convolution, parity_temperature only
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import make_cann
 import make_hdf5
 import make_overflow
+import make_parity
 import make_ranks
 import make_reruns
 
@@ -143,6 +144,7 @@ def main() -> None:
     shutil.rmtree(HERE / "cann_fusion_pass", ignore_errors=True)
     make_cann.write_fusion(HERE / "cann_fusion_pass", "net/block_0/addnet/block_0/Relu")
     make_reruns.write(HERE / "rerun_scatter")
+    make_parity.write(HERE / "parity_temperature")
     make_overflow.write(HERE / "overflow_exp")
     make_hdf5.write(HERE / "hdf5_convolution")
     if sys.argv[1:] == ["numpy"]:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "npucmp"
 ROOMS = (
     "errors version presenter model dump align measure flow judge localise overflow_events run_differences recompute "
-    "health comparability dump_plan workflows report commands cli __main__"
+    "health comparability token_parity dump_plan workflows report commands cli __main__"
 ).split(" ")
 HEAVY = {"pandas", "distributed", "h5py", "ml_dtypes", "tqdm", "yaml", "jinja2"}  # slow to import, or needed by few
 DOOR = "npucmp"  # npucmp/__init__.py loads names when they are asked for; it is exempt

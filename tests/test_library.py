@@ -32,7 +32,7 @@ FUNCTIONS = {  # command → the functions that do the same
     "rerun-diff": ("rerun_diff", *WRITERS), "check": ("check", *WRITERS), "replay": ("replay", *WRITERS),
     "precheck": ("precheck", *WRITERS), "merge": ("merge", *WRITERS), "diff": ("diff", *WRITERS),
     "plan": ("plan", "write_plan"), "extract": ("extract",), "ticket": ("ticket", "write_ticket"),
-    "show": ("show", "fit"), "formats": ("formats",),
+    "show": ("show", "fit"), "formats": ("formats",), "parity": ("parity", *WRITERS),
 }  # fmt: skip
 OF_SCREENS = {"top", "verbose", "quiet", "color", "json"}  # print(result), str(result), result.to_dict()
 OTHERWISE = {  # parameter of a command → the one that does the same

@@ -93,6 +93,14 @@ def test_the_overflow_is_the_types():
     assert npucmp.overflow(sample / "golden").exit_status == 0
 
 
+def test_the_temperature_of_a_rollout_is_named():
+    sample = SAMPLES / "parity_temperature"
+    result = npucmp.parity(sample / "rollout", sample / "trainer")
+    assert [(one.token_class.value, one.step) for one in result.findings] == [("temperature", 1), ("temperature", 2)]
+    assert result.exit_status == 1 and screen(result).splitlines()[-1].startswith("TEMPERATURE: ")
+    assert npucmp.parity(sample / "rollout", sample / "trainer", step=0).verdict == "CLEAN"
+
+
 def arrays(folder):
     """All that a sample holds: the bytes of a file, of HDF5 the values, whose structure is up to the library."""
     kept = {}
@@ -111,6 +119,7 @@ def arrays(folder):
     "maker, sample",
     [
         ("make_overflow.py", "overflow_exp"),
+        ("make_parity.py", "parity_temperature"),
         ("make_hdf5.py", "hdf5_convolution"),
         ("make_frameworks.py", "cross_framework_conv"),
     ],

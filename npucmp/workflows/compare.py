@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.dump.formats import graph_source
+from npucmp.dump.formats import graph_source, mentions_log_probs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
-from npucmp.model import Comparison, Report, RunHeader, map_comparisons
+from npucmp.model import Comparison, Report, Run, RunHeader, map_comparisons
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
 from npucmp.workflows.select_runs import (
@@ -30,6 +30,7 @@ from npucmp.workflows.select_runs import (
 from npucmp.workflows.tensor_details import with_accused, with_looks
 
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
+FEW = 32  # tensors of a batch of log-probabilities
 SMALL = 4 << 20  # bytes of records up to which this process opens all runs; they take about 50 MB of memory
 
 
@@ -50,7 +51,7 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     pairing = _paired_heads(target, golden, options)
     if pairing is None:
         sides = _open_sides(target, golden, options, context)
-        report = _put_together(sides, options, context) or compare_runs(sides, options)
+        report = _compare_opened(sides, options, context)
     else:
         executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
         report = compare_steps(ComparisonSource(target, golden, *pairing), options, executor)
@@ -65,6 +66,36 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     if not report.partial:
         report = with_accused(report, context)
     return replace(report, seconds=time.monotonic() - started)
+
+
+def _compare_opened(sides: Sides, options: Options, context: ReadContext) -> Report:
+    """Return the report of opened runs. If both sides are files of log-probabilities, a note, or the error, names the
+    command for them."""
+    words = ""
+    if all(_holds_log_probs(runs, context) for runs in (sides.targets, sides.goldens)):
+        words = "both sides hold log-probabilities of tokens: npucmp parity compares them, token by token"
+    try:
+        report = _put_together(sides, options, context) or compare_runs(sides, options)
+    except UsageError as error:
+        if words:
+            raise UsageError(words) from error
+        raise
+    return replace(report, notes=(*report.notes, words)) if words else report
+
+
+def _holds_log_probs(runs: Sequence[Run], context: ReadContext) -> bool:
+    """Return whether the tensors of runs have the names of log-probabilities, masks and tokens alone."""
+    if any(len(run.operators) > FEW for run in runs):
+        return False
+    tensors = [(op, tensor) for run in runs for op in run.operators for tensor in op.tensors]
+    if tensors and all(tensor.problem for _, tensor in tensors):
+        return any(mentions_log_probs(tensor.file, context) for _, tensor in tensors[:FEW] if tensor.file)
+    names = {tensor.label or op.name for op, tensor in tensors}
+    if not any("log_prob" in name or "logprob" in name for name in names):
+        return False
+    from npucmp.dump.log_probs.field_names import KNOWN
+
+    return all(any(part in KNOWN for part in name.split(".")) for name in names)
 
 
 def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:

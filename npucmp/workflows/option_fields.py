@@ -461,6 +461,29 @@ class ShowFields(DumpFields):
 
 
 @dataclass(frozen=True)
+class ParityFields:
+    """The options of parity."""
+
+    floor: Union[float, StrPath, None] = option(
+        None,
+        "Error of a logit that is noise: --floor 0.02; or the report of a clean pair of the same setup: "
+        "--floor clean_report. Default: 0.06, two bfloat16 runs.",
+        metavar="LOGIT|REPORT",
+    )
+    step: Numbers = option(None, "Only these steps: --step 3, --step 0-9.", metavar="N", check="numbers")
+    progress: Optional[Progress] = keyword(None, "Is accepted and not called: a recording is read in one piece.")
+    limits: Limits = option(
+        Limits(),
+        "Raise a size limit: --limit tensor_bytes=32T. The message for a refused file names the limit; repeatable.",
+        "--limit",
+        metavar="NAME=VALUE",
+        repeats=True,
+        check="limits",
+        python='limits=npucmp.Limits().changed(["tensor_bytes=32T"])',
+    )
+
+
+@dataclass(frozen=True)
 class PlanFields:
     """The options of plan."""
 
@@ -523,6 +546,7 @@ KINDS = (
     ReplayFields,
     ExtractFields,
     ShowFields,
+    ParityFields,
     PlanFields,
     DumpFields,
     ScreenFields,

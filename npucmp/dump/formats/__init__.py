@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers.msprobe_files import DATA_FOLDER
 from npucmp.dump.readers.names import place_of
-from npucmp.dump.readers.safe_open import forget_links
+from npucmp.dump.readers.safe_open import forget_links, open_regular
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Call, Run, RunHeader, first_of
 from npucmp.model.gc_pause import gc_paused
@@ -39,6 +39,7 @@ ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".txz", ".
 NAMED, LOOKED_AT, DEPTH = 3, 50, 3  # dumps found below a path that is no dump, folders searched, depth of the search
 OF_REPORTS = "summary.json", "report.html"  # that every command with -o writes
 NEIGHBOURS = 1000  # names compared with a missing one to suggest a similar name
+BEGINNING = 1 << 16  # bytes of a file that name its content
 MOST_LISTED = 8  # listed dumps of one step and rank
 
 FORMATS = (
@@ -209,7 +210,22 @@ def _recognise(path: Path, context: ReadContext) -> tuple[Path, ModuleType]:
     for folder in (path, *_folders(path)):
         if not os.access(folder, os.R_OK):
             raise DumpError(folder, "cannot be read: permission denied")
+    if mentions_log_probs(path, context):
+        raise DumpError(path, "holds log-probabilities of tokens, not tensors; npucmp parity compares them")
     raise DumpError(path, "no dump is recognised here; `npucmp formats` lists the formats, --format selects one")
+
+
+def mentions_log_probs(path: str | os.PathLike[str], context: ReadContext = ANYWHERE) -> bool:
+    """Return whether a file, or the first file of a folder, begins with the names of log-probabilities of tokens."""
+    with suppress(OSError, DumpError):
+        for _ in range(DEPTH):
+            if not os.path.isdir(path):
+                break
+            path = min((entry.path for entry in os.scandir(path) if not entry.is_symlink()), default=os.devnull)
+        with open_regular(os.fspath(path), context) as file:
+            start = file.read(0, min(BEGINNING, file.size))
+        return b"log_prob" in start or b"logprob" in start
+    return False
 
 
 def _near(path: Path) -> list[str]:

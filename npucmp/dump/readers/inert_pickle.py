@@ -26,7 +26,8 @@ These names become plain records; nothing of torch is imported or called:
     collections OrderedDict               ()
     persistent id                         ('storage', class, key, location, elements[, None | (key, offset, size)])
 
-Every other name is refused. Source: torch/_utils.py, torch/serialization.py, torch_npu/utils/storage.py. torch_npu
+Every other name is refused; if the caller asks for that, it becomes an OpaqueObject.
+Source: torch/_utils.py, torch/serialization.py, torch_npu/utils/storage.py. torch_npu
 copies a tensor to the CPU before it is saved, so the NPU format does not describe the bytes; UNVERIFIED against a
 file that was saved on an NPU.
 """
@@ -56,6 +57,17 @@ class AllowedName:
     def __init__(self, role: str, name: str) -> None:
         self.role = role
         self.name = name
+
+
+class OpaqueObject:
+    """An object of a name that is not allowed: nothing of it is imported or called. `state` is the value that it would
+    restore itself from, None without one."""
+
+    __slots__ = ("name", "state")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.state: object = None
 
 
 class Storage(NamedTuple):
@@ -219,9 +231,11 @@ class IncompletePickle(RefusedPickle):
     """An incomplete pickle, which may be complete if more of the file is read."""
 
 
-def unpickle(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[object, int]:
-    """Return the value of the pickle at `start`, and the offset of its end."""
+def unpickle(data: bytes, start: int = 0, limits: Limits = Limits(), skips_objects: bool = False) -> tuple[object, int]:
+    """Return the value of the pickle at `start`, and the offset of its end. With `skips_objects`, objects of names that
+    are not allowed are OpaqueObjects."""
     machine = _Machine(data, start, limits)
+    opcodes = _SKIPPING if skips_objects else _OPCODES
     try:
         for _ in range(limits.pickle_opcodes):
             code = data[machine.at]
@@ -230,7 +244,7 @@ def unpickle(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[ob
                 if machine.marks or len(machine.stack) != 1:
                     raise RefusedPickle("a damaged pickle: it stops with a stack that is not one value")
                 return machine.stack[0], machine.at
-            handler = _OPCODES.get(code)
+            handler = opcodes.get(code)
             if handler is None:
                 raise RefusedPickle(f"refused: pickle opcode 0x{code:02x}, which torch.save does not write")
             handler(machine)
@@ -373,4 +387,41 @@ _OPCODES: dict[int, Callable[[_Machine], object]] = {
     ord("Q"): lambda m: m.push(storage(m.stack.pop())),  # BINPERSID
     ord("R"): lambda m: m.push(call(*m.last(2))),  # REDUCE
     ord("b"): lambda m: m.build(),  # BUILD
+}
+
+
+def _find_or_skip(module: object, name: object) -> object:
+    try:
+        return find(module, name)
+    except RefusedPickle:
+        return OpaqueObject(f"{module}.{name}"[:200])
+
+
+def _call_or_skip(machine: _Machine) -> None:
+    function, arguments = machine.last(2)
+    machine.push(OpaqueObject(function.name) if type(function) is OpaqueObject else call(function, arguments))
+
+
+def _new_or_skip(machine: _Machine) -> None:
+    function, _ = machine.last(2)
+    if type(function) is not OpaqueObject:
+        raise RefusedPickle("refused: the file wants to make an object of an allowed name")
+    machine.push(OpaqueObject(function.name))
+
+
+def _build_or_skip(machine: _Machine) -> None:
+    target = machine.stack[-2]
+    if type(target) is OpaqueObject:
+        target.state = machine.stack.pop()
+    else:
+        machine.build()
+
+
+_SKIPPING: dict[int, Callable[[_Machine], object]] = {
+    **_OPCODES,
+    ord("c"): lambda m: m.push(_find_or_skip(m.line(), m.line())),  # GLOBAL
+    0x93: lambda m: m.push(_find_or_skip(*m.last(2))),  # STACK_GLOBAL
+    ord("R"): _call_or_skip,  # REDUCE
+    0x81: _new_or_skip,  # NEWOBJ
+    ord("b"): _build_or_skip,  # BUILD
 }

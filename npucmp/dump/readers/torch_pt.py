@@ -20,6 +20,7 @@ The tar format of torch before 0.2 is refused. Source: torch/serialization.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, Union
 
@@ -84,6 +85,27 @@ def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
         except (RefusedPickle, DumpError) as error:
             read[name] = getattr(error, "because", str(error))
     return read
+
+
+def whole_value(file: RegularFile) -> tuple[object, Callable[[PickledTensor], Payload]]:
+    """Return the object of a zip file and a function that makes the payload of a tensor in it, while the file is open.
+
+    Dicts, lists, numbers and texts are themselves, tensors are PickledTensors, other objects OpaqueObjects. Raises
+    DumpError for another file and for a malformed one; so does the function.
+    """
+    try:
+        named, top, pickle = _read_zip(file)
+        value = unpickle(pickle, 0, file.limits, skips_objects=True)[0]
+    except RefusedPickle as refused:
+        raise DumpError(file.path, str(refused)) from None
+
+    def payload_of(one: PickledTensor) -> Payload:
+        try:
+            return _payload_in_zip(file, named, top, one.storage, _view_in_storage(one, file.limits))
+        except RefusedPickle as refused:
+            raise DumpError(file.path, str(refused)) from None
+
+    return value, payload_of
 
 
 def _begun(file: RegularFile) -> bytes:

@@ -1,0 +1,216 @@
+"""Log-probabilities of sampled tokens, as engines and trainers write them: a file, or folders of steps and ranks.
+
+    {root}/[step_{N}/][rank_{M}/]{name}.npy | {name}.pt       verl: an array a file, by name
+    {root}/[step_{N}/]{any}[_{N}][_{M}].npz | .pt             a batch a file: verl, slime and miles
+    {root}/[step_{N}/]{any}[_{N}].json | .jsonl               answers of SGLang, vLLM and OpenAI's interface, records
+
+Batches of several ranks of one step are joined in the order of ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+
+from npucmp.dump.limits import ReadContext
+from npucmp.dump.log_probs import field_names as names
+from npucmp.dump.log_probs.json_requests import NumberedRequest, json_values, requests_of
+from npucmp.dump.log_probs.saved_values import read_npy, read_npz, read_pt
+from npucmp.dump.log_probs.table_requests import inner_table, is_table, requests_of_table
+from npucmp.dump.readers.names import natural
+from npucmp.dump.readers.text import read_bytes, text_of
+from npucmp.errors import DumpError
+from npucmp.model.token_batch import TokenBatch, TokenRecording, TokenRequest
+
+ENDINGS = (".npy", ".npz", ".pt", ".pth", ".json", ".jsonl")
+_DEPTH = 6
+_MOST_FILES = 100_000
+_STEP = re.compile(r"(?:global_|train_)?(?:step|steps|iter|iteration|rollout|rollout_id)[_\-=]?([0-9]{1,9})", re.ASCII)
+_RANK = re.compile(r"(?:rank|dp)[_\-=]?([0-9]{1,9})", re.ASCII)
+_NUMBERS = re.compile(r"(?:(.*?)[_\-.])??([0-9]{1,9})(?:[_\-.](?:rank)?[_\-]?([0-9]{1,9}))?", re.ASCII)
+_PREFIX = re.compile(r"(?:step|iter)[_\-]?([0-9]{1,9})[_\-.](.+)", re.ASCII)
+
+
+class LocatedFile(NamedTuple):
+    """A file of a recording: its folder's group, step and rank from its path, and its name without numbers."""
+
+    path: str
+    folder: str
+    stem: str
+    step: Optional[int]
+    rank: int
+
+
+class _Reading(NamedTuple):
+    """The requests of one file or of the arrays of a folder, by step and rank."""
+
+    rank: int
+    path: str
+    found: list[NumberedRequest]
+
+
+def read_recording(path: str, side: str, context: ReadContext) -> TokenRecording:
+    """Return the batches below a path, one for each step, for the side "rollout" or "trainer".
+
+    Raises DumpError if no file has log-probabilities; a file that cannot be read is a problem of the recording.
+    """
+    problems: list[tuple[str, str]] = []
+    readings: list[_Reading] = []
+    size = skipped = 0
+    groups: dict[tuple[str, Optional[int]], dict[str, Any]] = {}
+    because = ""
+    is_alone = os.path.isfile(path)
+    for file in _files(path):
+        if file.path.endswith(".npy") and file.stem not in names.KNOWN and not is_alone:
+            skipped += 1
+            continue
+        try:
+            size += os.path.getsize(file.path)
+            value = _read(file.path, context)
+            if isinstance(value, np.ndarray):
+                if is_alone and file.stem not in names.KNOWN:  # the user names one array: no other can be meant
+                    file = file._replace(stem=names.LOG_PROBS[side][0])
+                groups.setdefault((file.folder, file.step), {"": file})[file.stem] = value
+                continue
+            found, why = _requests(value, side, file)
+        except (DumpError, ValueError, OSError) as error:
+            problems.append((file.path, getattr(error, "because", str(error))))
+            continue
+        because = because or why
+        skipped += not found
+        if found:
+            readings.append(_Reading(file.rank, file.path, found))
+    for arrays in groups.values():
+        file = arrays.pop("")
+        try:
+            found, why = _requests(arrays, side, file)
+        except ValueError as error:
+            problems.append((os.path.dirname(file.path), str(error)))
+            continue
+        because = because or why
+        skipped += 0 if found else len(arrays)
+        if found:
+            readings.append(_Reading(file.rank, os.path.dirname(file.path), found))
+    if not readings:
+        first = problems[0][1] if problems else because or _nothing(path)
+        raise DumpError(problems[0][0] if problems else path, first)
+    readings = _of_side(readings, side)
+    used = tuple(dict.fromkeys(one.name for reading in readings for one in reading.found))
+    return TokenRecording(path, _batches(readings), used, tuple(problems), skipped, size)
+
+
+def _of_side(readings: list[_Reading], side: str) -> list[_Reading]:
+    """Return the readings without those of names that only the other side writes, if others are left."""
+    other = names.TRAINER if side == names.ROLLOUT else names.ROLLOUT
+    own = [one for one in readings if any(found.name not in names.OF_ONE_SIDE[other] for found in one.found)]
+    return own or readings
+
+
+def _nothing(path: str) -> str:
+    if not os.path.exists(path):
+        return "no such file or folder"
+    names_of_all = ", ".join(names.LOG_PROBS[names.ROLLOUT][:2]), ", ".join(names.LOG_PROBS[names.TRAINER][:2])
+    return f"holds no log-probabilities: no {' or '.join(names_of_all)}, … in {', '.join(ENDINGS)}"
+
+
+def _files(path: str) -> Iterator[LocatedFile]:
+    """Yield the files of a recording in natural order, with step and rank of their paths. Links to folders are not
+    followed."""
+    if os.path.isfile(path):
+        yield _located(path, "", None, 0)
+        return
+    waiting: list[tuple[str, str, Optional[int], int, int]] = [(path, "", None, 0, 0)]
+    count = 0
+    while waiting:
+        folder, group, step, rank, depth = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                here = sorted(entries, key=lambda one: natural(one.name))
+        except OSError:
+            continue
+        below = []
+        for entry in here:
+            if entry.is_dir(follow_symlinks=False):
+                if depth < _DEPTH:
+                    at, own = _STEP.fullmatch(entry.name), _RANK.fullmatch(entry.name)
+                    number = int(at[1]) if at else int(entry.name) if _is_number(entry.name) and step is None else step
+                    below.append((entry.path, entry.path, number, int(own[1]) if own else rank, depth + 1))
+            elif entry.name.endswith(ENDINGS):
+                count += 1
+                if count > _MOST_FILES:
+                    raise DumpError(path, f"has more than {_MOST_FILES:,} files")
+                yield _located(entry.path, group, step, rank)
+        waiting.extend(reversed(below))
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit() and len(name) < 10
+
+
+def _located(path: str, group: str, step: Optional[int], rank: int) -> LocatedFile:
+    stem = os.path.splitext(os.path.basename(path))[0]
+    alone = _STEP.fullmatch(stem)
+    if alone:
+        return LocatedFile(path, group, "", int(alone[1]) if step is None else step, rank)
+    before = _PREFIX.fullmatch(stem)
+    numbers = _NUMBERS.fullmatch(stem)
+    if before:
+        return LocatedFile(path, group, before[2], int(before[1]), rank)
+    if numbers:
+        own = int(numbers[2]) if step is None else step
+        return LocatedFile(path, group, numbers[1] or "", own, int(numbers[3]) if numbers[3] else rank)
+    return LocatedFile(path, group, stem, step, rank)
+
+
+def _read(path: str, context: ReadContext) -> Any:
+    """Return the value of a file: an array, a dict of values, or a list of JSON values."""
+    if path.endswith(".npy"):
+        return read_npy(path, context)
+    if path.endswith(".npz"):
+        return read_npz(path, context)
+    if path.endswith((".pt", ".pth")):
+        return read_pt(path, context)
+    return json_values(text_of(path, read_bytes(path, "json_bytes", context)), path, path.endswith(".jsonl"))
+
+
+def _requests(value: Any, side: str, file: LocatedFile) -> tuple[list[NumberedRequest], str]:
+    """Return the requests of a value with their steps, and why there are none."""
+    found: list[NumberedRequest] = []
+    because = ""
+    for one in value if isinstance(value, list) else [value]:
+        table = inner_table(one)
+        number = _number(table)
+        if is_table(table, side):
+            rows, name = requests_of_table(table, side)
+            found += [NumberedRequest(row, number, name) for row in rows]
+            continue
+        found += requests_of(one, side)
+        if isinstance(one, Mapping) and any(names.METRIC in str(key) for key in one):
+            because = (
+                "holds metrics of verl, not log-probabilities of tokens; rollout_probs_diff_valid=0 means that the "
+                "metrics were not computed"
+            )
+    steps = [one if file.step is None else one._replace(step=file.step) for one in found]
+    return steps, "" if found else because
+
+
+def _number(table: Any) -> Optional[int]:
+    value = names.first_of(table, names.STEPS) if isinstance(table, Mapping) else None
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(-1)[0]
+    return int(value) if isinstance(value, (int, np.integer)) and value >= 0 else None
+
+
+def _batches(readings: list[_Reading]) -> tuple[TokenBatch, ...]:
+    steps: dict[Optional[int], list[TokenRequest]] = {}
+    paths: dict[Optional[int], str] = {}
+    for reading in sorted(readings, key=lambda one: one.rank):
+        for one in reading.found:
+            steps.setdefault(one.step, []).append(one.request)
+            paths.setdefault(one.step, reading.path)
+    ordered = sorted(steps, key=lambda step: -1 if step is None else step)
+    return tuple(TokenBatch(step, tuple(steps[step]), paths[step]) for step in ordered)

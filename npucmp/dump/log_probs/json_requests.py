@@ -1,0 +1,187 @@
+"""Requests of JSON and JSON Lines: answers of engines, samples of slime and miles, records of users.
+
+    SGLang       {"meta_info": {"output_token_logprobs": [[lp, id, text], …], "output_top_logprobs": [[[lp, id], …]]}}
+    completions  {"choices": [{"logprobs": {"token_logprobs": […], "tokens": ["token_id:N", …], "top_logprobs": […]}}]}
+    chat         {"choices": [{"logprobs": {"content": [{"token", "logprob", "top_logprobs": […]}]}}]}
+    vLLM         {"outputs": [{"token_ids": […], "cumulative_logprob": lp, "logprobs": [{id: {"logprob": lp}}, …]}]}
+    slime, miles {"tokens": […], "response_length": n, "loss_mask": […], "rollout_log_probs": […]}
+    records      {"cumulative_logprob": lp, "token_ids": […]}, {"log_probs": […]}
+
+A file is one such object, a list of them, an object of lists (a batch, see table_requests.py), or one object a line.
+Source: protocols of SGLang and vLLM, the OpenAI interface, slime/utils/types.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+
+from npucmp.dump.log_probs import field_names as names
+from npucmp.dump.log_probs.field_names import first_of
+from npucmp.dump.log_probs.token_values import TokenIds, floats_of, ids_of, is_list, mask_of, top_of_positions
+from npucmp.errors import DumpError
+from npucmp.model.token_batch import TokenRequest
+
+_DIGITS = 20  # of an integer; the time of int() is quadratic
+MOST_TOKENS = 1 << 31  # of a response
+_DEPTH = 4  # of an object within an object: {"response": {"body": {"choices": …}}}
+
+
+class NumberedRequest(NamedTuple):
+    """A request, the number of its step if its record has one, and the name of its log-probabilities."""
+
+    request: TokenRequest
+    step: Optional[int]
+    name: str
+
+
+def json_values(text: str, path: str, is_lines: bool) -> list[Any]:
+    """Return the objects of a text: its lines, or the only one. Raises DumpError for a text that is not JSON."""
+
+    def whole(number: str) -> int:
+        if len(number) > _DIGITS:
+            raise ValueError(f"a number of {len(number)} digits")
+        return int(number)
+
+    try:
+        if is_lines:
+            return [json.loads(line, parse_int=whole) for line in text.splitlines() if line.strip()]
+        return [json.loads(text, parse_int=whole)]
+    except RecursionError:
+        raise DumpError(path, "JSON that is nested too deep") from None
+    except json.JSONDecodeError as error:
+        raise DumpError(path, f"not JSON: line {error.lineno}: {error.msg}") from None
+    except ValueError as error:
+        raise DumpError(path, f"not JSON: {error}") from None
+
+
+def requests_of(record: Any, side: str, depth: int = 0) -> Iterator[NumberedRequest]:
+    """Yield the requests of a record; none if it has no log-probabilities. ValueError for malformed values."""
+    if isinstance(record, list):
+        for one in record:
+            yield from requests_of(one, side, depth + 1) if depth < _DEPTH else ()
+        return
+    if not isinstance(record, Mapping) or depth > _DEPTH:
+        return
+    step = first_of(record, names.STEPS)
+    step = step if type(step) is int and 0 <= step < 1 << 53 else None
+    found = [*_answers(record, side)]
+    if not found:
+        inner = next((record[key] for key in ("samples", "response", "body", "data", "requests")
+                      if isinstance(record.get(key), (Mapping, list))), None)  # fmt: skip
+        found = [*requests_of(inner, side, depth + 1)] if inner is not None else []
+    yield from (one if one.step is not None else one._replace(step=step) for one in found)
+
+
+def _answers(record: Mapping[str, Any], side: str) -> Iterator[NumberedRequest]:
+    meta = record.get("meta_info")
+    if isinstance(meta, Mapping) and is_list(meta.get("output_token_logprobs")):
+        yield NumberedRequest(_sglang(record, meta), None, "output_token_logprobs")
+        return
+    for key in ("choices", "outputs"):
+        several = record.get(key)
+        if isinstance(several, list) and several:
+            for one in several:
+                found = _choice(one) if isinstance(one, Mapping) else None
+                if found is not None:
+                    yield NumberedRequest(found[0], None, found[1])
+            return
+    both = {**record, **(meta if isinstance(meta, Mapping) else {})}
+    name = names.name_of(both, names.LOG_PROBS[side])
+    if name and (is_list(both[name]) or type(both[name]) in (int, float)) and not _is_batch(both[name]):
+        yield NumberedRequest(_sample(both, name), None, name)
+
+
+def _is_batch(value: Any) -> bool:
+    return is_list(value) and len(value) > 0 and is_list(value[0])
+
+
+def _sglang(record: Mapping[str, Any], meta: Mapping[str, Any]) -> TokenRequest:
+    rows = meta["output_token_logprobs"]
+    if not all(isinstance(row, (list, tuple)) and len(row) > 1 for row in rows):
+        raise ValueError("output_token_logprobs holds something else than [log-probability, id, text]")
+    values, known = floats_of([row[0] for row in rows])
+    tokens = ids_of([row[1] for row in rows])
+    tops = meta.get("output_top_logprobs")
+    return _request(values, known, tokens, tops, _key({**meta, **record}))
+
+
+def _choice(one: Mapping[str, Any]) -> Optional[tuple[TokenRequest, str]]:
+    """Return the request of a choice of the OpenAI interface or of an output of vLLM, and the name of its numbers."""
+    logged = one.get("logprobs")
+    if isinstance(logged, Mapping) and is_list(logged.get("token_logprobs")):
+        values, known = floats_of(logged["token_logprobs"])
+        tokens = ids_of(one.get("token_ids") or logged.get("tokens"))
+        return _request(values, known, tokens, logged.get("top_logprobs"), ""), "token_logprobs"
+    if isinstance(logged, Mapping) and isinstance(logged.get("content"), list):
+        rows = logged["content"]
+        if not all(isinstance(row, Mapping) for row in rows):
+            raise ValueError("logprobs.content holds something else than objects")
+        values, known = floats_of([row.get("logprob") for row in rows])
+        tokens = ids_of(one.get("token_ids") or [row.get("token") for row in rows])
+        return _request(values, known, tokens, [row.get("top_logprobs") for row in rows], ""), "logprobs.content"
+    tokens = ids_of(one.get("token_ids"))
+    if is_list(logged) and tokens is not None and len(logged) == len(tokens.ids):
+        tops = top_of_positions(logged)
+        if tops is not None:
+            at = tops.ids == tokens.ids[:, None]
+            values = np.where(at.any(1), np.where(at, tops.log_probs, 0).sum(1), np.nan)
+            return TokenRequest(values, ids=tokens.ids, is_ragged=True, top=tops, known=at.any(1)), "logprobs"
+    if type(one.get("cumulative_logprob")) in (int, float):
+        return _sample(one, "cumulative_logprob"), "cumulative_logprob"
+    return None
+
+
+def _request(values: Any, known: Any, tokens: Optional[TokenIds], tops: Any, key: str) -> TokenRequest:
+    """Return a request of an engine, whose list has one number for each sampled token."""
+    top = top_of_positions(tops) if is_list(tops) and len(tops) == len(values) else None
+    if tokens is None or len(tokens.ids) != len(values):
+        return TokenRequest(values, known, is_ragged=True, key=key, top=top)
+    return TokenRequest(values, known, None, tokens.ids, tokens.are_texts, is_ragged=True, key=key, top=top)
+
+
+def _sample(record: Mapping[str, Any], name: str) -> TokenRequest:
+    """Return the request of a record of slime, miles or a user."""
+    value, length = record[name], token_count(first_of(record, names.LENGTHS))
+    tokens = ids_of(first_of(record, names.IDS))
+    mask_name = names.name_of(record, names.MASKS)
+    mask = mask_of(record[mask_name]) if mask_name and is_list(record[mask_name]) else None
+    valid = first_of(record, names.VALID)
+    beside = max(0 if mask is None else len(mask), 0 if tokens is None else len(tokens.ids))
+    is_total = not is_list(value) or (len(value) == 1 != length and beside > 1)
+    values, known = floats_of(value if is_list(value) else [value])
+    if is_total and length is None:
+        length = int(mask.sum()) if mask is not None else len(tokens.ids) if tokens is not None else None
+    count = length if is_total and length is not None else len(values)
+    ids = None if tokens is None or len(tokens.ids) < count else tokens.ids[len(tokens.ids) - count :]
+    return TokenRequest(
+        values,
+        known,
+        last_of(mask, len(values)) if not is_total else None,
+        ids if not is_total else None,
+        tokens is not None and tokens.are_texts,
+        is_total,
+        length if is_total else None,
+        is_ragged=not is_total,
+        is_computed=valid is None or bool(valid),
+        key=_key(record),
+    )
+
+
+def token_count(value: Any) -> Optional[int]:
+    """Return a recorded number of tokens; None for another value."""
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return int(value) if is_whole and 0 < value < MOST_TOKENS else None
+
+
+def last_of(mask: Any, count: int) -> Any:
+    """Return the last `count` places of a mask, those of the response; None for a shorter one."""
+    return None if mask is None or len(mask) < count else mask[len(mask) - count :]
+
+
+def _key(record: Mapping[str, Any]) -> str:
+    value = first_of(record, names.KEYS)
+    return str(value)[:200] if type(value) in (int, str) else ""

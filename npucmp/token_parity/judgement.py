@@ -1,0 +1,161 @@
+"""Two recordings → steps with their findings: pair, apply the rules, and ask what only all steps together show."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from npucmp.model.parity_result import ParityFigures, ParityFinding, StepParity, TokenClass
+from npucmp.model.token_batch import TokenBatch, TokenRecording
+from npucmp.token_parity.figures import curve_of, figures_of, rows_of
+from npucmp.token_parity.remainder import with_remainder
+from npucmp.token_parity.request_pairing import pair_requests, pair_steps
+from npucmp.token_parity.rules import first_finding, temperature, top_p
+from npucmp.token_parity.systematic_fit import systematic_fit
+from npucmp.token_parity.token_pair import TokenPair, make_pair
+from npucmp.token_parity.top_log_probs import top_relation
+from npucmp.token_parity.trend import growing_noise, positions_in_words, steps_in_words
+
+OPEN = (TokenClass.CLEAN, TokenClass.UNDECIDED)
+ABOVE_ONE = 0.01  # log-probability: chosen, rounding does not reach it
+_LISTED = 8  # numbers in a sentence: work
+
+
+class ParityJudgement(NamedTuple):
+    """All steps, the findings in order, figures over all tokens, and sentences on what was not compared and on how."""
+
+    steps: tuple[StepParity, ...]
+    findings: tuple[ParityFinding, ...]
+    figures: ParityFigures
+    open: tuple[str, ...]
+    notes: tuple[str, ...]
+    trend: str
+
+
+def judge(rollout: TokenRecording, trainer: TokenRecording, floor: float) -> ParityJudgement:
+    """Return the judgement of two recordings; `floor` is the error of a logit that is noise."""
+    together, alone_a, alone_b = pair_steps(rollout.batches, trainer.batches)
+    is_open: list[str] = []
+    notes: dict[str, None] = {}
+    for side, alone in (("rollout", alone_a), ("trainer", alone_b)):
+        if alone:
+            is_open.append(f"only the {side} has {_numbers('step', [one.step for one in alone])}")
+    for side, recording in (("rollout", rollout), ("trainer", trainer)):
+        is_open += [f"{side}: {path}: {because}" for path, because in recording.problems]
+        if recording.skipped:
+            notes[f"{recording.skipped} files of the {side} hold no log-probabilities"] = None
+    pairs = []
+    for one, other in together:
+        pair, by, left = _pair(one, other, floor)
+        is_open += left
+        notes[f"requests are paired by {by}"] = None
+        notes.update({pair.borrowed: None} if pair.borrowed else {})
+        for side, values in (("rollout", pair.target), ("trainer", pair.golden)):
+            above = int((pair.counted & (values > ABOVE_ONE)).sum())
+            if above:
+                notes[f"{above} log-probabilities of the {side} are above 0, which no probability has"] = None
+        pairs.append((pair, by))
+    found = [first_finding(pair) for pair, _ in pairs]
+    joint = _joint_finding([pair for pair, _ in pairs]) if all(one.token_class in OPEN for one in found) else None
+    found = [with_remainder(pair, one) for (pair, _), one in zip(pairs, found)]
+    steps = tuple(_step(pair, one, by) for (pair, by), one in zip(pairs, found))
+    findings = tuple(one for one in (joint, *found) if one is not None and one.token_class not in OPEN)
+    for cached in (systematic_fit, top_relation):  # they hold the arrays of the last steps
+        cached.cache_clear()
+    means = [one.figures.mean_abs for one in steps if one.figures.tokens]
+    trend = steps_in_words(means) or next((one.trend for one in steps), "")
+    return ParityJudgement(
+        steps, findings, figures_of([pair for pair, _ in pairs]), tuple(is_open), tuple(notes), trend
+    )
+
+
+def _pair(rollout: TokenBatch, trainer: TokenBatch, floor: float) -> tuple[TokenPair, str, list[str]]:
+    """Return the arrays of a step, what paired its requests, and sentences on requests that are left out."""
+    step = rollout.step if rollout.step is not None else trainer.step
+    where = "" if step is None else f"step {step}: "
+    found = pair_requests(rollout.requests, trainer.requests)
+    is_open = [
+        f"{where}only the {side} has {_numbers('request', alone)}"
+        for side, alone in (("rollout", found.rollout_alone), ("trainer", found.trainer_alone))
+        if alone
+    ]
+    computed = [(a, b) for a, b in found.pairs
+                if rollout.requests[a].is_computed and trainer.requests[b].is_computed]  # fmt: skip
+    if len(computed) < len(found.pairs):
+        missing = [a for a, b in found.pairs if (a, b) not in {*computed}]
+        is_open.append(f"{where}{_numbers('request', missing)} not computed, by the flag valid of the files")
+    pair = make_pair(
+        step,
+        [a for a, _ in computed],
+        [rollout.requests[a] for a, _ in computed],
+        [trainer.requests[b] for _, b in computed],
+        floor,
+    )
+    lost = int(pair.missing[:, 1:].sum()) if pair.missing.size else 0
+    if lost:
+        is_open.append(f"{where}{lost} tokens have null in place of a log-probability")
+    uncounted = [int(pair.numbers[row]) for row in np.flatnonzero(~pair.counted.any(axis=1))]
+    if uncounted and pair.counted.any():
+        is_open.append(f"{where}{_numbers('request', uncounted)}: no token counts on either side")
+    return pair, found.by, is_open
+
+
+def _numbers(word: str, numbers: Sequence[Optional[int]]) -> str:
+    shown = ", ".join("-" if one is None else str(one) for one in numbers[:_LISTED])
+    more = f" and {len(numbers) - _LISTED} more" if len(numbers) > _LISTED else ""
+    return f"{word}{'s' if len(numbers) > 1 else ''} {shown}{more}"
+
+
+def _step(pair: TokenPair, finding: ParityFinding, by: str) -> StepParity:
+    positions, mean_abs = curve_of(pair)
+    rows = tuple(rows_of(pair, finding))
+    count = len(pair.numbers) + (len(pair.sums.requests) if pair.sums is not None else 0)
+    trend = positions_in_words(pair)
+    return StepParity(pair.step, finding, figures_of([pair]), count, rows, positions, mean_abs, by, trend)
+
+
+def _joint_finding(pairs: Sequence[TokenPair]) -> Optional[ParityFinding]:
+    """Return what no single step shows: noise that grows over steps, a nucleus or a temperature within noise."""
+    if len(pairs) < 2:
+        return None
+    grown = growing_noise(pairs)
+    if grown is not None:
+        return grown
+    joined = _joined(pairs)
+    found = top_p.find(joined) or temperature.find(joined) if joined.counted.any() else None
+    if found is None or found.request is None:
+        return None
+    at = 0
+    place = found.request
+    while place >= len(pairs[at].numbers):
+        place -= len(pairs[at].numbers)
+        at += 1
+    return found._replace(step=pairs[at].step, request=int(pairs[at].numbers[place]))
+
+
+def _joined(pairs: Sequence[TokenPair]) -> TokenPair:
+    """Return the requests of all steps as one step, numbered in order."""
+    width = max(pair.counted.shape[1] for pair in pairs)
+
+    def every(name: str, fill: float) -> np.ndarray:
+        rows = [getattr(pair, name) for pair in pairs]
+        wide = [np.pad(one, ((0, 0), (0, width - one.shape[1])), constant_values=fill) for one in rows]
+        return np.concatenate(wide)
+
+    starts = np.cumsum([0, *(len(pair.numbers) for pair in pairs)])
+    tops = tuple((row + int(start), a, b) for pair, start in zip(pairs, starts) for row, a, b in pair.tops)
+    return TokenPair(
+        None,
+        np.arange(int(starts[-1])),
+        every("target", 0.0),
+        every("golden", 0.0),
+        every("target_mask", False),
+        every("golden_mask", False),
+        every("target_ids", -1),
+        every("golden_ids", -1),
+        every("missing", False),
+        None,
+        pairs[0].floor,
+        tops,
+    )

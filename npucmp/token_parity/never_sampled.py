@@ -1,0 +1,80 @@
+"""Tokens that one side counts and the other never sampled.
+
+The masks of the sides differ; or, in a run of two tokens and more, one side has log-probability exactly 0, which an
+engine writes for a token that it did not sample, and the other side is far from it. A side that is 0 nearly everywhere
+is no such run: its engine writes 0 for every token (temperature 0).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+import numpy as np
+
+from npucmp.model.token_batch import Bools
+from npucmp.token_parity.token_pair import TokenPair, first_place
+
+FAR_FROM_ZERO = -0.8  # log-probability: definition, no rounding makes 0 of a probability below 0.45
+LEAST_RUN = 3  # tokens in runs: chosen, two neighbours may be chance
+ALL_ZERO = 0.8  # share of zeros from which a side writes 0 for every token: chosen
+BEFORE_RUN = -0.1  # log-probability of the other side at a zero before a run: chosen
+
+
+class NeverSampled(NamedTuple):
+    """The tokens, the first of them, whether all stand behind the end of a response, and a sentence on them."""
+
+    tokens: Bools
+    place: tuple[int, int]
+    is_padding: bool
+    because: str
+
+
+def never_sampled(pair: TokenPair) -> Optional[NeverSampled]:
+    """Return the tokens of a pair that only one side sampled; None if there are none."""
+    counted = pair.counted
+    masked = counted & (pair.target_mask != pair.golden_mask)
+    zeros = [
+        counted & (one == 0) & (other < FAR_FROM_ZERO)
+        for one, other in ((pair.target, pair.golden), (pair.golden, pair.target))
+    ]
+    for side, values in enumerate((pair.target, pair.golden)):
+        if (values[counted] == 0).mean() > ALL_ZERO if counted.any() else True:
+            zeros[side][:] = False
+    runs = [_runs(side | masked) & side for side in zeros]
+    found = masked | (runs[0] | runs[1] if sum(int(run.sum()) for run in runs) >= LEAST_RUN else masked)
+    place = first_place(found)
+    if place is None:
+        return None
+    other = counted & ~found
+    last = np.where(other.any(axis=1), other.shape[1] - 1 - np.argmax(other[:, ::-1], axis=1), -1)
+    first = np.where(found.any(axis=1), np.argmax(found, axis=1), other.shape[1])
+    is_padding = bool(np.all(first > last))
+    return NeverSampled(found, _extended(pair, place, counted), is_padding, _words(masked, runs, found))
+
+
+def _runs(tokens: Bools) -> Bools:
+    """Return the tokens that have a neighbour among them."""
+    found = np.zeros_like(tokens)
+    found[:, 1:] |= tokens[:, 1:] & tokens[:, :-1]
+    found[:, :-1] |= tokens[:, :-1] & tokens[:, 1:]
+    return found
+
+
+def _extended(pair: TokenPair, place: tuple[int, int], counted: Bools) -> tuple[int, int]:
+    """Return the first zero of the run that reaches a place: a run may begin with tokens that the other side finds
+    likely."""
+    row, at = place
+    for one, other in ((pair.target, pair.golden), (pair.golden, pair.target)):
+        while at and one[row, at] == 0 == one[row, at - 1] and counted[row, at - 1] and other[row, at - 1] < BEFORE_RUN:
+            at -= 1
+    return row, at
+
+
+def _words(masked: Bools, runs: list[Bools], found: Bools) -> str:
+    requests = int(found.any(axis=1).sum())
+    if masked.any():
+        return f"the masks differ in {int(masked.sum())} tokens of {requests} requests"
+    side = "rollout" if runs[0].any() else "trainer"
+    return (
+        f"{int(found.sum())} tokens of {requests} requests count, and their log-probability is exactly 0 in the {side}"
+    )

@@ -1,0 +1,211 @@
+"""The tokens of one step of both engines, as arrays of (request, position).
+
+A mask is what a side records. A side of arrays without a mask takes the mask of the other. A list of an engine has the
+length of the response, so all its tokens count, but for those with log-probability exactly 0 (never sampled) that the
+other side masks. If neither side has a mask, zeros of both sides at the end of a request are padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from npucmp.errors import UsageError
+from npucmp.model.token_batch import Bools, Floats, Integers, TokenRequest, TopLogProbs
+from npucmp.token_parity.noise import BEYOND, margin_of, noise_of
+
+MOST_CELLS = 400_000_000  # positions of a step: work, about 60 bytes each
+
+
+class Sums(NamedTuple):
+    """Requests with one number on a side: the numbers, the tokens of each, and the noise of the sum."""
+
+    requests: Integers
+    target: Floats
+    golden: Floats
+    tokens: Integers
+    noise: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class TokenPair:
+    """One step of both engines; the target is the rollout, the golden the trainer.
+
+    step       its number, None without one
+    numbers    the place of each request in the rollout, as a user counts it
+    target, golden              (B, S) log-probabilities, 0 where there is no token
+    target_mask, golden_mask    (B, S) the tokens that a side counts
+    target_ids, golden_ids      (B, S) tokens, -1 where they are not recorded
+    missing    (B, S) tokens that count and for which a side holds null
+    sums       requests with one number on a side, which have no row in the arrays
+    floor      error of a logit that is noise, declared or assumed
+    tops       most likely tokens of both sides by row, where both record them
+    """
+
+    step: Optional[int]
+    numbers: Integers
+    target: Floats
+    golden: Floats
+    target_mask: Bools
+    golden_mask: Bools
+    target_ids: Integers
+    golden_ids: Integers
+    missing: Bools
+    sums: Optional[Sums]
+    floor: float
+    tops: tuple[tuple[int, TopLogProbs, TopLogProbs], ...] = ()
+    borrowed: str = ""
+
+    @cached_property
+    def counted(self) -> Bools:
+        """Tokens that either side counts and both hold."""
+        return (self.target_mask | self.golden_mask) & ~self.missing
+
+    @cached_property
+    def difference(self) -> Floats:
+        """Rollout minus trainer where a token counts, else 0."""
+        with np.errstate(invalid="ignore"):
+            return np.where(self.counted, self.target - self.golden, 0.0)
+
+    @cached_property
+    def lower(self) -> Floats:
+        """The smaller log-probability of both sides."""
+        return np.minimum(self.target, self.golden)
+
+    @cached_property
+    def margin(self) -> Floats:
+        """The difference in units of the noise of `floor`."""
+        return margin_of(self.difference, self.lower, self.floor)
+
+    @cached_property
+    def noise(self) -> Floats:
+        """The noise of each token."""
+        return noise_of(self.lower, self.floor)
+
+    @cached_property
+    def far(self) -> Bools:
+        """Tokens beyond noise."""
+        return self.counted & (np.abs(self.difference) > BEYOND * self.noise)
+
+    @property
+    def share_far(self) -> float:
+        """The share of tokens beyond noise; 0 without tokens."""
+        count = int(self.counted.sum())
+        return float(self.far.sum()) / count if count else 0.0
+
+
+def first_place(places: Bools) -> Optional[tuple[int, int]]:
+    """Return the row and position of the first true place, by request and position; None if there is none."""
+    rows = places.any(axis=1)
+    if not rows.any():
+        return None
+    row = int(np.argmax(rows))
+    return row, int(np.argmax(places[row]))
+
+
+def make_pair(
+    step: Optional[int],
+    numbers: Sequence[int],
+    rollout: Sequence[TokenRequest],
+    trainer: Sequence[TokenRequest],
+    floor: float,
+) -> TokenPair:
+    """Return the arrays of a step; requests of equal places belong together."""
+    is_sum = [a.is_total or b.is_total for a, b in zip(rollout, trainer)]
+    rows = [at for at, sum_only in enumerate(is_sum) if not sum_only]
+    width = max((len(one.log_probs) for at in rows for one in (rollout[at], trainer[at])), default=0)
+    shape = (len(rows), width)
+    if len(rows) * width > MOST_CELLS:
+        raise UsageError(f"{len(rows):,} requests of up to {width:,} positions are more than {MOST_CELLS:,} together")
+    log_probs = [np.zeros(shape) for _ in range(2)]
+    masks = [np.zeros(shape, np.bool_) for _ in range(2)]
+    ids = [np.full(shape, -1, np.int64) for _ in range(2)]
+    known = np.ones(shape, np.bool_)
+    borrowed: set[str] = set()
+    tops = []
+    for row, at in enumerate(rows):
+        both = rollout[at], trainer[at]
+        for side, one in enumerate(both):
+            count = len(one.log_probs)
+            log_probs[side][row, :count] = one.log_probs
+            if one.known is not None:
+                known[row, :count] &= one.known
+            if one.ids is not None and both[0].are_texts == both[1].are_texts:
+                ids[side][row, :count] = one.ids
+        found, words = _masks(both, width)
+        masks[0][row], masks[1][row] = found
+        borrowed |= {words} - {""}
+        if both[0].top is not None and both[1].top is not None:
+            tops.append((row, both[0].top, both[1].top))
+    missing = ~known & (masks[0] | masks[1])
+    for values in log_probs:
+        values[~known] = 0.0
+    sums = _sums([(at, rollout[at], trainer[at]) for at in range(len(is_sum)) if is_sum[at]], numbers, floor)
+    return TokenPair(
+        step,
+        np.array([numbers[at] for at in rows], np.int64),
+        log_probs[0],
+        log_probs[1],
+        masks[0],
+        masks[1],
+        ids[0],
+        ids[1],
+        missing,
+        sums,
+        floor,
+        tuple(tops),
+        "; ".join(sorted(borrowed)),
+    )
+
+
+def _masks(both: tuple[TokenRequest, TokenRequest], width: int) -> tuple[list[Bools], str]:
+    """Return the masks of two requests, of one width, and a sentence on a mask that a side takes from the other."""
+    lengths = [np.arange(width) < len(one.log_probs) for one in both]
+    own = [None if one.mask is None else _wide(one.mask, width) for one in both]
+    values = [_wide(one.log_probs, width) for one in both]
+    found, words = [], ""
+    for side, one in enumerate(both):
+        mask, other = own[side], own[1 - side]
+        if mask is not None:
+            found.append(mask)
+        elif one.is_ragged:
+            never = (values[side] == 0.0) & ~other if other is not None else False
+            found.append(lengths[side] & ~never)
+        elif other is not None or both[1 - side].is_ragged:
+            found.append(other if other is not None else lengths[1 - side])
+            words = f"the {'trainer' if side else 'rollout'} records no mask and takes the other's"
+        else:
+            used = np.flatnonzero((values[0] != 0.0) | (values[1] != 0.0))
+            found.append(lengths[side] & (np.arange(width) <= (used[-1] if len(used) else -1)))
+    return found, words
+
+
+def _wide(values: np.ndarray, width: int) -> np.ndarray:
+    return np.concatenate([values, np.zeros(width - len(values), values.dtype)])[:width]
+
+
+def _sums(
+    found: Sequence[tuple[int, TokenRequest, TokenRequest]], numbers: Sequence[int], floor: float
+) -> Optional[Sums]:
+    """Return the requests with one number; a side with tokens gives its sum, and their noise."""
+    if not found:
+        return None
+    rows = []
+    for at, a, b in found:
+        sums, tokens, noise = [], None, None
+        for one in (a, b):
+            if one.is_total:
+                sums.append(float(one.log_probs[0]) if len(one.log_probs) else np.nan)
+                tokens = tokens if one.length is None else one.length
+                continue
+            mask = np.ones(len(one.log_probs), np.bool_) if one.mask is None else one.mask
+            used = one.log_probs[mask[: len(one.log_probs)]]
+            sums.append(float(used.sum()))
+            tokens, noise = len(used), float(np.sqrt(np.square(noise_of(used, floor)).sum()))
+        count = max(tokens or 1, 1)
+        rows.append((numbers[at], sums[0], sums[1], count, noise or floor * np.sqrt(count)))
+    requests, target, golden, counts, noises = (np.array(column) for column in zip(*rows))
+    return Sums(requests.astype(np.int64), target, golden, counts.astype(np.int64), noises)

@@ -1,0 +1,177 @@
+"""The readers of log-probabilities: any content gives a result or an error of npucmp, and values are those written."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import npucmp
+from npucmp.dump.limits import ReadContext
+from npucmp.dump.log_probs import field_names, read_recording
+from npucmp.errors import NpucmpError
+from tests.corpus.parity.files import torch_file
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 1 << 40), st.floats(width=32), st.sampled_from(["token_id:7", "x", ""])
+)
+NAMES = st.sampled_from(
+    [*sorted(field_names.KNOWN), *field_names.WRAPPERS, "choices", "outputs", "logprobs", "content", "token", "logprob",
+     "meta_info", "output_token_logprobs", "output_top_logprobs", "samples"]
+)  # fmt: skip
+VALUES = st.recursive(
+    SCALARS, lambda below: st.lists(below, max_size=4) | st.dictionaries(NAMES, below, max_size=5), max_leaves=25
+)
+RECORDS = st.dictionaries(NAMES, VALUES, min_size=1, max_size=6)
+ARRAYS = st.builds(
+    lambda shape, kind: np.zeros(shape, kind),
+    st.lists(st.integers(0, 3), min_size=1, max_size=3).map(tuple), st.sampled_from(["f4", "f8", "i8", "i4"]),
+)  # fmt: skip
+QUICK = settings(max_examples=100, deadline=None)
+CONTEXT = ReadContext()
+
+
+def is_refused_or_answered(name, data):
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, name)
+        file.write_bytes(data)
+        try:
+            result = npucmp.parity(file, file)
+            assert result.exit_status in (0, 1, 2) and str(result) and result.to_dict()
+        except NpucmpError:
+            pass
+
+
+@QUICK
+@given(st.lists(RECORDS, min_size=1, max_size=3))
+def test_any_json_lines(records):
+    is_refused_or_answered("a.jsonl", "\n".join(map(json.dumps, records)).encode())
+
+
+@QUICK
+@given(st.dictionaries(NAMES, VALUES | ARRAYS | st.lists(ARRAYS, max_size=3), min_size=1, max_size=6))
+def test_any_value_of_torch_save(value):
+    is_refused_or_answered("a.pt", torch_file(clipped(value)))
+
+
+def clipped(value):
+    """The same with integers that the writer of the test has an opcode for."""
+    if isinstance(value, dict):
+        return {key: clipped(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [clipped(one) for one in value]
+    return value % (1 << 31) if type(value) is int else value
+
+
+@QUICK
+@given(st.dictionaries(NAMES.filter(lambda name: "/" not in name), ARRAYS, min_size=1, max_size=6))
+def test_any_arrays(arrays):
+    with tempfile.TemporaryDirectory() as folder:
+        for name, array in arrays.items():
+            np.save(Path(folder, f"{name}.npy"), array)
+        try:
+            assert npucmp.parity(folder, folder).exit_status in (0, 1, 2)
+        except NpucmpError:
+            pass
+
+
+@QUICK
+@given(st.binary(max_size=200), st.sampled_from(["a.npy", "a.npz", "a.pt", "a.json", "a.jsonl"]))
+def test_any_bytes(data, name):
+    is_refused_or_answered(name, data)
+
+
+@QUICK
+@given(
+    st.lists(st.lists(st.floats(-50, 0), min_size=1, max_size=9), min_size=1, max_size=4),
+    st.sampled_from(["sglang", "vllm", "chat", "slime", "records"]),
+)
+def test_values_are_those_that_were_written(rows, spelling):
+    records = [spelled(spelling, row) for row in rows]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "a.jsonl").write_text("\n".join(map(json.dumps, records)))
+        found = read_recording(str(Path(folder, "a.jsonl")), field_names.ROLLOUT, CONTEXT)
+    requests = [one for batch in found.batches for one in batch.requests]
+    assert [one.log_probs.tolist() for one in requests] == rows
+    assert all(one.ids is None or one.ids.tolist() == [*range(len(row))] for one, row in zip(requests, rows))
+    assert spelling in ("records",) or all(one.ids is not None for one in requests)
+
+
+def spelled(spelling, row):
+    ids = [*range(len(row))]
+    if spelling == "sglang":
+        return {"meta_info": {"output_token_logprobs": [[value, at, None] for at, value in zip(ids, row)]}}
+    if spelling == "vllm":
+        return {"choices": [{"logprobs": {"token_logprobs": row, "tokens": [f"token_id:{at}" for at in ids]}}]}
+    if spelling == "chat":
+        content = [{"token": f"token_id:{at}", "logprob": value} for at, value in zip(ids, row)]
+        return {"choices": [{"logprobs": {"content": content}}]}
+    if spelling == "slime":
+        return {"tokens": [9, 9, *ids], "response_length": len(row), "rollout_log_probs": row}
+    return {"log_probs": row}
+
+
+def test_steps_and_ranks_of_names(tmp_path):
+    for name in ("step_3/rank_1/a.jsonl", "step_3/rank_0/a.jsonl", "global_step_10/a.jsonl"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps({"log_probs": [-float(len(name)), -1.0]}))
+    found = read_recording(str(tmp_path), field_names.TRAINER, CONTEXT)
+    assert [(one.step, len(one.requests)) for one in found.batches] == [(3, 2), (10, 1)]
+    for name, step in (("5.jsonl", 5), ("step_6.jsonl", 6), ("rollout_7_1.jsonl", 7), ("step8.jsonl", 8)):
+        file = tmp_path / name
+        file.write_text(json.dumps({"log_probs": [-1.0, -2.0]}))
+        assert read_recording(str(file), field_names.TRAINER, CONTEXT).batches[0].step == step
+
+
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
+    (tmp_path / "secret.jsonl").write_text('{"log_probs": [-1.0, -2.0]}')
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    with pytest.raises(NpucmpError, match="leads out of the dump"):
+        npucmp.parity(tmp_path / "in", tmp_path / "in")
+
+
+def test_one_folder_with_a_folder_for_each_side(tmp_path):
+    values = -np.random.default_rng(0).exponential(1, (4, 30))
+    for side, name in (("engine", "rollout_log_probs"), ("train", "old_log_probs")):
+        (tmp_path / side / "step_1").mkdir(parents=True)
+        np.save(tmp_path / side / "step_1" / f"{name}.npy", values)
+    result = npucmp.parity(tmp_path)
+    assert (result.verdict, result.figures.tokens, result.names) == (
+        "CLEAN",
+        120,
+        ("rollout_log_probs", "old_log_probs"),
+    )
+
+
+def test_an_array_that_is_named_alone_and_one_among_others(tmp_path):
+    values = -np.random.default_rng(0).exponential(1, (4, 30))
+    np.save(tmp_path / "npu.npy", values)
+    np.save(tmp_path / "gpu.npy", values)
+    result = npucmp.parity(tmp_path / "npu.npy", tmp_path / "gpu.npy")
+    assert (result.verdict, result.figures.tokens) == ("CLEAN", 120)
+    with pytest.raises(NpucmpError, match="holds no log-probabilities"):
+        npucmp.parity(tmp_path, tmp_path)
+
+
+def test_a_tensor_dict_is_the_dict_of_its_state(tmp_path):
+    """As torch.save writes an object: its class, which is not imported, and a state."""
+    data = torch_file({"rollout_log_probs": np.full((2, 30), -1.0), "old_log_probs": np.full((2, 30), -1.0)})
+    with zipfile.ZipFile(io.BytesIO(data)) as read:
+        members = {name: read.read(name) for name in read.namelist()}
+    start, end = b"\x80\x02", b"."
+    inner = members["saved/data.pkl"][len(start) : -len(end)]
+    made = b"ctensordict._td\nTensorDict\n)\x81}(X\x0b\x00\x00\x00_tensordict" + inner + b"ub"
+    members["saved/data.pkl"] = start + made + end
+    with zipfile.ZipFile(tmp_path / "a.pt", "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    assert npucmp.parity(tmp_path / "a.pt").figures.tokens == 60
