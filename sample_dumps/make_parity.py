@@ -47,7 +47,9 @@ def write(folder: Path) -> None:
         for side, name, values in zip(("rollout", "trainer"), ("rollout_log_probs", "old_log_probs"), chosen):
             place = folder / side / f"step_{step}"
             place.mkdir(parents=True)
-            np.save(place / f"{name}.npy", np.where(mask, values, -1.0 if side == "rollout" else 0.0).astype(np.float32))
+            np.save(
+                place / f"{name}.npy", np.where(mask, values, -1.0 if side == "rollout" else 0.0).astype(np.float32)
+            )
             np.save(place / "response_mask.npy", mask.astype(np.int8))
             np.save(place / "responses.npy", np.where(mask, ids, 0).astype(np.int32))
 
