@@ -47,14 +47,17 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
         options = replace(options, recompute=ALIASES[options.replay], replay=None)
     started = time.monotonic()
     context = options.context(target, golden)
-    pairing = _paired_heads(target, golden, options)
-    if pairing is None:
+    report = _compared_weights(target, golden, options, context)
+    pairing = _paired_heads(target, golden, options) if report is None else None
+    if report is not None:
+        pass
+    elif pairing is None:
         sides = _open_sides(target, golden, options, context)
         report = _put_together(sides, options, context) or compare_runs(sides, options)
     else:
         executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
         report = compare_steps(ComparisonSource(target, golden, *pairing), options, executor)
-    if options.precheck and not report.partial and report.comparisons:
+    if options.precheck and not report.partial and report.comparisons and report.weights is None:
         (line,) = map_comparisons(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line)
     if options.recompute == "all" and not report.partial:
@@ -65,6 +68,20 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     if not report.partial:
         report = with_accused(report, context)
     return replace(report, seconds=time.monotonic() - started)
+
+
+def _compared_weights(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Optional[Report]:
+    """Return the report of two checkpoints; None if a path holds none, or an option belongs to dumps of operators."""
+    own = options.format is None and not (options.mapping or options.graph or options.also or options.pair)
+    if not own or options.step is not None or options.rank is not None or options.ranks_apart:
+        return None
+    from npucmp.dump.formats import may_hold_weights
+
+    if not (may_hold_weights(target) and may_hold_weights(golden)):
+        return None
+    from npucmp.workflows import weights
+
+    return weights.compared_weights(target, golden, options, context)
 
 
 def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:

@@ -1,4 +1,5 @@
-"""Payloads that are made of others: joined along an axis, summed, scaled, reshaped. They are read block by block.
+"""Payloads that are made of others: joined along an axis, summed, scaled, reshaped, and the payloads of computed_weights.py.
+They are read block by block.
 
 A slice of a joined payload is joined of slices, and a slice of a sum is a sum of slices, so that all that is sliced is
 a plain payload, whose slice is a strided view of its file. Memory is one block of each part.
@@ -15,6 +16,8 @@ from npucmp.model import Payload
 from npucmp.model.dtypes import size_of
 
 JOIN, SUM, MAX, RESHAPE = "join", "sum", "max", "reshape"
+SCALED, STEP, PRODUCT, TURNED = "scaled", "step", "product", "turned"  # computed_weights.py
+COMPUTED = frozenset((SCALED, STEP, PRODUCT, TURNED))
 Blocks = Callable[[Payload, int], Iterator[Any]]
 _WIDE = {"float64", "int64", "uint64"}
 
@@ -61,6 +64,10 @@ def sliced(payload: Payload, axis: int, start: int, stop: int) -> Payload:
             at += part.shape[axis]
         return joined(found, axis)
     shape = (*payload.shape[:axis], stop - start, *payload.shape[axis + 1 :])
+    if payload.made_by in COMPUTED:
+        from npucmp.dump.readers.computed_weights import sliced_weight
+
+        return sliced_weight(payload, axis, start, stop, sliced)
     if payload.made_by == RESHAPE:
         inner, length = math.prod(payload.shape[axis + 1 :]), payload.shape[axis]
         rows = range(math.prod(payload.shape[:axis]))
@@ -82,13 +89,18 @@ def assembled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[
     if payload.made_by == RESHAPE:
         yield from read(payload.parts[0], elements)
         return
+    if payload.made_by in COMPUTED:
+        from npucmp.dump.readers.computed_weights import weight_blocks
+
+        yield from weight_blocks(payload, elements, read)
+        return
     if payload.made_by == JOIN:
         yield from _joined_blocks(payload, elements, read)
         return
     import numpy as np
 
     own = np.float64 if payload.dtype not in ("int64", "uint64") else np.int64
-    streams = [_Stream(read(part, elements)) for part in payload.parts]
+    streams = [BlockStream(read(part, elements)) for part in payload.parts]
     left = math.prod(payload.shape)
     kind = np.dtype(payload.dtype)
     while left:
@@ -113,14 +125,14 @@ def _joined_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[An
             yield from read(part, elements)
         return
     rows = max(1, elements // max(1, sum(widths)))
-    streams = [_Stream(read(part, min(elements, rows * width))) for part, width in zip(payload.parts, widths)]
+    streams = [BlockStream(read(part, min(elements, rows * width))) for part, width in zip(payload.parts, widths)]
     for start in range(0, outer, rows):
         count = min(rows, outer - start)
         pieces = [stream.take(count * width).reshape(count, width) for stream, width in zip(streams, widths)]
         yield np.concatenate(pieces, 1).reshape(-1)
 
 
-class _Stream:
+class BlockStream:
     """Blocks, of which any number of elements can be taken."""
 
     def __init__(self, blocks: Iterator[Any]) -> None:

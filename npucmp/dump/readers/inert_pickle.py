@@ -26,7 +26,7 @@ These names become plain records; nothing of torch is imported or called:
     collections OrderedDict               ()
     persistent id                         ('storage', class, key, location, elements[, None | (key, offset, size)])
 
-Every other name is refused. Source: torch/_utils.py, torch/serialization.py, torch_npu/utils/storage.py. torch_npu
+Every other name is refused, except in checkpoints (opaque_pickle.py). Source: torch/_utils.py, torch/serialization.py, torch_npu/utils/storage.py. torch_npu
 copies a tensor to the CPU before it is saved, so the NPU format does not describe the bytes; UNVERIFIED against a
 file that was saved on an NPU.
 """
@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import error as StructError
 from struct import unpack_from
-from typing import Any, NamedTuple
+from typing import Any, Mapping, NamedTuple, Optional
 
 from npucmp.dump.limits import Limits
 from npucmp.model.dtypes import DTYPES
@@ -219,9 +219,16 @@ class IncompletePickle(RefusedPickle):
     """An incomplete pickle, which may be complete if more of the file is read."""
 
 
-def unpickle(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[object, int]:
-    """Return the value of the pickle at `start`, and the offset of its end."""
-    machine = _Machine(data, start, limits)
+def unpickle(
+    data: bytes,
+    start: int = 0,
+    limits: Limits = Limits(),
+    opcodes: Optional[Mapping[int, Callable[[Machine], object]]] = None,
+) -> tuple[object, int]:
+    """Return the value of the pickle at `start`, and the offset of its end. `opcodes` replaces the table of opcodes
+    (opaque_pickle.py)."""
+    opcodes = OPCODES if opcodes is None else opcodes
+    machine = Machine(data, start, limits)
     try:
         for _ in range(limits.pickle_opcodes):
             code = data[machine.at]
@@ -230,7 +237,7 @@ def unpickle(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[ob
                 if machine.marks or len(machine.stack) != 1:
                     raise RefusedPickle("a damaged pickle: it stops with a stack that is not one value")
                 return machine.stack[0], machine.at
-            handler = _OPCODES.get(code)
+            handler = opcodes.get(code)
             if handler is None:
                 raise RefusedPickle(f"refused: pickle opcode 0x{code:02x}, which torch.save does not write")
             handler(machine)
@@ -240,7 +247,7 @@ def unpickle(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[ob
     raise RefusedPickle(limits.limit_message("opcodes of a pickle", "pickle_opcodes"))
 
 
-class _Machine:
+class Machine:
     """The state between two opcodes. A MARK saves and replaces the stack, so that no opcode can pop through it."""
 
     __slots__ = ("at", "data", "limits", "marks", "memo", "stack")
@@ -316,21 +323,21 @@ class _Machine:
             raise RefusedPickle("refused: the file wants to set the state of an object")
 
 
-def _memo(machine: _Machine, slot: int) -> None:
+def _memo(machine: Machine, slot: int) -> None:
     machine.memo[slot] = machine.stack[-1]
 
 
-def _binput(machine: _Machine) -> None:  # inlined like the next two: they are half of all opcodes
+def _binput(machine: Machine) -> None:  # inlined like the next two: they are half of all opcodes
     machine.memo[machine.data[machine.at]] = machine.stack[-1]
     machine.at += 1
 
 
-def _binint1(machine: _Machine) -> None:
+def _binint1(machine: Machine) -> None:
     machine.stack.append(machine.data[machine.at])
     machine.at += 1
 
 
-def _binunicode(machine: _Machine) -> None:
+def _binunicode(machine: Machine) -> None:
     start = machine.at + 4
     end = machine.at = start + unpack_from("<I", machine.data, machine.at)[0]
     if end > len(machine.data):
@@ -338,7 +345,7 @@ def _binunicode(machine: _Machine) -> None:
     machine.stack.append(machine.data[start:end].decode("utf-8"))
 
 
-_OPCODES: dict[int, Callable[[_Machine], object]] = {
+OPCODES: dict[int, Callable[[Machine], object]] = {
     0x80: lambda m: m.take(1),  # PROTO
     0x95: lambda m: m.take(8),  # FRAME
     ord("c"): lambda m: m.push(find(m.line(), m.line())),  # GLOBAL

@@ -1,0 +1,236 @@
+"""Say what a wrong parameter of a checkpoint is: another parameter, transposed, exchanged shards, zero rows.
+
+The verdict on a parameter comes before; these sentences change none. They are looked for in this order, and the first
+that holds for the values is taken:
+
+    codes without a scale · another shape · all zero · the values of another golden parameter · transposed · an update of
+    low rank that is missing · rows or columns in another order, named by shards where shards explain it · a constant
+    factor · the same numbers in another order · zero rows · single elements, rows or columns that differ
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Mapping, NamedTuple, Optional, Sequence, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npucmp.align.weights.pairing import WeightPair
+from npucmp.align.weights.parts import Part
+from npucmp.align.weights.role import Role
+from npucmp.align.weights.sample import Array, agrees, row_blocks, row_numbers, rows_of, whole_values
+from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.computed_weights import transposed
+from npucmp.errors import NpucmpError
+from npucmp.model import Payload
+
+WHOLE = 1 << 25  # elements of a parameter that is read whole to describe it: work
+CANDIDATE_ROWS = 4  # rows that another parameter has to share: work: they are compared again over all sampled rows
+FACTOR_SPREAD = 8.0  # limits of single elements: chosen: a factor is rounded once more
+Fact = Union[str, int, float]
+
+
+class WeightFault(NamedTuple):
+    """What a wrong parameter is: a label that is equal in all layers of one fault, the sentence and its facts."""
+
+    label: str
+    words: str
+    facts: Mapping[str, Fact] = {}
+
+
+class FaultFinder:
+    """Finds what wrong parameters are among the pairs of two checkpoints. `shards` is the number of tensor-parallel ranks
+    of the target."""
+
+    def __init__(self, pairs: Sequence[WeightPair], shards: int, context: ReadContext) -> None:
+        self._context, self._shards = context, shards
+        self._goldens = [(pair.role, pair.golden) for pair in pairs if pair.golden is not None and not pair.copy]
+
+    def fault(self, pair: WeightPair) -> WeightFault:
+        """Return what the target's parameter of a wrong pair is."""
+        target, golden = pair.target, pair.golden
+        if target is None or golden is None or target.payload is None or golden.payload is None:
+            return WeightFault("differs", "it differs")
+        try:
+            if target.is_bare is not golden.is_bare:
+                side = target if target.is_bare else golden
+                return WeightFault("bare", "its {dtype} codes have no scale: scale missing", {"dtype": side.dtype})
+            if target.shape != golden.shape:
+                return _of_shapes(target.shape, golden.shape)
+            return self._by_samples(pair, target.payload, golden.payload) or self._by_values(pair, target, golden)
+        except NpucmpError as error:
+            return WeightFault("differs", "its values cannot be read again: {because}", {"because": str(error)})
+
+    # -- by some rows ---------------------------------------------------------------------------------------------------
+
+    def _by_samples(self, pair: WeightPair, target: Payload, golden: Payload) -> Optional[WeightFault]:
+        if len(target.shape) < 1 or 0 in target.shape:
+            return None
+        numbers = row_numbers(target.shape[0])
+        x, y = (rows_of(one, numbers, self._context) for one in (target, golden))
+        if not x.any() and y.any() and not _any_value(target, self._context):
+            return WeightFault("zero", "all its elements are zero")
+        if len({*x.reshape(-1).tolist()}) > 2:
+            held = self._held(pair, x, y, numbers)
+            if held is not None:
+                return held
+        if (
+            len(target.shape) == 2
+            and target.shape[0] == target.shape[1]
+            and self._same(pair, x, transposed(golden), numbers)
+        ):
+            return WeightFault("transposed", "it is transposed")
+        if golden.made_by == "sum" and self._same(pair, x, golden.parts[0], numbers):
+            return WeightFault("update", "the update of low rank (LoRA) is missing")
+        return None
+
+    def _same(self, pair: WeightPair, x: Array, other: Payload, numbers: Sequence[int]) -> bool:
+        return agrees(
+            x, rows_of(other, numbers, self._context), pair.limit.rtol, pair.limit.is_quantised, pair.limit.atol
+        )
+
+    def _held(self, pair: WeightPair, x: Array, y: Array, numbers: Sequence[int]) -> Optional[WeightFault]:
+        """Return the other golden parameter whose values the target holds."""
+        few = [at for at in range(len(numbers)) if at % max(1, len(numbers) // CANDIDATE_ROWS) == 0]
+        own = [numbers[at] for at in few]
+        limit = pair.limit
+        for role, other in self._goldens:
+            if role == pair.role or other.payload is None or other.shape != (pair.target.shape if pair.target else ()):
+                continue
+            try:
+                sample = rows_of(other.payload, own, self._context)
+                near = agrees(x[few], sample, limit.rtol, limit.is_quantised, limit.atol)
+                if not near or agrees(y[few], sample, limit.rtol, limit.is_quantised, limit.atol):
+                    continue
+                if self._same(pair, x, other.payload, numbers):
+                    return _holds(pair.role, role, other)
+            except NpucmpError:
+                continue
+        return None
+
+    # -- by all values --------------------------------------------------------------------------------------------------
+
+    def _by_values(self, pair: WeightPair, target: Part, golden: Part) -> WeightFault:
+        assert target.payload is not None and golden.payload is not None
+        if math.prod(target.shape) > WHOLE:
+            return WeightFault("differs", "it differs")
+        x, y = (whole_values(one.payload, self._context) for one in (target, golden) if one.payload is not None)
+        limit = pair.limit
+        slack = limit.rtol * np.abs(y) + limit.atol
+        if limit.is_quantised:
+            slack = slack + 0.01 * np.abs(y).max(initial=0.0)
+        bad = ~(np.abs(x - y) <= slack)
+        if not bad.any():
+            return WeightFault("steps", "single codes are off by more than half a step")
+        if len(x.shape) == 2:
+            for axis in (0, 1):
+                moved = self._moved(
+                    x if axis == 0 else x.T, y if axis == 0 else y.T, slack if axis == 0 else slack.T, axis
+                )
+                if moved is not None:
+                    return moved
+        return _factor(x, y, slack) or _sorted_alike(x, y, slack) or _places(x, y, bad)
+
+    def _moved(self, x: Array, y: Array, slack: Array, axis: int) -> Optional[WeightFault]:
+        """Return a fault if the target holds the golden's rows in another order."""
+        order = _order_of(x, y, slack)
+        if order is None:
+            return None
+        what = "rows" if axis == 0 else "columns"
+        if self._shards > 1 and len(order) % self._shards == 0:
+            size = len(order) // self._shards
+            blocks = [order[at * size] // size for at in range(self._shards)]
+            if sorted(blocks) == [*range(self._shards)] and all(
+                order[at * size : (at + 1) * size] == [*range(one * size, (one + 1) * size)]
+                for at, one in enumerate(blocks)
+            ):
+                moved = [at for at, one in enumerate(blocks) if at != one]
+                if len(moved) == 2:
+                    return WeightFault(f"shards {moved}", "shards {one} and {other} are swapped",
+                                       {"one": moved[0], "other": moved[1]})  # fmt: skip
+                return WeightFault("shards", "its shards stand in another order")
+        moved = [at for at, one in enumerate(order) if at != one]
+        return WeightFault(f"{what} moved", "the golden's {what} {first} to {last} stand in another order",
+                           {"what": what, "first": moved[0], "last": moved[-1]})  # fmt: skip
+
+
+def _any_value(payload: Payload, context: ReadContext) -> bool:
+    return any(rows.any() for _, rows in row_blocks(payload, context))
+
+
+def _of_shapes(target: tuple[int, ...], golden: tuple[int, ...]) -> WeightFault:
+    if target == golden[::-1]:
+        return WeightFault("transposed", "it is transposed: shape {target} against {golden}", _shapes(target, golden))
+    return WeightFault("shape", "shape {target} against {golden}", _shapes(target, golden))
+
+
+def _shapes(target: tuple[int, ...], golden: tuple[int, ...]) -> dict[str, Fact]:
+    return {"target": str([*target]), "golden": str([*golden])}
+
+
+def _holds(own: Role, other: Role, part: Part) -> WeightFault:
+    """The fault of a parameter that holds another one; the label has the distance in layers and experts."""
+    layers = None if own.layer is None or other.layer is None else other.layer - own.layer
+    experts = None if own.expert is None or other.expert is None else other.expert - own.expert
+    name = part.name.removesuffix(".weight") if not part.slot else f"{part.name} ({part.slot})"
+    return WeightFault(f"holds {other.kind} {layers} {experts}", "holds {other}", {"other": name, "kind": other.kind})
+
+
+def _order_of(x: Array, y: Array, slack: Array) -> Optional[list[int]]:
+    """Return the golden's row that each row of the target holds, if these are all rows in another order."""
+    if len(x) < 2 or x.shape[1] < 2 or not np.isfinite(x).all():
+        return None
+    weights = np.cos(np.arange(1, x.shape[1] + 1) * 1.7)  # any numbers without a pattern
+    ours, theirs = x @ weights, y @ weights
+    first, second = np.argsort(ours, kind="stable"), np.argsort(theirs, kind="stable")
+    order = np.empty(len(x), np.int64)
+    order[first] = second
+    if (order == np.arange(len(x))).all() or not (np.abs(x - y[order]) <= slack[order]).all():
+        return None
+    found: list[int] = order.tolist()
+    return found
+
+
+def _factor(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
+    squares = float((y * y).sum())
+    factor = float((x * y).sum()) / squares if squares else math.nan
+    if not math.isfinite(factor) or not factor or (np.abs(x - factor * y) > FACTOR_SPREAD * abs(factor) * slack).any():
+        return None
+    return WeightFault(f"factor {factor:.3g}", "it is {factor:.4g} times the golden", {"factor": factor})
+
+
+def _sorted_alike(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
+    a, b = np.sort(x, None), np.sort(y, None)
+    if a.size < 3 or not (np.abs(a - b) <= np.sort(slack, None).max(initial=0.0)).all() or (a == a[0]).all():
+        return None
+    return WeightFault("order", "it holds the same numbers in another order")
+
+
+def _places(x: Array, y: Array, bad: NDArray[np.bool_]) -> WeightFault:
+    """Return which rows, columns or elements differ."""
+    rows = bad.reshape(len(bad), -1) if bad.ndim else bad.reshape(1, 1)
+    values = x.reshape(rows.shape)
+    numbers = np.flatnonzero(rows.any(1))
+    facts: dict[str, Fact] = {
+        "first": int(numbers[0]),
+        "last": int(numbers[-1]),
+        "count": len(numbers),
+        "rows": len(rows),
+    }
+    if int(bad.sum()) == 1:
+        return WeightFault("element", "one element differs, in row {first}", facts)
+    zero = [at for at in numbers if not values[at].any()]
+    what = "elements" if bad.ndim < 2 else "rows"
+    if len(zero) == len(numbers):
+        few = f"{what} {{first}} to {{last}} are zero" if len(zero) > 1 else f"{what[:-1]} {{first}} is zero"
+        return WeightFault(f"zero rows {len(zero)}", few, facts)
+    columns = np.flatnonzero(rows.any(0))
+    if len(columns) < len(rows[0]) and len(numbers) == len(rows) and rows[:, columns].all():
+        facts.update(first=int(columns[0]), last=int(columns[-1]))
+        if not values[:, columns].any():
+            return WeightFault("zero columns", "columns {first} to {last} are zero", facts)
+        return WeightFault("columns", "columns {first} to {last} differ", facts)
+    if len(numbers) < len(rows):
+        return WeightFault("rows", f"{{count}} of {{rows}} {what} differ, {{first}} to {{last}}", facts)
+    return WeightFault("differs", "its values are others")
