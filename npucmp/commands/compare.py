@@ -94,7 +94,8 @@ class _Command(click.Command):
     CompareFields,
     ClusterFields,
     ScreenFields,
-    only="layout golden_layout ranks_apart kv_heads lora_scale fc1 align explain noise resume also disk recompute replay scheduler precheck "
+    only="layout golden_layout ranks_apart kv_heads lora_scale "
+    "fc1 align explain noise resume also disk recompute replay scheduler precheck "
     "parts parquet",
 )
 @click.option(

@@ -3,8 +3,8 @@
 The verdict on a parameter comes before; these sentences change none. They are looked for in this order, and the first
 that holds for the values is taken:
 
-    codes without a scale · another shape · all zero · the values of another golden parameter · transposed · an update of
-    low rank that is missing · rows or columns in another order, named by shards where shards explain it · a constant
+    codes without a scale · another shape · all zero · the values of another golden parameter · transposed · an update
+    of low rank that is missing · rows or columns in another order, named by shards where shards explain it · a constant
     factor · the same numbers in another order · zero rows · single elements, rows or columns that differ
 """
 
@@ -16,17 +16,21 @@ from typing import Mapping, NamedTuple, Optional, Sequence, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from npucmp.align.weights.pairing import WeightPair
+from npucmp.align.weights.pairing import CheckpointPair
 from npucmp.align.weights.parts import Part
 from npucmp.align.weights.role import Role
 from npucmp.align.weights.sample import Array, agrees, row_blocks, row_numbers, rows_of, whole_values
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.readers.computed_weights import transposed
+from npucmp.dump.readers.weight_payloads import transposed
 from npucmp.errors import NpucmpError
 from npucmp.model import Payload
 
 WHOLE = 1 << 25  # elements of a parameter that is read whole to describe it: work
 CANDIDATE_ROWS = 4  # rows that another parameter has to share: work: they are compared again over all sampled rows
+FREQUENCY = 1.7  # chosen: numbers without a pattern, by which rows are sorted
+FEWEST = 3  # elements: chosen: fewer stand in any order by chance
+STEP_SHARE = 0.01  # of the largest value: chosen: one step of int8, 1 of 127
+DISTINCT = 2  # values of a sample: chosen: a parameter of one value has no holder
 FACTOR_SPREAD = 8.0  # limits of single elements: chosen: a factor is rounded once more
 Fact = Union[str, int, float]
 
@@ -40,14 +44,14 @@ class WeightFault(NamedTuple):
 
 
 class FaultFinder:
-    """Finds what wrong parameters are among the pairs of two checkpoints. `shards` is the number of tensor-parallel ranks
-    of the target."""
+    """Finds what wrong parameters are among the pairs of two checkpoints. `shards` is the number of tensor-parallel
+    ranks of the target."""
 
-    def __init__(self, pairs: Sequence[WeightPair], shards: int, context: ReadContext) -> None:
+    def __init__(self, pairs: Sequence[CheckpointPair], shards: int, context: ReadContext) -> None:
         self._context, self._shards = context, shards
         self._goldens = [(pair.role, pair.golden) for pair in pairs if pair.golden is not None and not pair.copy]
 
-    def fault(self, pair: WeightPair) -> WeightFault:
+    def fault(self, pair: CheckpointPair) -> WeightFault:
         """Return what the target's parameter of a wrong pair is."""
         target, golden = pair.target, pair.golden
         if target is None or golden is None or target.payload is None or golden.payload is None:
@@ -62,16 +66,16 @@ class FaultFinder:
         except NpucmpError as error:
             return WeightFault("differs", "its values cannot be read again: {because}", {"because": str(error)})
 
-    # -- by some rows ---------------------------------------------------------------------------------------------------
+    # by some rows
 
-    def _by_samples(self, pair: WeightPair, target: Payload, golden: Payload) -> Optional[WeightFault]:
+    def _by_samples(self, pair: CheckpointPair, target: Payload, golden: Payload) -> Optional[WeightFault]:
         if len(target.shape) < 1 or 0 in target.shape:
             return None
         numbers = row_numbers(target.shape[0])
         x, y = (rows_of(one, numbers, self._context) for one in (target, golden))
         if not x.any() and y.any() and not _any_value(target, self._context):
             return WeightFault("zero", "all its elements are zero")
-        if len({*x.reshape(-1).tolist()}) > 2:
+        if len({*x.reshape(-1).tolist()}) > DISTINCT:
             held = self._held(pair, x, y, numbers)
             if held is not None:
                 return held
@@ -85,12 +89,12 @@ class FaultFinder:
             return WeightFault("update", "the update of low rank (LoRA) is missing")
         return None
 
-    def _same(self, pair: WeightPair, x: Array, other: Payload, numbers: Sequence[int]) -> bool:
+    def _same(self, pair: CheckpointPair, x: Array, other: Payload, numbers: Sequence[int]) -> bool:
         return agrees(
             x, rows_of(other, numbers, self._context), pair.limit.rtol, pair.limit.is_quantised, pair.limit.atol
         )
 
-    def _held(self, pair: WeightPair, x: Array, y: Array, numbers: Sequence[int]) -> Optional[WeightFault]:
+    def _held(self, pair: CheckpointPair, x: Array, y: Array, numbers: Sequence[int]) -> Optional[WeightFault]:
         """Return the other golden parameter whose values the target holds."""
         few = [at for at in range(len(numbers)) if at % max(1, len(numbers) // CANDIDATE_ROWS) == 0]
         own = [numbers[at] for at in few]
@@ -109,9 +113,9 @@ class FaultFinder:
                 continue
         return None
 
-    # -- by all values --------------------------------------------------------------------------------------------------
+    # by all values
 
-    def _by_values(self, pair: WeightPair, target: Part, golden: Part) -> WeightFault:
+    def _by_values(self, pair: CheckpointPair, target: Part, golden: Part) -> WeightFault:
         assert target.payload is not None and golden.payload is not None
         if math.prod(target.shape) > WHOLE:
             return WeightFault("differs", "it differs")
@@ -119,7 +123,7 @@ class FaultFinder:
         limit = pair.limit
         slack = limit.rtol * np.abs(y) + limit.atol
         if limit.is_quantised:
-            slack = slack + 0.01 * np.abs(y).max(initial=0.0)
+            slack = slack + STEP_SHARE * np.abs(y).max(initial=0.0)
         bad = ~(np.abs(x - y) <= slack)
         if not bad.any():
             return WeightFault("steps", "single codes are off by more than half a step")
@@ -130,29 +134,40 @@ class FaultFinder:
                 )
                 if moved is not None:
                     return moved
-        return _factor(x, y, slack) or _sorted_alike(x, y, slack) or _places(x, y, bad)
+        return _factor(x, y, slack) or _zero(x, bad) or _sorted_alike(x, y, slack) or _places(bad)
 
     def _moved(self, x: Array, y: Array, slack: Array, axis: int) -> Optional[WeightFault]:
         """Return a fault if the target holds the golden's rows in another order."""
+        shards = self._moved_shards(x, y, slack)
+        if shards is not None:
+            return shards
         order = _order_of(x, y, slack)
         if order is None:
             return None
         what = "rows" if axis == 0 else "columns"
-        if self._shards > 1 and len(order) % self._shards == 0:
-            size = len(order) // self._shards
-            blocks = [order[at * size] // size for at in range(self._shards)]
-            if sorted(blocks) == [*range(self._shards)] and all(
-                order[at * size : (at + 1) * size] == [*range(one * size, (one + 1) * size)]
-                for at, one in enumerate(blocks)
-            ):
-                moved = [at for at, one in enumerate(blocks) if at != one]
-                if len(moved) == 2:
-                    return WeightFault(f"shards {moved}", "shards {one} and {other} are swapped",
-                                       {"one": moved[0], "other": moved[1]})  # fmt: skip
-                return WeightFault("shards", "its shards stand in another order")
         moved = [at for at, one in enumerate(order) if at != one]
-        return WeightFault(f"{what} moved", "the golden's {what} {first} to {last} stand in another order",
-                           {"what": what, "first": moved[0], "last": moved[-1]})  # fmt: skip
+        facts: dict[str, Fact] = {"what": what, "first": moved[0], "last": moved[-1]}
+        return WeightFault(f"{what} moved", "the golden's {what} {first} to {last} stand in another order", facts)
+
+    def _moved_shards(self, x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
+        """Return a fault if the rows of tensor-parallel ranks stand in the order of other ranks."""
+        count = self._shards
+        if count < 2 or len(x) % count:
+            return None
+        own, theirs, limits = (one.reshape(count, -1) for one in (x, y, slack))
+        holds = [
+            next((of for of in (at, *range(count)) if (np.abs(own[at] - theirs[of]) <= limits[of]).all()), None)
+            for at in range(count)
+        ]
+        moved = [at for at, of in enumerate(holds) if of != at]
+        if None in holds or not moved:
+            return None
+        if len(moved) == 2 and holds[moved[0]] == moved[1] and holds[moved[1]] == moved[0]:
+            facts: dict[str, Fact] = {"one": moved[0], "other": moved[1]}
+            return WeightFault(f"shards {moved}", "shards {one} and {other} are swapped", facts)
+        return WeightFault(
+            "shards", "shard {first} is that of rank {other}", {"first": moved[0], "other": holds[moved[0]] or 0}
+        )
 
 
 def _any_value(payload: Payload, context: ReadContext) -> bool:
@@ -181,7 +196,7 @@ def _order_of(x: Array, y: Array, slack: Array) -> Optional[list[int]]:
     """Return the golden's row that each row of the target holds, if these are all rows in another order."""
     if len(x) < 2 or x.shape[1] < 2 or not np.isfinite(x).all():
         return None
-    weights = np.cos(np.arange(1, x.shape[1] + 1) * 1.7)  # any numbers without a pattern
+    weights = np.cos(FREQUENCY * np.arange(1, x.shape[1] + 1))
     ours, theirs = x @ weights, y @ weights
     first, second = np.argsort(ours, kind="stable"), np.argsort(theirs, kind="stable")
     order = np.empty(len(x), np.int64)
@@ -201,16 +216,30 @@ def _factor(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
 
 
 def _sorted_alike(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
-    a, b = np.sort(x, None), np.sort(y, None)
-    if a.size < 3 or not (np.abs(a - b) <= np.sort(slack, None).max(initial=0.0)).all() or (a == a[0]).all():
+    order = np.argsort(y, None)
+    a, b, limit = np.sort(x, None), y.reshape(-1)[order], slack.reshape(-1)[order]
+    if a.size < FEWEST or not (np.abs(a - b) <= limit).all() or (a == a[0]).all():
         return None
     return WeightFault("order", "it holds the same numbers in another order")
 
 
-def _places(x: Array, y: Array, bad: NDArray[np.bool_]) -> WeightFault:
-    """Return which rows, columns or elements differ."""
+def _zero(x: Array, bad: NDArray[np.bool_]) -> Optional[WeightFault]:
+    """Return the rows or columns that are zero, if no others differ."""
     rows = bad.reshape(len(bad), -1) if bad.ndim else bad.reshape(1, 1)
     values = x.reshape(rows.shape)
+    for what, axis in (("row" if bad.ndim > 1 else "element", 1), ("column", 0)):
+        wrong = np.flatnonzero(rows.any(axis))
+        inside = values[wrong] if axis == 1 else values[:, wrong]
+        if len(wrong) and not inside.any():
+            facts: dict[str, Fact] = {"first": int(wrong[0]), "last": int(wrong[-1])}
+            words = f"{what}s {{first}} to {{last}} are zero" if len(wrong) > 1 else f"{what} {{first}} is zero"
+            return WeightFault(f"zero {what}s {len(wrong)}", words, facts)
+    return None
+
+
+def _places(bad: NDArray[np.bool_]) -> WeightFault:
+    """Return which rows, columns or elements differ."""
+    rows = bad.reshape(len(bad), -1) if bad.ndim else bad.reshape(1, 1)
     numbers = np.flatnonzero(rows.any(1))
     facts: dict[str, Fact] = {
         "first": int(numbers[0]),
@@ -220,16 +249,10 @@ def _places(x: Array, y: Array, bad: NDArray[np.bool_]) -> WeightFault:
     }
     if int(bad.sum()) == 1:
         return WeightFault("element", "one element differs, in row {first}", facts)
-    zero = [at for at in numbers if not values[at].any()]
     what = "elements" if bad.ndim < 2 else "rows"
-    if len(zero) == len(numbers):
-        few = f"{what} {{first}} to {{last}} are zero" if len(zero) > 1 else f"{what[:-1]} {{first}} is zero"
-        return WeightFault(f"zero rows {len(zero)}", few, facts)
     columns = np.flatnonzero(rows.any(0))
     if len(columns) < len(rows[0]) and len(numbers) == len(rows) and rows[:, columns].all():
         facts.update(first=int(columns[0]), last=int(columns[-1]))
-        if not values[:, columns].any():
-            return WeightFault("zero columns", "columns {first} to {last} are zero", facts)
         return WeightFault("columns", "columns {first} to {last} differ", facts)
     if len(numbers) < len(rows):
         return WeightFault("rows", f"{{count}} of {{rows}} {what} differ, {{first}} to {{last}}", facts)

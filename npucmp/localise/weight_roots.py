@@ -11,9 +11,9 @@ import math
 from collections import defaultdict
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align.weights.pairing import WeightPair
+from npucmp.align.weights.pairing import CheckpointPair
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.readers.computed_weights import steps_of
+from npucmp.dump.readers.weight_payloads import steps_of
 from npucmp.errors import NpucmpError
 from npucmp.localise.weight_faults import FaultFinder, WeightFault
 from npucmp.measure import metrics
@@ -32,11 +32,11 @@ class JudgedWeight(NamedTuple):
     """A finding, the pair that it belongs to, and the share of its elements beyond the limit."""
 
     finding: Finding
-    pair: WeightPair
+    pair: CheckpointPair
     share: float
 
 
-def judged(finding: Finding, pair: WeightPair, context: ReadContext) -> JudgedWeight:
+def judged(finding: Finding, pair: CheckpointPair, context: ReadContext) -> JudgedWeight:
     """Return the verdict on a pair of parameters by its single elements."""
     moments = finding.measurement.moments
     target, golden = pair.target, pair.golden
@@ -66,7 +66,7 @@ def judged(finding: Finding, pair: WeightPair, context: ReadContext) -> JudgedWe
     return JudgedWeight(_with(finding, verdict, words, error, RULE, share), pair, share)
 
 
-def _beyond(pair: WeightPair, outside: int, context: ReadContext) -> int:
+def _beyond(pair: CheckpointPair, outside: int, context: ReadContext) -> int:
     """Return the number of elements beyond the limit; those of codes are counted by the steps of their scale."""
     target, golden = pair.target, pair.golden
     if not pair.limit.is_quantised or target is None or golden is None:
@@ -80,7 +80,7 @@ def _beyond(pair: WeightPair, outside: int, context: ReadContext) -> int:
     return elements_beyond(target.payload, golden.payload, step, limit, context)
 
 
-def _limit_words(pair: WeightPair) -> str:
+def _limit_words(pair: CheckpointPair) -> str:
     limit = pair.limit
     if limit.is_quantised and not limit.rtol:
         return f"{limit.steps:.3g} steps of the codes"
@@ -154,8 +154,8 @@ def _root(place: int, row: JudgedWeight, fault: WeightFault, count: int) -> Root
         reasons.append(
             Evidence(
                 "share",
-                f"{row.share:.3g} of its elements are beyond the rounding of {{types}}",
-                {"types": Fact(_types(pair))},
+                "{share:.3%} of its elements are beyond the rounding of {types}",
+                {"types": Fact(_types(pair)), "share": Fact(row.share)},
             )
         )
     elif finding.verdict is Verdict.NONFINITE:
@@ -167,13 +167,13 @@ def _root(place: int, row: JudgedWeight, fault: WeightFault, count: int) -> Root
         reasons.append(Evidence("held", "the target holds it in {names}", {"names": Fact(", ".join(names[:3]))}))
     share = row.share if math.isfinite(row.share) else None
     return Root(
-        place, finding.pair, Cause.GAP, finding.pair.slot, finding.metric or finding.verdict.value, share, finding.limit,
-        None, finding.error if finding.error is not None and math.isfinite(finding.error) else None, tuple(reasons),
-        finding.rule, relation=words,
+        place, finding.pair, Cause.GAP, finding.pair.slot, finding.metric or finding.verdict.value, share,
+        finding.limit, None, finding.error if finding.error is not None and math.isfinite(finding.error) else None,
+        tuple(reasons), finding.rule, relation=words,
     )  # fmt: skip
 
 
-def _short(pair: WeightPair) -> str:
+def _short(pair: CheckpointPair) -> str:
     """Return the part of the name of a parameter that is equal in all layers."""
     part = pair.golden or pair.target
     assert part is not None
@@ -181,5 +181,5 @@ def _short(pair: WeightPair) -> str:
     return part.slot.partition(".")[0] or next((word for word in reversed(words) if not word.isdigit()), part.name)
 
 
-def _types(pair: WeightPair) -> str:
+def _types(pair: CheckpointPair) -> str:
     return " and ".join(dict.fromkeys(part.dtype for part in (pair.target, pair.golden) if part is not None))

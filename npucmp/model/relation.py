@@ -279,8 +279,8 @@ class WeightRelation(NamedTuple):
 
 
 class WeightFacts(NamedTuple):
-    """How the tensors of two checkpoints correspond. `lines`: each relation in words; `only_target`: parameters that only
-    the target holds."""
+    """How the tensors of two checkpoints correspond. `lines`: each relation in words; `only_target`: parameters that
+    only the target holds."""
 
     lines: tuple[str, ...] = ()
     only_target: tuple[str, ...] = ()

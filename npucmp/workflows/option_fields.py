@@ -248,8 +248,8 @@ class CompareFields(DumpFields):
     layout: Optional[str] = option(
         None,
         "Sizes of the target's parallel layout, fastest first (tp-cp-ep-dp-pp): --layout tp=2,pp=2, or with another "
-        "order --layout order=tp-pp-dp,tp=2,dp=2. Default: found from groups, sends and shapes. For checkpoints also the "
-        "order of rotary embedding under any names: --layout target=meta, golden=meta.",
+        "order --layout order=tp-pp-dp,tp=2,dp=2. Default: found from groups, sends and shapes. For checkpoints also "
+        "the order of rotary embedding under any names: --layout target=meta, golden=meta.",
         metavar="SIZES",
     )
     golden_layout: Optional[str] = option(

@@ -13,12 +13,12 @@ from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.layout_sizes import LayoutSizes, stated_layout
 from npucmp.align.weights.network_settings import DeclaredLayout
-from npucmp.align.weights.pairing import PairedWeights, WeightPair, paired_weights
+from npucmp.align.weights.pairing import CheckpointPair, PairedWeights, paired_weights
 from npucmp.align.weights.parts import Part
 from npucmp.align.weights.role import is_buffer, named_role
 from npucmp.align.weights.structure import CheckpointStructure, structure_of
-from npucmp.dump.checkpoint import Checkpoint, open_checkpoint
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.checkpoint_files import CheckpointFiles, open_checkpoint
 from npucmp.errors import UsageError
 from npucmp.localise.coverage import coverage_of
 from npucmp.localise.weight_faults import FaultFinder
@@ -40,7 +40,7 @@ class _Pairs(NamedTuple):
     """The pairs by the operator and slot of the report."""
 
     found: PairedWeights
-    by_key: Mapping[tuple[str, str], WeightPair]
+    by_key: Mapping[tuple[str, str], CheckpointPair]
     structures: tuple[CheckpointStructure, CheckpointStructure]
 
 
@@ -57,8 +57,8 @@ def compared_weights(target: StrPath, golden: StrPath, options: Options, context
         sides.append(one)
     declared, sizes = _declared(options)
     structures = structure_of(sides[0], "target"), structure_of(sides[1], "golden")
-    for name, stated, one in (("layout", sizes[0], structures[0]), ("golden-layout", sizes[1], structures[1])):
-        _require_sizes(name, stated, one)
+    for name, stated, structure in zip(("layout", "golden-layout"), sizes, structures):
+        _require_sizes(name, stated, structure)
     found = paired_weights(*structures, declared, context)
     pairs = _Pairs(found, _by_key(found.pairs), structures)
     _require_one_network(pairs, str(target), str(golden))
@@ -70,7 +70,7 @@ def compared_weights(target: StrPath, golden: StrPath, options: Options, context
     return replace(report, comparisons=comparisons, weights=facts, rules=(), disk=None)
 
 
-def _holds_weights(one: Checkpoint) -> bool:
+def _holds_weights(one: CheckpointFiles) -> bool:
     """Return whether most tensors have names of parameters."""
     every = [(name, ref) for rank in one.ranks for chunk in rank.every for name, ref in chunk.items()]
     named = [(name, ref) for name, ref in every if ref.slot]
@@ -110,9 +110,9 @@ def _require_sizes(option: str, stated: Optional[LayoutSizes], one: CheckpointSt
                              f"{', '.join(f'{name}={count}' for name, count in known.items())}")  # fmt: skip
 
 
-def _by_key(pairs: Sequence[WeightPair]) -> dict[tuple[str, str], WeightPair]:
+def _by_key(pairs: Sequence[CheckpointPair]) -> dict[tuple[str, str], CheckpointPair]:
     """Return the pairs by the operator and slot of their rows; a name that occurs again gets its own slot."""
-    found: dict[tuple[str, str], WeightPair] = {}
+    found: dict[tuple[str, str], CheckpointPair] = {}
     for pair in pairs:
         part = pair.golden or pair.target
         slot = ".".join(filter(None, ["output:0", part.slot if part is not None else ""]))
@@ -130,8 +130,8 @@ def _require_one_network(pairs: _Pairs, target: str, golden: str) -> None:
     ]
     alone = sum(pair.target is None for pair in whole)
     if whole and alone > KNOWN * len(whole):
-        raise UsageError(f"{target} and {golden} look like different networks: {alone} of {len(whole)} parameters of the "
-                         "golden have no partner by their names")  # fmt: skip
+        words = f"{alone} of {len(whole)} parameters of the golden have no partner by their names"
+        raise UsageError(f"{target} and {golden} look like different networks: {words}")
     both = [(pair.target, pair.golden) for pair in whole if pair.target is not None and pair.golden is not None]
     ratios = Counter(
         tuple(b / a if a else 0.0 for a, b in zip(x.shape, y.shape))
@@ -142,11 +142,11 @@ def _require_one_network(pairs: _Pairs, target: str, golden: str) -> None:
         count for ratio, count in ratios.items() if sorted(ratio)[0] == 1.0 and ratio[0] * ratio[1] in (2, 4, 8, 16)
     )
     if sum(ratios.values()) and parts > UNSHARDED * sum(ratios.values()):
-        raise UsageError(f"{parts} of {len(both)} parameters of the target are a part of the golden's: ranks of the target "
-                         "are missing")  # fmt: skip
+        words = f"{parts} of {len(both)} parameters of the target are a part of the golden's"
+        raise UsageError(f"{words}: ranks of the target are missing")
 
 
-def _run(pairs: _Pairs, side: Checkpoint, at: int) -> Run:
+def _run(pairs: _Pairs, side: CheckpointFiles, at: int) -> Run:
     """Return one side as a run in the golden's names. A parameter of one side alone is in its run."""
     operators: dict[str, list[TensorRef]] = {}
     names: dict[str, str] = {}
@@ -173,7 +173,7 @@ def _type(name: str) -> str:
     return found.role.kind if found.convention is not None else name.rpartition(".")[2]
 
 
-def _ref(part: Part, slot: str, pair: Optional[WeightPair]) -> TensorRef:
+def _ref(part: Part, slot: str, pair: Optional[CheckpointPair]) -> TensorRef:
     """Return the tensor of a part. The target's has the relation, by which single elements are counted."""
     relation = None
     if pair is not None:

@@ -18,7 +18,7 @@ from npucmp.align.weights.role import Role
 from npucmp.align.weights.sample import part_agrees, row_numbers, rows_of
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import joined, sliced
-from npucmp.dump.readers.computed_weights import paired_rows
+from npucmp.dump.readers.weight_payloads import paired_rows
 from npucmp.errors import NpucmpError
 from npucmp.model import Payload
 
@@ -60,7 +60,7 @@ def spread(items: Sequence[Part], most: int = LAYERS) -> list[Part]:
     return [part for part in items if (part.role.layer or 0) in chosen]
 
 
-# -- query groups -------------------------------------------------------------------------------------------------------
+# query groups
 
 
 def cut_groups(fused: Part, groups: int, rows: tuple[int, int, int]) -> dict[str, Payload]:
@@ -116,7 +116,7 @@ def _is_same(part: Part, payload: Payload, other: Optional[Part], context: ReadC
     return bool(same)
 
 
-# -- order of rotary embedding ------------------------------------------------------------------------------------------
+# order of rotary embedding
 
 
 def with_halves(part: Part, size: int) -> Part:
@@ -137,7 +137,7 @@ def head_size(own: Sequence[Part], others: Mapping[Role, Part], context: ReadCon
     return decided(votes, len(chosen))
 
 
-# -- the scale of LoRA --------------------------------------------------------------------------------------------------
+# the scale of LoRA
 
 
 def lora_scale(

@@ -1,5 +1,5 @@
-"""The settings of a network that its configuration states, by one name each: config.json of transformers, params.json of
-Meta, the arguments in a checkpoint of Megatron, adapter_config.json of PEFT.
+"""The settings of a network that its configuration states, by one name each: config.json of transformers, params.json
+of Meta, the arguments in a checkpoint of Megatron, adapter_config.json of PEFT.
 
 An option of the user comes before a configuration, the target's configuration before the golden's.
 """
@@ -54,7 +54,7 @@ class NetworkSettings(NamedTuple):
 
     def over(self, other: NetworkSettings) -> NetworkSettings:
         """These settings, and those of the other configuration that this one does not state."""
-        return NetworkSettings(*(mine if mine is not None else theirs for mine, theirs in zip(self, other)))
+        return other._replace(**{name: value for name, value in self._asdict().items() if value is not None})
 
 
 def _count(config: Mapping[str, Any], names: tuple[str, ...]) -> Optional[int]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
 
 from npucmp.align.weights import free_numbers
 from npucmp.align.weights.free_numbers import FreeNumber
 from npucmp.align.weights.limits import WeightLimit, limit_of
-from npucmp.align.weights.network_settings import DeclaredLayout, NetworkSettings
+from npucmp.align.weights.network_settings import DeclaredLayout
 from npucmp.align.weights.parts import Part, PartBuilder, changed, query_rows
 from npucmp.align.weights.role import Role
 from npucmp.align.weights.sample import part_agrees, whole_values
 from npucmp.align.weights.structure import CheckpointStructure
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import sliced, total
-from npucmp.dump.readers.computed_weights import product
+from npucmp.dump.readers.weight_payloads import product
 from npucmp.errors import NpucmpError
 from npucmp.model import Payload, first_of
 from npucmp.model.dtypes import lookup
@@ -27,7 +27,7 @@ _PADDING = [1 << at for at in range(11)]  # rows: definition: make-vocab-size-di
 Parts = dict[Role, Part]
 
 
-class WeightPair(NamedTuple):
+class CheckpointPair(NamedTuple):
     """A golden parameter and what the relations make of the target for it. A side is None if it has no such parameter;
     `note` then says why. `copy`: number of a copy that another rank holds, 0 for the parameter itself."""
 
@@ -52,7 +52,7 @@ class WeightPair(NamedTuple):
 class PairedWeights:
     """The pairs in the order of the network, and the relations in words with the number of their tensors."""
 
-    pairs: list[WeightPair] = field(default_factory=list)
+    pairs: list[CheckpointPair] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     only_target: list[str] = field(default_factory=list)
 
@@ -73,7 +73,8 @@ class _Side:
         self._stated = convention
 
     def has_pairs(self, role: Role) -> bool:
-        """Whether rotary embedding turns neighbouring rows of a parameter, as declared or by the convention of names."""
+        """Whether rotary embedding turns neighbouring rows of a parameter, as declared or by the convention of
+        names."""
         if self._stated is not None:
             return self._stated.lower() == "meta"
         held = self.own.held.get(role)
@@ -102,7 +103,7 @@ class _Pairing:
         self._found.lines = [*self._structure_lines(), *self._found.lines, *self._counted_lines()]
         return self._found
 
-    # -- free numbers ---------------------------------------------------------------------------------------------------
+    # free numbers
 
     def _groups(self, own: _Side, other: _Side) -> None:
         """Cut tensors that hold q, k and v per query group."""
@@ -142,8 +143,8 @@ class _Pairing:
         return None if found.value is None else int(found.value), found.words
 
     def _likely_groups(self, fused: Sequence[tuple[Part, tuple[int, int, int]]]) -> int:
-        """Return a number of groups for a report of tensors that agree under none: heads of the stated size, of 128 or 64
-        rows, else as small as they can be."""
+        """Return a number of groups for a report of tensors that agree under none: heads of the stated size, of 128 or
+        64 rows, else as small as they can be."""
         _, rows = fused[0]
         size = self._settings.head_size
         likely = [rows[1] // one for one in (size, 128, 64) if one and rows[1] % one == 0 and rows[1] > one]
@@ -174,7 +175,7 @@ class _Pairing:
             f"{len(parts)} tensors: q and k in Meta's order of rotary embedding, heads of {size} ({number.words})"
         )
 
-    # -- updates of low rank --------------------------------------------------------------------------------------------
+    # updates of low rank
 
     def _lora(self, own: _Side, other: _Side) -> None:
         """Add the updates of low rank to the weights of a side, if the other side has merged them."""
@@ -220,9 +221,9 @@ class _Pairing:
 
         return free_numbers.lora_scale(updates, self._context, agrees_under)
 
-    # -- pairs ----------------------------------------------------------------------------------------------------------
+    # pairs
 
-    def _pairs(self) -> Iterator[WeightPair]:
+    def _pairs(self) -> Iterator[CheckpointPair]:
         targets, goldens = self._target.parts, self._golden.parts
         used: set[Role] = set()
         for role in sorted(goldens, key=lambda one: (*one.position, one.kind, one.part)):
@@ -234,14 +235,14 @@ class _Pairing:
                     self._found.lines.append("the target has no lm_head: its embedding is compared")
                     target = embed
             if target is None:
-                yield WeightPair(role, None, golden, note="the target has no such parameter")
+                yield CheckpointPair(role, None, golden, note="the target has no such parameter")
             else:
                 yield from self._of_parts(role, target, golden)
         yield from self._tied_heads(used)
         others = [part.name for role, part in targets.items() if role not in used]
         self._found.only_target = [*dict.fromkeys(others)]
 
-    def _tied_heads(self, used: set[Role]) -> Iterator[WeightPair]:
+    def _tied_heads(self, used: set[Role]) -> Iterator[CheckpointPair]:
         """Yield the target's head that the golden does not hold: it must be the golden's embedding."""
         for role, part in self._target.parts.items():
             embed = self._golden.parts.get(role._replace(kind="embed"))
@@ -251,7 +252,7 @@ class _Pairing:
                     yield pair._replace(is_tied=True)
                 self._found.lines.append("the golden has no lm_head: the target's is compared with its embedding")
 
-    def _of_parts(self, role: Role, target: Part, golden: Part) -> Iterator[WeightPair]:
+    def _of_parts(self, role: Role, target: Part, golden: Part) -> Iterator[CheckpointPair]:
         target, golden, padding = self._without_padding(role, target, golden)
         limit = limit_of(target, golden)
         for one in (target, golden):
@@ -260,20 +261,20 @@ class _Pairing:
                 slack = _update_rounding(target, update.parts[1], 1.0, self._context)
                 limit = limit._replace(atol=limit.atol + slack)
         words = " · ".join(dict.fromkeys(filter(None, [golden.words, target.words, padding])))
-        yield WeightPair(role, target, golden, limit, words)
+        yield CheckpointPair(role, target, golden, limit, words)
         if target.payload is None or golden.payload is None:
             return
         number = 0
         for copy in target.copies:
             number += 1
-            yield WeightPair(role, target._replace(payload=copy, shards=()), golden, limit, "replica", copy=number)
+            yield CheckpointPair(role, target._replace(payload=copy, shards=()), golden, limit, "replica", copy=number)
         for copy in golden.copies:
             number += 1
-            yield WeightPair(role, target, golden._replace(payload=copy, shards=()), limit, "replica", copy=number)
+            yield CheckpointPair(role, target, golden._replace(payload=copy, shards=()), limit, "replica", copy=number)
 
     def _without_padding(self, role: Role, target: Part, golden: Part) -> tuple[Part, Part, str]:
-        """Return the parts without the padding of a vocabulary. Rows of the golden are cut if a configuration states the
-        size of the vocabulary."""
+        """Return the parts without the padding of a vocabulary. Rows of the golden are cut if a configuration states
+        the size of the vocabulary."""
         if role.kind not in ("embed", "head") or not target.shape or not golden.shape:
             return target, golden, ""
         rows = target.shape[0], golden.shape[0]
@@ -285,7 +286,7 @@ class _Pairing:
             return target, changed(golden, lambda one: sliced(one, 0, 0, rows[0])), f"padding({rows[1]})"
         return target, golden, ""
 
-    # -- words ----------------------------------------------------------------------------------------------------------
+    # words
 
     def _structure_lines(self) -> Iterator[str]:
         for side in (self._target, self._golden):

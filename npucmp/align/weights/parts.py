@@ -1,4 +1,5 @@
-"""The canonical parts of a checkpoint: q, k, v, gate, up, each expert. Pieces of ranks are joined, fused tensors are cut.
+"""The canonical parts of a checkpoint: q, k, v, gate, up, each expert. Pieces of ranks are joined, fused tensors are
+cut.
 
 A part is a payload that is read block by block; nothing is read here. A tensor that both sides fuse alike stays whole.
 """
@@ -12,7 +13,7 @@ from npucmp.align.weights.quantised import scaled_matrix
 from npucmp.align.weights.role import COLUMN, ROW, Role
 from npucmp.align.weights.structure import CODES, CheckpointStructure, HeldWeight, Piece
 from npucmp.dump.readers.assembly import joined, sliced
-from npucmp.dump.readers.computed_weights import selected, transposed
+from npucmp.dump.readers.weight_payloads import selected, transposed
 from npucmp.errors import NpucmpError, UnsupportedError
 from npucmp.model import Payload
 
@@ -28,7 +29,8 @@ class Part(NamedTuple):
     """A canonical parameter.
 
     payload   its values; None if it cannot be built, and `problem` says why
-    name      the tensor that holds it, with the number of its layer in the network; `slot` names the part of a fused one
+    name      the tensor that holds it, with the number of its layer in the network; `slot` names the part of a fused
+              one
     names     all tensors that hold it, by rank: (rank, name)
     shards    the pieces of ranks along `axis`; () for one piece
     copies    further copies that other ranks hold
@@ -91,7 +93,7 @@ class PartBuilder:
             if broken is not None:
                 yield self._problem(role, held, broken.ref.problem or "without values")
             elif lacking is not None:
-                yield self._problem(role, held, f"tensor-parallel rank {lacking} has no such tensor")
+                yield self._problem(role, held, f"{lacking} has no such tensor")
             elif role.part or not self._is_cut(role):
                 yield self._whole(self._final_role(role), held)
             elif role.kind == "qkv_groups":
@@ -101,13 +103,20 @@ class PartBuilder:
         except (NpucmpError, ValueError) as error:
             yield self._problem(role, held, str(error))
 
-    def _lacking_rank(self, role: Role, held: HeldWeight) -> Optional[int]:
-        """Return a tensor-parallel rank that lacks its piece of a tensor that ranks share; None if none does."""
-        found = {piece.place.shard for piece in held.pieces}
-        shared = role.kind in COLUMN or (role.kind in ROW and role.param == "weight") or role.kind in HALVES
-        return (
-            next((at for at in range(self._own.shards) if at not in found), None) if shared and not role.part else None
-        )
+    def _lacking_rank(self, role: Role, held: HeldWeight) -> Optional[str]:
+        """Return the place of a rank that lacks a tensor which all ranks of its stage hold, in words; None if none
+        does. Experts are held by one expert-parallel group."""
+        if role.part or held.named.convention is None:
+            return None
+        found = {piece.place for piece in held.pieces}
+        sizes = self._own.sizes
+        groups = {place.group for place in found} if role.expert is not None else {*range(sizes.group)}
+        for stage in sorted({place.stage for place in found}):
+            for group in sorted(groups):
+                for shard in range(sizes.shard):
+                    if (stage, group, shard) not in found:
+                        return f"tensor-parallel rank {shard} of stage {stage}"
+        return None
 
     def _problem(self, role: Role, held: HeldWeight, because: str) -> Part:
         first = held.pieces[0]
@@ -151,7 +160,7 @@ class PartBuilder:
             return role._replace(kind="down") if gated else role
         return role._replace(kind="fc") if role.kind == "fc1" and not self._is_gated(role) else role
 
-    # -- pieces ---------------------------------------------------------------------------------------------------------
+    # pieces
 
     def _values(self, piece: Piece) -> Payload:
         """Return the values of a piece: codes times their scale."""
@@ -176,8 +185,9 @@ class PartBuilder:
         sets = [*groups.values()]
         axis = self._axis(role, values, sets[0])
         first = held.pieces[sets[0][0]]
+        no_shards: tuple[Payload, ...] = ()
         if axis is None:
-            main, shards = values[0], ()
+            main, shards = values[0], no_shards
             copies = tuple(values[1:])
         else:
             shards = tuple(values[at] for at in sets[0])
@@ -215,13 +225,14 @@ class PartBuilder:
         found = self._other.held.get(role)
         return found.pieces[0].ref.shape if found is not None and self._other.shards == 1 else None
 
-    # -- fused tensors --------------------------------------------------------------------------------------------------
+    # fused tensors
 
     def _cut(self, role: Role, held: HeldWeight) -> Iterator[Part]:
         if role.kind in ("gu_stack", "down_stack"):
             yield from self._unstacked(role, held)
             return
         values = [self._matrix(role, self._values(piece)) for piece in held.pieces]
+        cuts: list[tuple[int, ...]]
         if role.kind == "qkv":
             cuts = [self._qkv_rows(role, one.shape[0]) for one in values]
             words = "q, k and v one behind the other"
@@ -320,8 +331,8 @@ def query_rows(side: CheckpointStructure, layer: Optional[int], turned: bool) ->
 
 
 def is_turned(side: CheckpointStructure) -> bool:
-    """Return whether a side stores matrices as (in, out), by most of those that are not square: the fused q, k, v and the
-    first matrix of an MLP have more outputs than inputs, the second has fewer."""
+    """Return whether a side stores matrices as (in, out), by most of those that are not square: the fused q, k, v and
+    the first matrix of an MLP have more outputs than inputs, the second has fewer."""
     votes = 0
     for role, held in side.held.items():
         shape = held.pieces[0].ref.shape

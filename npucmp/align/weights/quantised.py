@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Optional
 
-from npucmp.dump.readers.computed_weights import scaled
 from npucmp.dump.readers.strides import c_strides
+from npucmp.dump.readers.weight_payloads import scaled
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload, TensorRef
 

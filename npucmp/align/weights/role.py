@@ -14,7 +14,7 @@ import re
 from typing import NamedTuple, Optional, Sequence
 
 from npucmp.align.weights import conventions
-from npucmp.align.weights.conventions.table import Convention
+from npucmp.align.weights.convention import Convention
 
 COLUMN = frozenset("embed head q k v qkv qkv_groups gate up gu fc fc1 q_b kv_b".split())  # ranks hold rows
 ROW = frozenset("o down fc2".split())  # ranks hold columns; a bias is whole on each
@@ -37,8 +37,8 @@ _PARAMETERS = {"gamma": "weight", "beta": "bias"}
 
 
 class Role(NamedTuple):
-    """What a tensor is. `layer` counts from 0, None outside of layers; `param` is "weight" or "bias"; `expert` is None for
-    dense layers. `part` is "" for the parameter itself, else "scale", "lora_A" or "lora_B"."""
+    """What a tensor is. `layer` counts from 0, None outside of layers; `param` is "weight" or "bias"; `expert` is None
+    for dense layers. `part` is "" for the parameter itself, else "scale", "lora_A" or "lora_B"."""
 
     layer: Optional[int]
     kind: str
@@ -72,7 +72,8 @@ def is_buffer(name: str) -> bool:
 
 
 def named_role(name: str) -> NamedRole:
-    """Return the role of a name. A name without a convention has a kind of its own, so that equal names are partners."""
+    """Return the role of a name. A name without a convention has a kind of its own, so that equal names are
+    partners."""
     bare = _WRAPPERS.sub("", name).replace(".base_layer.", ".")
     part = ""
     if lora := _LORA.search(bare):

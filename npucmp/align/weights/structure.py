@@ -12,14 +12,14 @@ from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.weights.network_settings import NetworkSettings
 from npucmp.align.weights.role import NamedRole, Role, is_buffer, named_role, renumbered
-from npucmp.dump.checkpoint import Checkpoint, CheckpointRank
+from npucmp.dump.readers.checkpoint_files import CheckpointFiles, CheckpointRank
 from npucmp.errors import UsageError
 from npucmp.model import TensorRef
 
 CODES = ("int8", "float8_e4m3fn", "float8_e5m2", "hifloat8")  # types of codes, whose values need a scale
 
 
-class Place(NamedTuple):
+class RankPlace(NamedTuple):
     """The coordinates of a rank: its stage, expert-parallel group and tensor-parallel number."""
 
     stage: int
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 class Piece(NamedTuple):
     """The tensor of one rank: its name with the number of its layer in the network, and the scale of its codes."""
 
-    place: Place
+    place: RankPlace
     rank: int
     name: str
     ref: TensorRef
@@ -49,9 +49,9 @@ class CheckpointStructure(NamedTuple):
     """A checkpoint by roles. `sizes` are tensor parallel, expert parallel, stages; `buffers` the names of tensors that
     are no parameters; `stated` what its configuration states."""
 
-    checkpoint: Checkpoint
+    checkpoint: CheckpointFiles
     held: Mapping[Role, HeldWeight]
-    sizes: Place
+    sizes: RankPlace
     buffers: tuple[str, ...]
     stated: NetworkSettings
 
@@ -60,11 +60,11 @@ class CheckpointStructure(NamedTuple):
         return self.sizes.shard
 
 
-def structure_of(checkpoint: Checkpoint, side: str) -> CheckpointStructure:
+def structure_of(checkpoint: CheckpointFiles, side: str) -> CheckpointStructure:
     """Return the structure of a checkpoint. Raises UsageError if its ranks are not complete stages."""
     roles = [[{name: named_role(name) for name in chunk} for chunk in rank.every] for rank in checkpoint.ranks]
     places = _places(checkpoint.ranks, [[one.role for chunk in rank for one in chunk.values()] for rank in roles], side)
-    sizes = Place(*(max(values) + 1 for values in zip(*places)))
+    sizes = RankPlace(*(max(values) + 1 for values in zip(*places)))
     offsets = _layer_offsets(places, roles)
     found: dict[Role, list[Piece]] = defaultdict(list)
     names: dict[Role, NamedRole] = {}
@@ -99,17 +99,17 @@ def _in_network(role: Role, first_layer: int, first_expert: int) -> Role:
     return role._replace(layer=layer, expert=expert)
 
 
-def _places(ranks: Sequence[CheckpointRank], roles: Sequence[Sequence[Role]], side: str) -> list[Place]:
+def _places(ranks: Sequence[CheckpointRank], roles: Sequence[Sequence[Role]], side: str) -> list[RankPlace]:
     """Return the place of each rank."""
     if len(ranks) == 1:
-        return [Place(0, 0, 0)]
+        return [RankPlace(0, 0, 0)]
     holds = [any(role.kind == "embed" and not role.part for role in own) for own in roles]
     widths = {len(rank.place) for rank in ranks}
     if widths == {3}:
-        return [Place(rank.place[1], rank.place[2], rank.place[0]) for rank in ranks]
+        return [RankPlace(rank.place[1], rank.place[2], rank.place[0]) for rank in ranks]
     if widths == {2}:
         swap = all(holds)  # every rank holds an embedding: the second number counts groups of experts
-        return [Place(0, rank.place[1], rank.place[0]) if swap else Place(rank.place[1], 0, rank.place[0])
+        return [RankPlace(0, rank.place[1], rank.place[0]) if swap else RankPlace(rank.place[1], 0, rank.place[0])
                 for rank in ranks]  # fmt: skip
     numbers = [rank.place[0] for rank in ranks]
     if numbers != [*range(len(numbers))]:
@@ -119,7 +119,7 @@ def _places(ranks: Sequence[CheckpointRank], roles: Sequence[Sequence[Role]], si
         raise UsageError(f"the {side} has {len(ranks)} ranks, of which {stage} hold an embedding: ranks are missing")
     groups = _groups(roles, ranks, stage)
     shards = stage // groups
-    return [Place(at // stage, at % stage // shards, at % shards) for at in range(len(ranks))]
+    return [RankPlace(at // stage, at % stage // shards, at % shards) for at in range(len(ranks))]
 
 
 def _groups(roles: Sequence[Sequence[Role]], ranks: Sequence[CheckpointRank], stage: int) -> int:
@@ -139,7 +139,7 @@ def _groups(roles: Sequence[Sequence[Role]], ranks: Sequence[CheckpointRank], st
 
 
 def _layer_offsets(
-    places: Sequence[Place], roles: Sequence[Sequence[Mapping[str, NamedRole]]]
+    places: Sequence[RankPlace], roles: Sequence[Sequence[Mapping[str, NamedRole]]]
 ) -> dict[tuple[int, int], int]:
     """Return the number of the first layer of each stage and chunk: 0 if layers keep their number."""
     found: dict[tuple[int, int], int] = {}
@@ -152,7 +152,7 @@ def _layer_offsets(
 
 
 def _stage_layers(
-    places: Sequence[Place], roles: Sequence[Sequence[Mapping[str, NamedRole]]]
+    places: Sequence[RankPlace], roles: Sequence[Sequence[Mapping[str, NamedRole]]]
 ) -> Iterator[tuple[int, int, set[int]]]:
     """Yield (chunk, stage, its layers), in the order of the network: the first chunks of all stages come first."""
     chunks = max(map(len, roles))
@@ -168,7 +168,7 @@ def _stage_layers(
             yield chunk, stage, own
 
 
-def _first_expert(place: Place, sizes: Place, roles: Sequence[Role]) -> int:
+def _first_expert(place: RankPlace, sizes: RankPlace, roles: Sequence[Role]) -> int:
     """Return the number of the first expert of a rank: 0 unless each group numbers its experts from 0."""
     experts = {role.expert for role in roles if role.expert is not None}
     is_local = bool(experts) and sizes.group > 1 and max(experts) < len(experts)

@@ -26,9 +26,9 @@ These names become plain records; nothing of torch is imported or called:
     collections OrderedDict               ()
     persistent id                         ('storage', class, key, location, elements[, None | (key, offset, size)])
 
-Every other name is refused, except in checkpoints (opaque_pickle.py). Source: torch/_utils.py, torch/serialization.py, torch_npu/utils/storage.py. torch_npu
-copies a tensor to the CPU before it is saved, so the NPU format does not describe the bytes; UNVERIFIED against a
-file that was saved on an NPU.
+Every other name is refused, except in checkpoints (opaque_pickle.py). Source: torch/_utils.py, torch/serialization.py,
+torch_npu/utils/storage.py. torch_npu copies a tensor to the CPU before it is saved, so the NPU format does not
+describe the bytes; UNVERIFIED against a file that was saved on an NPU.
 """
 
 from __future__ import annotations

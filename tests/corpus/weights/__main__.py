@@ -7,11 +7,11 @@ import sys
 from tests.corpus.weights.score import Outcome, score
 
 
-def main(words: "list[str]") -> None:
+def main(words: list[str]) -> None:
     """Print a line for each wrong outcome, and the figures of all seeds."""
     only = words[words.index("--only") + 1] if "--only" in words else None
     seeds = [int(word) for word in words if word.isdigit()]
-    found: "list[Outcome]" = [one for seed in seeds for one in _shown(seed, only, "--all" in words)]
+    found: list[Outcome] = [one for seed in seeds for one in _shown(seed, only, "--all" in words)]
     clean = [one for one in found if not one.case.fault]
     faults = [one for one in found if one.case.fault]
     agrees = sum(one.status == 0 for one in faults)
@@ -20,13 +20,13 @@ def main(words: "list[str]") -> None:
     print(f"faults at the right tensor {sum(one.is_right for one in faults)} of {len(faults)}, false AGREES {agrees}")
 
 
-def _shown(seed: int, only: "str | None", everything: bool) -> "list[Outcome]":
+def _shown(seed: int, only: str | None, everything: bool) -> list[Outcome]:
     found = score(seed, only)
     for one in found:
         if everything or not one.is_right:
-            print(
-                f"{'' if one.is_right else 'wrong  '}seed {seed} {one.case.name}: status {one.status}, {one.first or '-'}: {one.evidence[:160]}"
-            )
+            mark = "" if one.is_right else "wrong  "
+            where = f"{mark}seed {seed} {one.case.name}: status {one.status}"
+            print(f"{where}, {one.first or '-'}: {one.evidence[:160]}")
     return found
 
 

@@ -17,10 +17,10 @@ Ranks = "dict[str, dict[str, Stored]]"  # by the folder of a rank, "" for a chec
 class Converted(NamedTuple):
     """The target; further tensors and settings of the golden, if the conversion needs them."""
 
-    ranks: "dict[str, dict[str, Stored]]"
-    golden: "dict[str, Stored]"
+    ranks: dict[str, dict[str, Stored]]
+    golden: dict[str, Stored]
     kind: str = "safetensors"
-    config: "dict[str, Any] | None" = None
+    config: dict[str, Any] | None = None
 
 
 def cast(one: Stored, dtype: str) -> Stored:
@@ -45,9 +45,9 @@ def vllm(net: Network, rng: np.random.Generator, dtype: str = "") -> Converted:
     """Fused q, k, v; fused gate and up; stacked experts; fused low-rank parts of MLA."""
     dtype = dtype or str(rng.choice(["bfloat16", net.dtype]))
     own = {name: cast(one, dtype) for name, one in net.tensors.items()}
-    found: "dict[str, Stored]" = {}
+    found: dict[str, Stored] = {}
     for name, one in own.items():
-        head, _, tail = name.rpartition(".")
+        _head, _, _tail = name.rpartition(".")
         if ".self_attn.q_proj." in name:
             names = [name.replace("q_proj", f"{x}_proj") for x in "qkv"]
             found[name.replace("q_proj", "qkv_proj")] = _cat(*(own[x] for x in names))
@@ -87,7 +87,7 @@ def megatron(net: Network, rng: np.random.Generator, tp: int = 0, pp: int = 0) -
     padded = -(-net.config["vocab_size"] // (8 * tp)) * 8 * tp
     ep = 2 if tp == 1 and pp == 1 and any(".experts." in name for name in own) and rng.random() < 0.5 else 1
     named = bool(rng.random() < 0.5)
-    found: "dict[str, dict[str, Stored]]" = {}
+    found: dict[str, dict[str, Stored]] = {}
     for stage in range(pp):
         for group in range(ep):
             for shard in range(tp):
@@ -100,8 +100,8 @@ def megatron(net: Network, rng: np.random.Generator, tp: int = 0, pp: int = 0) -
     return Converted(found, dict(net.tensors), kind)
 
 
-def _megatron_rank(own: Mapping[str, Stored], net: Network, layers: range, shard: "tuple[int, int]",
-                   group: "tuple[int, int]", ends: "tuple[bool, bool]", padded: int) -> "dict[str, Stored]":  # fmt: skip
+def _megatron_rank(own: Mapping[str, Stored], net: Network, layers: range, shard: tuple[int, int],
+                   group: tuple[int, int], ends: tuple[bool, bool], padded: int) -> dict[str, Stored]:  # fmt: skip
     at, tp = shard
 
     def rows(one: Stored) -> Stored:
@@ -120,7 +120,7 @@ def _megatron_rank(own: Mapping[str, Stored], net: Network, layers: range, shard
     def both(gate: Stored, up: Stored) -> Stored:
         return _cat(rows(gate), rows(up))
 
-    found: "dict[str, Stored]" = {}
+    found: dict[str, Stored] = {}
     if ends[0]:
         found["embedding.word_embeddings.weight"] = vocabulary(own["model.embed_tokens.weight"])
     for number, layer in enumerate(layers):
@@ -153,7 +153,7 @@ def _megatron_rank(own: Mapping[str, Stored], net: Network, layers: range, shard
     return found
 
 
-def grouped(parts: "list[Stored]", groups: int) -> Stored:
+def grouped(parts: list[Stored], groups: int) -> Stored:
     """q, k and v per query group."""
     cut = [one.values.reshape(groups, -1, *one.values.shape[1:]) for one in parts]
     values = np.concatenate(cut, 1)
@@ -173,11 +173,19 @@ def reverse(net: Network, rng: np.random.Generator) -> Converted:
 
 
 META = {
-    "model.embed_tokens": "tok_embeddings", "model.norm": "norm", "lm_head": "output", "input_layernorm": "attention_norm",
-    "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attention.wq", "self_attn.k_proj": "attention.wk",
-    "self_attn.v_proj": "attention.wv", "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1",
-    "mlp.up_proj": "feed_forward.w3", "mlp.down_proj": "feed_forward.w2",
-}  # fmt: skip
+    "model.embed_tokens": "tok_embeddings",
+    "model.norm": "norm",
+    "lm_head": "output",
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attention.wq",
+    "self_attn.k_proj": "attention.wk",
+    "self_attn.v_proj": "attention.wv",
+    "self_attn.o_proj": "attention.wo",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+}
 
 
 def meta(net: Network, rng: np.random.Generator) -> Converted:
@@ -207,7 +215,7 @@ def megatron_gpt2(net: Network, rng: np.random.Generator) -> Converted:
     names = {"attn.c_proj": "self_attention.linear_proj", "mlp.c_fc": "mlp.linear_fc1", "mlp.c_proj": "mlp.linear_fc2",
              "ln_1": "input_layernorm", "ln_2": "pre_mlp_layernorm"}  # fmt: skip
     for at in range(tp):
-        own: "dict[str, Stored]" = {}
+        own: dict[str, Stored] = {}
         for name, one in net.tensors.items():
             x = one.values.T if ".c_" in name and one.values.ndim == 2 else one.values
             name = name.replace("transformer.h.", "decoder.layers.").replace(
@@ -236,7 +244,7 @@ def megatron_gpt2(net: Network, rng: np.random.Generator) -> Converted:
     return Converted(found, dict(net.tensors), str(rng.choice(["pt", "megatron"])))
 
 
-def _codes(one: Stored, block: "tuple[int, int]", code: str) -> "tuple[Stored, Stored]":
+def _codes(one: Stored, block: tuple[int, int], code: str) -> tuple[Stored, Stored]:
     x = one.values
     grid = tuple(-(-size // b) for size, b in zip(x.shape, block))
     padded = np.zeros((grid[0] * block[0], grid[1] * block[1]), np.float32)
@@ -255,7 +263,7 @@ def quantised(net: Network, rng: np.random.Generator) -> Converted:
     code, how = [("int8", "row"), ("float8_e4m3fn", "block"), ("float8_e4m3fn", "tensor")][int(rng.integers(3))]
     fused = how == "row" and rng.random() < 0.5 and net.kind == "llama"
     source = vllm(net, rng, net.dtype).ranks[""] if fused else net.tensors
-    found: "dict[str, Stored]" = {}
+    found: dict[str, Stored] = {}
     for name, one in source.items():
         if not re.search(r"proj\.weight$|\.w[123]\.weight$", name):
             found[name] = one
@@ -274,8 +282,8 @@ def quantised(net: Network, rng: np.random.Generator) -> Converted:
 def lora(net: Network, rng: np.random.Generator) -> Converted:
     """The golden has LoRA apart, the target merged it, perhaps fused by vLLM."""
     rank, scale = int(rng.choice([2, 4])), float(rng.choice([0.5, 1.0, 2.0, 4.0]))
-    golden: "dict[str, Stored]" = {}
-    merged: "dict[str, Stored]" = {}
+    golden: dict[str, Stored] = {}
+    merged: dict[str, Stored] = {}
     for name, one in net.tensors.items():
         merged[name] = one
         own = "base_model.model." + name
@@ -301,7 +309,7 @@ def npz_and_pt(net: Network, rng: np.random.Generator) -> Converted:
 
 
 Conversion = Callable[[Network, np.random.Generator], Converted]
-CONVERSIONS: "dict[str, tuple[Conversion, tuple[str, ...]]]" = {
+CONVERSIONS: dict[str, tuple[Conversion, tuple[str, ...]]] = {
     "same": (same, ("llama", "qwen", "gpt2", "bert", "moe", "deepseek")),
     "formats": (npz_and_pt, ("llama", "bert", "gpt2")),
     "vllm": (vllm, ("llama", "qwen", "moe", "deepseek")),

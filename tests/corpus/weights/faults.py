@@ -17,8 +17,8 @@ Names = "set[str]"
 class FaultyNetwork(NamedTuple):
     """The tensors with a fault, and the tensors that it changed, of which the first in the network has to be named."""
 
-    tensors: "dict[str, Stored]"
-    truth: "set[str]"
+    tensors: dict[str, Stored]
+    truth: set[str]
 
 
 def _layer(net: Network, rng: np.random.Generator, pattern: str) -> Optional[str]:
@@ -34,7 +34,7 @@ def _changed(net: Network, **new: np.ndarray) -> FaultyNetwork:
     return _with(net, new)
 
 
-def _with(net: Network, new: "dict[str, np.ndarray]") -> FaultyNetwork:
+def _with(net: Network, new: dict[str, np.ndarray]) -> FaultyNetwork:
     tensors = {
         name: one.like(np.ascontiguousarray(new[name])) if name in new else one for name, one in net.tensors.items()
     }
@@ -162,33 +162,52 @@ def nan(net: Network, rng: np.random.Generator) -> FaultyNetwork:
     return _with(net, {name: x})
 
 
-BEFORE: "dict[str, Callable[[Network, np.random.Generator], Optional[FaultyNetwork]]]" = {
+BEFORE: dict[str, Callable[[Network, np.random.Generator], Optional[FaultyNetwork]]] = {
     one.__name__: one
-    for one in (gate_and_up, every_gate_and_up, key_for_value, layers_exchanged, rows_zero, all_zero, one_element, factor,
-                stale, transposed, rows_exchanged, vocabulary_rolled, experts_exchanged, norm_of_ones, columns_moved, nan)
-}  # fmt: skip
+    for one in (
+        gate_and_up,
+        every_gate_and_up,
+        key_for_value,
+        layers_exchanged,
+        rows_zero,
+        all_zero,
+        one_element,
+        factor,
+        stale,
+        transposed,
+        rows_exchanged,
+        vocabulary_rolled,
+        experts_exchanged,
+        norm_of_ones,
+        columns_moved,
+        nan,
+    )
+}
 
 
 class FaultyTarget(NamedTuple):
-    """The ranks with a fault, and expressions of the golden names that may be first. `missing`: nothing can be decided."""
+    """The ranks with a fault, and expressions of the golden names that may be first. `missing`: nothing can be
+    decided."""
 
-    ranks: "dict[str, dict[str, Stored]]"
-    truth: "tuple[str, ...]"
+    ranks: dict[str, dict[str, Stored]]
+    truth: tuple[str, ...]
     missing: bool = False
 
 
-def _copy(made: Converted) -> "dict[str, dict[str, Stored]]":
+def _copy(made: Converted) -> dict[str, dict[str, Stored]]:
     return {folder: dict(tensors) for folder, tensors in made.ranks.items()}
 
 
-def _golden_of(name: str, first_layer: int = 0) -> "tuple[str, ...]":
+def _golden_of(name: str, first_layer: int = 0) -> tuple[str, ...]:
     """Expressions of the golden names of a tensor of Megatron."""
     found = re.search(r"layers\.(\d+)\.", name)
     layer = rf"\.{int(found[1]) + first_layer}\." if found else ""
-    for old, new in (("linear_qkv.layer_norm", r"input_layernorm"), ("linear_fc1.layer_norm", "post_attention_layernorm"),
+    for old, new in (("linear_qkv.layer_norm", r"input_layernorm"), ("linear_fc1.layer_norm",
+    "post_attention_layernorm"),
                      ("linear_qkv", r"(?:[qkv]_proj|c_attn)"), ("linear_proj", r"(?:o_proj|attn\.c_proj)"),
-                     ("linear_fc1", r"(?:gate_proj|up_proj|c_fc|w1|w3)"), ("linear_fc2", r"(?:down_proj|mlp\.c_proj|w2)"),
-                     ("word_embeddings", "embed_tokens|wte"), ("output_layer", "lm_head")):  # fmt: skip
+                     ("linear_fc1", r"(?:gate_proj|up_proj|c_fc|w1|w3)"), ("linear_fc2",
+                     r"(?:down_proj|mlp\.c_proj|w2)"), ("word_embeddings", "embed_tokens|wte"), ("output_layer",
+                     "lm_head")):  # fmt: skip
         if old in name:
             return (rf"{layer}.*(?:{new})" if layer else new,)
     return (layer or re.escape(name),)
@@ -201,8 +220,13 @@ def shards_swapped(made: Converted, rng: np.random.Generator) -> Optional[Faulty
         return None
     ranks = _copy(made)
     a, b = folders[:2]
-    names = [name for name in ranks[a] if ranks[a][name].values.shape and not np.array_equal(ranks[a][name].values, ranks[b][name].values)
-             and "experts" not in name]  # fmt: skip
+    names = [
+        name
+        for name in ranks[a]
+        if ranks[a][name].values.shape
+        and not np.array_equal(ranks[a][name].values, ranks[b][name].values)
+        and "experts" not in name
+    ]
     if not names:
         return None
     name = str(rng.choice(names))
@@ -239,7 +263,7 @@ def not_grouped(made: Converted, rng: np.random.Generator) -> Optional[FaultyTar
     return FaultyTarget(ranks, (r"\.0\..*(?:[qkv]_proj|c_attn)",))
 
 
-def _qkv(made: Converted, name: str) -> "Optional[list[np.ndarray]]":
+def _qkv(made: Converted, name: str) -> Optional[list[np.ndarray]]:
     layer = re.search(r"layers\.(\d+)", name)
     assert layer is not None
     parts = [one.values for x in "qkv" for golden, one in made.golden.items()
@@ -271,7 +295,7 @@ def scale_doubled(made: Converted, rng: np.random.Generator) -> Optional[FaultyT
     return FaultyTarget(ranks, _fused(name))
 
 
-def _fused(name: str) -> "tuple[str, ...]":
+def _fused(name: str) -> tuple[str, ...]:
     bare = re.escape(re.sub(r"_scale(?:_inv)?$", "", name))
     return (bare.replace("qkv_proj", "[qkv]_proj").replace("gate_up_proj", "(?:gate|up)_proj"),)
 
@@ -288,6 +312,6 @@ def lost(made: Converted, rng: np.random.Generator) -> FaultyTarget:
     return FaultyTarget(ranks, (), True)
 
 
-AFTER: "dict[str, Callable[[Converted, np.random.Generator], Optional[FaultyTarget]]]" = {
+AFTER: dict[str, Callable[[Converted, np.random.Generator], Optional[FaultyTarget]]] = {
     one.__name__: one for one in (shards_swapped, copy_differs, not_grouped, scale_missing, scale_doubled, lost)
 }

@@ -39,7 +39,7 @@ class Stored(NamedTuple):
         with np.errstate(invalid="ignore"):
             return np.ascontiguousarray(self.values).astype(NUMPY[self.dtype]).tobytes()
 
-    def like(self, values: np.ndarray) -> "Stored":
+    def like(self, values: np.ndarray) -> Stored:
         return Stored(values, self.dtype)
 
 
@@ -71,7 +71,7 @@ def sharded(folder: Path, tensors: Tensors, files: int) -> None:
     folder.joinpath("model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
 
 
-def torch_save(path: Path, tensors: Tensors, megatron: "dict[str, Any] | None" = None) -> None:
+def torch_save(path: Path, tensors: Tensors, megatron: dict[str, Any] | None = None) -> None:
     """A state dict; `megatron`: below the key "model", beside the arguments and an optimizer."""
     body, members = [], []
     for number, (name, one) in enumerate(tensors.items()):
@@ -91,13 +91,13 @@ def _text(text: str) -> bytes:
     return b"X" + struct.pack("<I", len(data)) + data
 
 
-def _namespace(values: "dict[str, Any]") -> bytes:
+def _namespace(values: dict[str, Any]) -> bytes:
     body = b"".join(_text(name) + b"J" + struct.pack("<i", value) for name, value in values.items())
     return b"cargparse\nNamespace\n)\x81}(" + body + b"ub"
 
 
 def _tensor(one: Stored, number: int) -> bytes:
-    def integers(values: "tuple[int, ...]") -> bytes:
+    def integers(values: tuple[int, ...]) -> bytes:
         return b"(" + b"".join(b"J" + struct.pack("<i", value) for value in values) + b"t"
 
     shape = one.values.shape

@@ -13,8 +13,8 @@ class Network(NamedTuple):
     """The kind, the settings of config.json, and the parameters in the order of the network."""
 
     kind: str
-    config: "dict[str, Any]"
-    tensors: "dict[str, Stored]"
+    config: dict[str, Any]
+    tensors: dict[str, Stored]
     dtype: str
 
 
@@ -63,7 +63,7 @@ def llama(rng: np.random.Generator, dtype: str, biased: bool = False, tied: bool
     return Network("qwen" if biased else "llama", config, found, dtype)
 
 
-def _mlp(found: "dict[str, Stored]", p: str, draw: Draw, width: int, inner: int) -> None:
+def _mlp(found: dict[str, Stored], p: str, draw: Draw, width: int, inner: int) -> None:
     found[p + "gate_proj.weight"] = draw.matrix(inner, width)
     found[p + "up_proj.weight"] = draw.matrix(inner, width)
     found[p + "down_proj.weight"] = draw.matrix(width, inner)

@@ -22,14 +22,14 @@ FAULTS = 2  # faults of a kind before the conversion that are drawn for each pai
 
 
 class Case(NamedTuple):
-    """A pair: network, conversion, fault ("" for a clean pair), the ranks of the target, expressions of names that may be
-    first. `missing`: nothing can be decided."""
+    """A pair: network, conversion, fault ("" for a clean pair), the ranks of the target, expressions of names that may
+    be first. `missing`: nothing can be decided."""
 
     network: str
     conversion: str
     fault: str
     made: Converted
-    truth: "tuple[str, ...]" = ()
+    truth: tuple[str, ...] = ()
     missing: bool = False
 
     @property
@@ -73,9 +73,7 @@ def cases(seed: int) -> Iterator[Case]:
                     )
 
 
-def _before(
-    net: Network, conversion: str, made: Converted, own: "list[int]", rng: np.random.Generator
-) -> Iterator[Case]:
+def _before(net: Network, conversion: str, made: Converted, own: list[int], rng: np.random.Generator) -> Iterator[Case]:
     names = rng.permutation([*BEFORE])
     drawn = 0
     for name in names:
@@ -97,7 +95,7 @@ def _equal(one: Converted, other: Converted) -> bool:
     return all(np.array_equal(a, b, equal_nan=False) for a, b in pairs)
 
 
-def _expression(name: str, golden: "dict[str, Stored]") -> str:
+def _expression(name: str, golden: dict[str, Stored]) -> str:
     """The golden's name of a tensor of the network, as an expression."""
     if name in golden:
         return f"^{re.escape(name)}$"
@@ -105,15 +103,25 @@ def _expression(name: str, golden: "dict[str, Stored]") -> str:
     if any(bare in one for one in golden):
         return re.escape(bare)
     layer = re.search(r"layers\.(\d+)\.", name)
-    table = {"input_layernorm": "layer_norm_weight", "post_attention_layernorm": "layer_norm_weight", "q_proj": "linear_qkv",
-             "k_proj": "linear_qkv", "v_proj": "linear_qkv", "o_proj": "linear_proj", "gate_proj": "linear_fc1",
-             "up_proj": "linear_fc1", "down_proj": "linear_fc2", "embed_tokens": "word_embeddings", "lm_head": "output_layer",
-             "model.norm": "final_layernorm"}  # fmt: skip
+    table = {
+        "input_layernorm": "layer_norm_weight",
+        "post_attention_layernorm": "layer_norm_weight",
+        "q_proj": "linear_qkv",
+        "k_proj": "linear_qkv",
+        "v_proj": "linear_qkv",
+        "o_proj": "linear_proj",
+        "gate_proj": "linear_fc1",
+        "up_proj": "linear_fc1",
+        "down_proj": "linear_fc2",
+        "embed_tokens": "word_embeddings",
+        "lm_head": "output_layer",
+        "model.norm": "final_layernorm",
+    }
     kind = next(new for old, new in table.items() if old in name)
     return rf"\.{layer[1]}\..*{kind}" if layer else kind
 
 
-def write(case: Case, folder: Path) -> "tuple[Path, Path]":
+def write(case: Case, folder: Path) -> tuple[Path, Path]:
     """The checkpoints of a pair."""
     target, golden = folder / "target", folder / "golden"
     for place, tensors in case.made.ranks.items():
@@ -149,6 +157,6 @@ def outcome(case: Case) -> Outcome:
         return Outcome(case, report.exit_status, first.pair.operator.name if first else "", evidence, share)
 
 
-def score(seed: int, only: Optional[str] = None) -> "list[Outcome]":
+def score(seed: int, only: Optional[str] = None) -> list[Outcome]:
     """The outcomes of a seed; `only` is a part of the names of cases."""
     return [outcome(case) for case in cases(seed) if only is None or only in case.name]

@@ -5,7 +5,7 @@ Source: huggingface/transformers, models/bert.
 
 from __future__ import annotations
 
-from npucmp.align.weights.conventions.table import Convention
+from npucmp.align.weights.convention import Convention
 
 CONVENTION = Convention(
     "BERT",

@@ -5,7 +5,7 @@ Source: huggingface/transformers, models/llama, qwen2, qwen3_moe, mixtral, deeps
 
 from __future__ import annotations
 
-from npucmp.align.weights.conventions.table import Convention
+from npucmp.align.weights.convention import Convention
 
 _EXPERT = r"experts\.(?P<e>[0-9]{1,6})\."
 _SHARED = r"shared_experts?\."

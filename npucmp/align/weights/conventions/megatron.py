@@ -1,11 +1,12 @@
 """Names of Megatron-LM and MindSpeed: Megatron core, and the older names of Megatron's language model.
 
-Source: NVIDIA/Megatron-LM, megatron/core/models/gpt, megatron/core/transformer, megatron/legacy/model; tools/checkpoint.
+Source: NVIDIA/Megatron-LM, megatron/core/models/gpt, megatron/core/transformer, megatron/legacy/model;
+tools/checkpoint.
 """
 
 from __future__ import annotations
 
-from npucmp.align.weights.conventions.table import Convention
+from npucmp.align.weights.convention import Convention
 
 _EXPERT = r"local_experts\.(?P<e>[0-9]{1,6})\."
 

@@ -5,7 +5,7 @@ Source: meta-llama/llama, llama/model.py; huggingface/transformers, convert_llam
 
 from __future__ import annotations
 
-from npucmp.align.weights.conventions.table import Convention
+from npucmp.align.weights.convention import Convention
 
 CONVENTION = Convention(
     "Meta",

@@ -5,7 +5,7 @@ Source: vllm-project/vllm, model_executor/models/llama.py, qwen3_moe.py, deepsee
 
 from __future__ import annotations
 
-from npucmp.align.weights.conventions.table import Convention
+from npucmp.align.weights.convention import Convention
 
 CONVENTION = Convention(
     "vLLM",

@@ -65,7 +65,7 @@ class CheckpointRank(NamedTuple):
         return (self.tensors, *self.chunks)
 
 
-class Checkpoint(NamedTuple):
+class CheckpointFiles(NamedTuple):
     """A checkpoint: its ranks in order, and the settings of its network by the names of its files."""
 
     path: str
@@ -75,7 +75,7 @@ class Checkpoint(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = ANYWHERE) -> Optional[Checkpoint]:
+def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = ANYWHERE) -> Optional[CheckpointFiles]:
     """Return the checkpoint at a path; None if its first file holds no tensors by name. Headers alone are read.
 
     Raises UsageError if the path holds several iterations and does not name one, or one tensor twice in a rank.
@@ -89,7 +89,7 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
 
         tensors = distributed_tensors(os.path.dirname(files[0][1]), context)
         ranks = [CheckpointRank((0,), tensors)]
-        return Checkpoint(str(path), "distcp", tuple(ranks), _config_beside(where, files, context), notes)
+        return CheckpointFiles(str(path), "distcp", tuple(ranks), _config_beside(where, files, context), notes)
     read: dict[tuple[int, ...], list[dict[str, TensorRef]]] = defaultdict(list)
     config: dict[str, Any] = {}
     for number, (place, file) in enumerate(files):
@@ -103,7 +103,7 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
     _add_missing(read, where, files, context)
     ranks = [CheckpointRank(place, chunks[0], tuple(chunks[1:])) for place, chunks in sorted(read.items()) if chunks]
     known = {**config, **_config_beside(where, files, context)}
-    return Checkpoint(str(path), family[0][1:], tuple(ranks), known, notes)
+    return CheckpointFiles(str(path), family[0][1:], tuple(ranks), known, notes)
 
 
 def _add(known: dict[str, TensorRef], more: Mapping[str, TensorRef], file: str) -> None:
