@@ -36,7 +36,7 @@ Fact = Union[str, int, float]
 
 
 class WeightFault(NamedTuple):
-    """What a wrong parameter is: a label that is equal in all layers of one fault, the sentence and its facts."""
+    """A description of a wrong parameter: a label that is equal in all layers of a fault, the sentence, its facts."""
 
     label: str
     words: str

@@ -15,8 +15,8 @@ _HEAD_SIZE = ("head_dim", "kv_channels")
 
 
 class DeclaredLayout(NamedTuple):
-    """What the user declared: the convention of a side, the order of fc1, the number of key and value heads, the scale
-    of LoRA. None for what was not declared."""
+    """Declarations of the user: the convention of a side, the order of fc1, the number of key and value heads, the
+    scale of LoRA. None for what was not declared."""
 
     target: Optional[str] = None
     golden: Optional[str] = None
@@ -26,7 +26,7 @@ class DeclaredLayout(NamedTuple):
 
 
 class NetworkSettings(NamedTuple):
-    """What configurations state, None for what they do not."""
+    """The settings that configurations state; None for a setting that they do not state."""
 
     heads: Optional[int] = None
     kv_heads: Optional[int] = None

@@ -325,9 +325,8 @@ def query_rows(side: CheckpointStructure, layer: Optional[int], turned: bool) ->
     found = side.held.get(Role(layer, "o", "weight"))
     if found is None or len(found.pieces[0].ref.shape) != 2:
         return 0
-    shards = len({piece.place.shard for piece in found.pieces})
     shape = found.pieces[0].ref.shape
-    return (shape[0] if turned else shape[1]) * shards
+    return (shape[0] if turned else shape[1]) * side.shards
 
 
 def is_turned(side: CheckpointStructure) -> bool:

@@ -37,8 +37,8 @@ _PARAMETERS = {"gamma": "weight", "beta": "bias"}
 
 
 class Role(NamedTuple):
-    """What a tensor is. `layer` counts from 0, None outside of layers; `param` is "weight" or "bias"; `expert` is None
-    for dense layers. `part` is "" for the parameter itself, else "scale", "lora_A" or "lora_B"."""
+    """The role of a tensor. `layer` counts from 0, None outside of layers; `param` is "weight" or "bias"; `expert` is
+    None for dense layers. `part` is "" for the parameter itself, else "scale", "lora_A" or "lora_B"."""
 
     layer: Optional[int]
     kind: str

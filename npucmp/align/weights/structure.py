@@ -1,8 +1,8 @@
 """The structure of a checkpoint by counting: stages, ranks of a stage, numbers of layers and experts. No value is read.
 
 Ranks that hold an embedding are one stage; later ranks are further stages, whose layers are numbered on if they begin
-with 0. Of the ranks of a stage, the rows of the router over the experts of a rank are expert-parallel groups, the rest
-is tensor parallel. Ranks stand in the order of their numbers: tensor parallel fastest, then experts, then stages.
+with 0. The rows of the router over the experts of a rank count the expert-parallel groups of a stage; its other ranks
+are tensor parallel. Ranks stand in the order of their numbers: tensor parallel fastest, then experts, then stages.
 """
 
 from __future__ import annotations
