@@ -7,6 +7,7 @@ verdicts and places of parameters.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import replace
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
@@ -68,6 +69,31 @@ def compared_weights(target: StrPath, golden: StrPath, options: Options, context
     comparisons = tuple(_with_verdicts(one, pairs, options, context) for one in report.comparisons)
     facts = WeightFacts(tuple(dict.fromkeys(found.lines)), tuple(found.only_target))
     return replace(report, comparisons=comparisons, weights=facts, rules=(), disk=None)
+
+
+def checkpoint_runs(path: StrPath, context: ReadContext) -> Optional[list[Run]]:
+    """Return the ranks of a checkpoint as runs in the names of its own tensors; None if a path holds none."""
+    one = open_checkpoint(path, context.confine(path))
+    if one is None or not _holds_weights(one):
+        return None
+    runs = []
+    for number, rank in enumerate(one.ranks):
+        tensors = {f"chunk{at}.{name}" if at else name: ref
+                   for at, chunk in enumerate(rank.every) for name, ref in chunk.items()}  # fmt: skip
+        operators = tuple(
+            Operator(name, _type(name), name, "", order, (ref,), reads_recorded=False)
+            for order, (name, ref) in enumerate(sorted(tensors.items(), key=lambda both: _in_network(both[0])))
+        )
+        own = number if len(one.ranks) > 1 else None
+        file = next((ref.file for ref in tensors.values() if ref.file), one.path)
+        where = one.path if own is None else os.path.dirname(file)
+        runs.append(Run(where, one.format, operators, rank=own, detail="checkpoint", notes=one.notes))
+    return runs
+
+
+def _in_network(name: str) -> tuple[object, ...]:
+    role = named_role(name).role
+    return (*role.position, role.kind, name)
 
 
 def _holds_weights(one: CheckpointFiles) -> bool:

@@ -190,6 +190,7 @@ class PartBuilder:
             main, shards = values[0], no_shards
             copies = tuple(values[1:])
         else:
+            sets = self._heads_once(role, values, sets)
             shards = tuple(values[at] for at in sets[0])
             main = joined(shards, axis)
             copies = tuple(joined([values[at] for at in own], axis) for own in sets[1:])
@@ -199,6 +200,19 @@ class PartBuilder:
         dtype = first.ref.dtype
         part = Part(role, main, first.name, first.ref.file, dtype, slot, names, shards, axis or 0, copies, bare, words)
         return part._replace(scale_dtype=first.scale.dtype if first.scale is not None else "")
+
+    def _heads_once(self, role: Role, values: Sequence[Payload], sets: list[list[int]]) -> list[list[int]]:
+        """Return the pieces that make a tensor, and those of its copies. If there are fewer key and value heads than
+        ranks, neighbouring ranks hold the same head: the rows are a multiple of the other side's."""
+        want = self._other_shape(role)
+        rows = sum(values[at].shape[0] for at in sets[0])
+        if role.kind not in ("k", "v") or not want or rows == want[0] or rows % want[0]:
+            return sets
+        times = rows // want[0]
+        if len(sets[0]) % times:
+            return sets
+        self._count(f"heads of k and v on {times} ranks each")
+        return [own[at::times] for own in sets for at in range(times)]
 
     def _axis(self, role: Role, values: Sequence[Payload], own: Sequence[int]) -> Optional[int]:
         """Return the axis along which ranks hold a part, None if each holds all of it."""

@@ -76,6 +76,41 @@ def vllm(net: Network, rng: np.random.Generator, dtype: str = "") -> Converted:
     return Converted({"": found}, dict(net.tensors))
 
 
+def vllm_ranks(net: Network, rng: np.random.Generator) -> Converted:
+    """Tensor-parallel ranks of vLLM: each holds its q, k and v in one tensor; few heads of k and v are on several ranks."""
+    heads, kv = net.config["num_attention_heads"], net.config["num_key_value_heads"]
+    tp = int(rng.choice([size for size in (2, 4, 8) if heads % size == 0]))
+    dtype = str(rng.choice(["bfloat16", net.dtype]))
+    own = {name: cast(one, dtype) for name, one in net.tensors.items()}
+    padded = -(-net.config["vocab_size"] // 64) * 64
+    found: dict[str, dict[str, Stored]] = {}
+    for rank in range(tp):
+        here: dict[str, Stored] = {}
+        for name, one in own.items():
+            if ".q_proj." in name:
+                parts = [np.split(one.values, tp)[rank]]
+                for x in "kv":
+                    values = own[name.replace("q_proj", f"{x}_proj")].values
+                    parts.append(np.split(values, tp)[rank] if kv % tp == 0 else np.split(values, kv)[rank * kv // tp])
+                here[name.replace("q_proj", "qkv_proj")] = one.like(np.concatenate(parts))
+            elif ".gate_proj." in name:
+                both = (one.values, own[name.replace("gate_proj", "up_proj")].values)
+                here[name.replace("gate_proj", "gate_up_proj")] = one.like(
+                    np.concatenate([np.split(x, tp)[rank] for x in both])
+                )
+            elif re.search(r"\.(?:k_proj|v_proj|up_proj)\.", name):
+                continue
+            elif re.search(r"\.(?:o_proj|down_proj)\.", name):
+                here[name] = one.like(np.split(one.values, tp, 1)[rank])
+            elif "embed_tokens" in name or "lm_head" in name:
+                more = np.zeros((padded - len(one.values), one.values.shape[1]), np.float32)
+                here[name] = one.like(np.split(np.concatenate([one.values, more]), tp)[rank])
+            else:
+                here[name] = one
+        found[f"rank{rank}"] = here
+    return Converted(found, dict(net.tensors))
+
+
 def megatron(net: Network, rng: np.random.Generator, tp: int = 0, pp: int = 0) -> Converted:
     """Megatron core: q, k, v per query group, gate and up on each rank, padded vocabulary, stages numbered from 0."""
     dtype = str(rng.choice(["bfloat16", net.dtype]))
@@ -313,6 +348,7 @@ CONVERSIONS: dict[str, tuple[Conversion, tuple[str, ...]]] = {
     "same": (same, ("llama", "qwen", "gpt2", "bert", "moe", "deepseek")),
     "formats": (npz_and_pt, ("llama", "bert", "gpt2")),
     "vllm": (vllm, ("llama", "qwen", "moe", "deepseek")),
+    "vllm_ranks": (vllm_ranks, ("llama", "qwen")),
     "megatron": (megatron, ("llama", "qwen", "moe")),
     "reverse": (reverse, ("llama", "qwen")),
     "meta": (meta, ("llama",)),
