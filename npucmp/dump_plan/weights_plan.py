@@ -89,8 +89,8 @@ def weights_plan(framework: str, folder: str) -> Planned:
         size=None,
         notes=(
             "rerun-diff: weights that no update changed have equal bits before and after sleep and resume",
-            "a checkpoint of the trainer (Megatron, FSDP, transformers) can take the place of the recorded trainer; put "
-            "config.json beside it",
+            "a checkpoint of the trainer (Megatron, FSDP, transformers) can take the place of the recorded trainer; "
+            "put config.json beside it",
             "a service that synchronises more than once overwrites the files: move them away after the second time",
         ),
         unverified=("the functions of vLLM and SGLang have other names in some releases",),

@@ -105,7 +105,7 @@ def _holds_weights(one: CheckpointFiles) -> bool:
 
 
 def _is_parameter(name: str, ref: TensorRef) -> bool:
-    if named_role(name).convention is not None or is_buffer(name):
+    if named_role(name).convention is not None or is_buffer(name, ref.shape):
         return True
     operator = Operator(name, "", name, "", 0, (ref,), reads_recorded=False)
     return is_weight(operator)

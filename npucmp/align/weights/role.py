@@ -11,7 +11,8 @@ how the parts lie in the tensor:
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional, Sequence
+from collections import Counter
+from typing import Iterable, NamedTuple, Optional, Sequence
 
 from npucmp.align.weights import conventions
 from npucmp.align.weights.convention import Convention
@@ -31,8 +32,17 @@ _BUFFER = re.compile(
     r"(?:rotary_emb|rotary_pos_emb|rope)\.\w*(?:inv_freq|freqs\w*)$|(?:^|\.)rope\.freqs$|position_ids$|_extra_state\S*$|"
     r"(?:^|\.)(?:attn|attention|self)\.(?:masked_)?bias$"
 )
+_MASK_AXES = 4  # definition: batch, heads, rows, columns
 _LORA = re.compile(r"\.lora_(A|B)(?:\.[\w-]+)?\.weight$")
 _WRAPPERS = re.compile(r"^(?:base_model\.model\.|module\.|_orig_mod\.|_fsdp_wrapped_module\.)+")
+_OUTER = frozenset(
+    " model transformer decoder encoder language_model llm bert roberta gpt gpt2 backbone base_model text_model "
+    "embedding embeddings cls predictions".split(" ")
+)  # names of modules around layers
+_INNER = frozenset(
+    " self_attn self_attention attention attn self mlp moe block_sparse_moe feed_forward ffn output intermediate "
+    "experts".split(" ")
+)  # names of modules within a layer
 _PARAMETERS = {"gamma": "weight", "beta": "bias"}
 
 
@@ -66,9 +76,10 @@ class NamedRole(NamedTuple):
     convention: Optional[Convention]
 
 
-def is_buffer(name: str) -> bool:
-    """Return whether a tensor of a state dict is no parameter: masks, position numbers and frequencies."""
-    return bool(_BUFFER.search(name))
+def is_buffer(name: str, shape: Sequence[int] = ()) -> bool:
+    """Return whether a tensor of a state dict is no parameter: masks, position numbers and frequencies. A mask has one
+    element or four axes."""
+    return bool(_BUFFER.search(name)) and (not name.endswith("bias") or len(shape) in (0, _MASK_AXES))
 
 
 def named_role(name: str) -> NamedRole:
@@ -91,20 +102,42 @@ def named_role(name: str) -> NamedRole:
             match = pattern.search(tail)
             if match is None or (found is None) is not convention.is_global(kind):
                 continue
+            before = tail[: match.start()] if found else ""
+            outer = bare[: found.start()] if found else tail[: match.start()]
+            if not (_is_known(outer, _OUTER) and _is_known(before, _INNER)):
+                continue
             groups = match.groupdict()
             param = _PARAMETERS.get(groups.get("p") or "", groups.get("p") or "weight")
             expert = groups.get("e")
             return NamedRole(Role(layer, kind, param, int(expert) if expert else None, part), convention)
-    return NamedRole(Role(layer, f"={tail}", "", None, part), None)
+    return NamedRole(_own_role(bare, part), None)
+
+
+def _own_role(bare: str, part: str) -> Role:
+    """Return the role of a name without a convention: the name, without the number of its layer."""
+    found = _LAYER.search(bare)
+    if found is None:
+        return Role(None, f"={bare}", "", None, part)
+    return Role(int(found[1]), f"={bare[: found.start(1)]}#{bare[found.end(1) :]}", "", None, part)
+
+
+def named_roles(names: Iterable[str]) -> dict[str, NamedRole]:
+    """Return the roles of the tensors of one rank. Names with the same role, as those of an encoder and a decoder, have
+    roles of their own."""
+    found = {name: named_role(name) for name in names}
+    count = Counter(one.role for one in found.values())
+    alone = {name: NamedRole(_own_role(_WRAPPERS.sub("", name), ""), None) for name, one in found.items()
+             if count[one.role] > 1}  # fmt: skip
+    return {**found, **alone}
+
+
+def _is_known(path: str, words: frozenset[str]) -> bool:
+    """Return whether a path has only names of the network itself: a tower of images or an attention to an encoder has
+    roles of its own."""
+    return {*path.strip(".").split(".")} <= words
 
 
 def renumbered(name: str, layer: int) -> str:
     """Return a name with another number of its layer."""
     found = _LAYER.search(name)
     return f"{name[: found.start(1)]}{layer}{name[found.end(1) :]}" if found else name
-
-
-def majority(conventions_found: Sequence[Optional[Convention]]) -> Optional[Convention]:
-    """Return the convention of most names; None without any."""
-    known = [one for one in conventions_found if one is not None]
-    return max(known, key=known.count) if known else None

@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.weights.network_settings import NetworkSettings
-from npucmp.align.weights.role import NamedRole, Role, is_buffer, named_role, renumbered
+from npucmp.align.weights.role import NamedRole, Role, is_buffer, named_role, named_roles, renumbered
 from npucmp.dump.readers.checkpoint_files import CheckpointFiles, CheckpointRank
 from npucmp.errors import UsageError
 from npucmp.model import TensorRef
@@ -62,7 +62,7 @@ class CheckpointStructure(NamedTuple):
 
 def structure_of(checkpoint: CheckpointFiles, side: str) -> CheckpointStructure:
     """Return the structure of a checkpoint. Raises UsageError if its ranks are not complete stages."""
-    roles = [[{name: named_role(name) for name in chunk} for chunk in rank.every] for rank in checkpoint.ranks]
+    roles = [[named_roles(chunk) for chunk in rank.every] for rank in checkpoint.ranks]
     places = _places(checkpoint.ranks, [[one.role for chunk in rank for one in chunk.values()] for rank in roles], side)
     sizes = RankPlace(*(max(values) + 1 for values in zip(*places)))
     offsets = _layer_offsets(places, roles)
@@ -78,9 +78,8 @@ def structure_of(checkpoint: CheckpointFiles, side: str) -> CheckpointStructure:
             codes = {one.role for name, one in named.items() if not one.role.part and chunk[name].dtype in CODES}
             used = {role for role in scales if role._replace(part="") in codes}
             for name, one in named.items():
-                if is_buffer(name):
+                if is_buffer(name, chunk[name].shape):
                     buffers[name] = None
-                    continue
                 if one.role in used:
                     continue
                 role = _in_network(one.role, offsets[place.stage, at], first_expert)

@@ -287,6 +287,7 @@ def _codes(one: Stored, block: tuple[int, int], code: str) -> tuple[Stored, Stor
     largest = padded.reshape(grid[0], block[0], grid[1], block[1]).max((1, 3))
     scale = (largest / (127 if code == "int8" else 448)).astype(np.float32)
     full = np.repeat(np.repeat(scale, block[0], 0), block[1], 1)[: x.shape[0], : x.shape[1]]
+    full = np.where(full > 0, full, 1)
     if code == "int8":
         return Stored(np.clip(np.rint(x / full), -127, 127).astype(np.float32), "int8"), Stored(scale)
     codes = (x / full).astype(np.float32).astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
