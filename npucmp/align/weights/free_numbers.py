@@ -15,7 +15,7 @@ import numpy as np
 from npucmp.align.weights.limits import limit_of
 from npucmp.align.weights.parts import Part, changed
 from npucmp.align.weights.role import Role
-from npucmp.align.weights.sample import part_agrees, row_numbers, rows_of
+from npucmp.align.weights.sample import PART, part_agrees, row_numbers, rows_of
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import joined, sliced
 from npucmp.dump.readers.weight_payloads import paired_rows
@@ -25,6 +25,7 @@ from npucmp.model import Payload
 SHARE = 1 / 3  # of parts: chosen: q, k and v of most layers agree, faults are in a few tensors (specification, layer 3)
 SECOND = 0.5  # of the votes: chosen: another number with half as many leaves the choice open
 LAYERS = 24  # layers that vote: work
+NEAR = 0.05  # of a scale of LoRA: chosen: estimates of one number differ less in bfloat16
 _DIGITS = 4  # significant digits of a scale of LoRA: chosen: alpha and rank are whole numbers
 
 
@@ -141,21 +142,31 @@ def head_size(own: Sequence[Part], others: Mapping[Role, Part], context: ReadCon
 
 
 def lora_scale(
-    pairs: Sequence[tuple[Part, Part, Payload]], context: ReadContext, agrees_under: Callable[[int, float], bool]
+    pairs: Sequence[tuple[Part, Part, Payload]], context: ReadContext, share_under: Callable[[int, float], float]
 ) -> FreeNumber:
     """Return the factor of the update of low rank under which most merged weights are those of the other side. `pairs`
-    are (weight without the update, merged weight, update times 1)."""
-    estimates = [_scale_of(*one, context) for one in pairs]
-    known = sorted({round_scale(one) for one in estimates if one is not None})
+    are (weight without the update, merged weight, update times 1); `share_under` returns the share of elements of
+    a pair that agree under a factor. The estimates of a factor differ by rounding: the simplest number that fits best is
+    taken."""
+    estimates = sorted(one for one in (_scale_of(*pair, context) for pair in pairs) if one is not None)
     votes: Counter[float] = Counter()
-    for scale in known:
-        votes[scale] = sum(agrees_under(at, scale) for at in range(len(pairs)))
-    return decided(votes, len(pairs))
+    chosen = pairs if len(pairs) <= LAYERS else pairs[:: len(pairs) // LAYERS]
+    while estimates:
+        near = [one for one in estimates if abs(one - estimates[0]) <= NEAR * abs(estimates[0])]
+        estimates = [one for one in estimates if one not in near]
+        middle = near[len(near) // 2]
+        shares = {one: [share_under(at, one) for at in range(len(chosen))] for one in _simple_numbers(middle)}
+        best = max(shares, key=lambda one: round(sum(shares[one]), _DIGITS))
+        votes[best] = sum(share >= PART for share in shares[best])
+    return decided(votes, len(chosen))
 
 
-def round_scale(value: float) -> float:
-    """Return a scale with few digits."""
-    return float(f"{value:.{_DIGITS}g}")
+def _simple_numbers(value: float) -> list[float]:
+    """Return numbers near a value, the simplest first: few digits, and the quotients of a rank of LoRA."""
+    rounded = [float(f"{value:.{digits}g}") for digits in range(1, _DIGITS + 1)]
+    quotients = [round(value * rank) / rank for rank in (1, 2, 4, 8, 16, 32, 64)]
+    found = [one for one in (*quotients[:1], *rounded, *quotients) if abs(one - value) <= NEAR * abs(value)]
+    return list(dict.fromkeys([*found, value]))
 
 
 def _scale_of(base: Part, merged: Part, update: Payload, context: ReadContext) -> Optional[float]:

@@ -13,7 +13,7 @@ from npucmp.align.weights.limits import WeightLimit, limit_of
 from npucmp.align.weights.network_settings import DeclaredLayout
 from npucmp.align.weights.parts import Part, PartBuilder, changed, query_rows
 from npucmp.align.weights.role import Role
-from npucmp.align.weights.sample import part_agrees, whole_values
+from npucmp.align.weights.sample import row_numbers, rows_of, share_agreeing, whole_values
 from npucmp.align.weights.structure import CheckpointStructure
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import sliced, total
@@ -208,18 +208,20 @@ class _Pairing:
             if value is not None:
                 return FreeNumber(value, how)
 
-        def agrees_under(at: int, scale: float) -> bool:
+        def share_under(at: int, scale: float) -> float:
             base, merged, update = updates[at]
             whole = _merged(base, update, scale)
             assert whole.payload is not None and merged.payload is not None
             limit = limit_of(merged, base)
             slack = limit.atol + _update_rounding(merged, update, scale, self._context)
+            numbers = row_numbers(base.shape[0])
             try:
-                return bool(part_agrees(merged.payload, whole.payload, 4 * limit.rtol, self._context, atol=slack))
+                x, y = (rows_of(one, numbers, self._context) for one in (merged.payload, whole.payload))
             except NpucmpError:
-                return False
+                return 0.0
+            return share_agreeing(x, y, limit.rtol, atol=slack)
 
-        return free_numbers.lora_scale(updates, self._context, agrees_under)
+        return free_numbers.lora_scale(updates, self._context, share_under)
 
     # pairs
 

@@ -16,7 +16,8 @@ from npucmp.model import Payload
 Array = NDArray[np.float64]
 ROWS = 16  # rows of a part that are read: work: so many rows do not agree by chance
 _ELEMENTS = 1 << 18  # of a block: work
-_PART = 0.95  # share of elements: chosen: a part with a fault in a few rows still shows its layout
+PART = 0.95  # share of elements: chosen: a part with a fault in a few rows still shows its layout
+EIGHT_BITS = 0.07  # of the value: definition: 2^-4, one rounding to float8_e4m3fn, and that of its scale
 QUANTISED = 0.02  # share of the largest value of a row: chosen: five steps of int8, 1 of 127
 
 
@@ -53,13 +54,18 @@ def row_blocks(payload: Payload, context: ReadContext) -> Iterator[tuple[int, Ar
 
 def agrees(x: Array, y: Array, rtol: float, quantised: bool = False, atol: float = 0.0) -> bool:
     """Return whether most elements of two samples of one shape agree; False for samples without a value."""
+    return share_agreeing(x, y, rtol, quantised, atol) >= PART
+
+
+def share_agreeing(x: Array, y: Array, rtol: float, quantised: bool = False, atol: float = 0.0) -> float:
+    """Return the share of elements of two samples of one shape that agree; 0 for samples without a value."""
     if x.shape != y.shape or not x.size or not y.any():
-        return False
+        return 0.0
     with np.errstate(all="ignore"):
         limit = rtol * np.abs(y) + atol
         if quantised:
-            limit = limit + 0.07 * np.abs(y) + QUANTISED * np.abs(y).max(1, keepdims=True)
-        return float((np.abs(x - y) <= limit).mean()) >= _PART
+            limit = limit + EIGHT_BITS * np.abs(y) + QUANTISED * np.abs(y).max(1, keepdims=True)
+        return float((np.abs(x - y) <= limit).mean())
 
 
 def part_agrees(

@@ -77,7 +77,7 @@ def vllm(net: Network, rng: np.random.Generator, dtype: str = "") -> Converted:
 
 
 def vllm_ranks(net: Network, rng: np.random.Generator) -> Converted:
-    """Tensor-parallel ranks of vLLM: each holds its q, k and v in one tensor; few heads of k and v are on several ranks."""
+    """Ranks of vLLM: each holds its q, k and v in one tensor; a few heads of k and v are on several ranks."""
     heads, kv = net.config["num_attention_heads"], net.config["num_key_value_heads"]
     tp = int(rng.choice([size for size in (2, 4, 8) if heads % size == 0]))
     dtype = str(rng.choice(["bfloat16", net.dtype]))
