@@ -1,6 +1,6 @@
-"""Makes weights_megatron: a small Llama by the names of transformers (golden, float32), and what a converter to Megatron
-writes on two tensor-parallel ranks in bfloat16 (target), computed with numpy. In the second layer the converter exchanges
-gate and up.
+"""Makes weights_megatron: a small Llama by the names of transformers (golden, float32), and the same as a converter to
+Megatron writes it on two tensor-parallel ranks in bfloat16 (target), computed with numpy. In the second layer the
+converter exchanges gate and up.
 
 Run from the root of the repository: `python -m sample_dumps.make_weights`.
 """

@@ -25,12 +25,15 @@ from npucmp.dump.readers.weight_payloads import transposed
 from npucmp.errors import NpucmpError
 from npucmp.model import Payload
 
+TOTAL = 1 << 26  # elements of all parameters that are read whole to describe them: work
+SORTED = 1 << 22  # elements that are sorted: work
 WHOLE = 1 << 25  # elements of a parameter that is read whole to describe it: work
 CANDIDATE_ROWS = 4  # rows that another parameter has to share: work: they are compared again over all sampled rows
-FREQUENCY = 1.7  # chosen: numbers without a pattern, by which rows are sorted
+FREQUENCY = 1.7  # radians per column: chosen: numbers without a pattern, by which rows are sorted
 FEWEST = 3  # elements: chosen: fewer stand in any order by chance
 STEP_SHARE = 0.01  # of the largest value: chosen: one step of int8, 1 of 127
 DISTINCT = 2  # values of a sample: chosen: a parameter of one value has no holder
+MOSTLY = 0.5  # share of elements: chosen: a factor moves most of them beyond the rounding
 FACTOR_SPREAD = 8.0  # limits of single elements: chosen: a factor is rounded once more
 Fact = Union[str, int, float]
 
@@ -48,14 +51,14 @@ class FaultFinder:
     ranks of the target."""
 
     def __init__(self, pairs: Sequence[CheckpointPair], shards: int, context: ReadContext) -> None:
-        self._context, self._shards = context, shards
+        self._context, self._shards, self._left = context, shards, TOTAL
         self._goldens = [(pair.role, pair.golden) for pair in pairs if pair.golden is not None and not pair.copy]
 
     def fault(self, pair: CheckpointPair) -> WeightFault:
         """Return what the target's parameter of a wrong pair is."""
         target, golden = pair.target, pair.golden
         if target is None or golden is None or target.payload is None or golden.payload is None:
-            return WeightFault("differs", "it differs")
+            return WeightFault("differs", "its values are others")
         try:
             if target.is_bare is not golden.is_bare:
                 side = target if target.is_bare else golden
@@ -117,8 +120,10 @@ class FaultFinder:
 
     def _by_values(self, pair: CheckpointPair, target: Part, golden: Part) -> WeightFault:
         assert target.payload is not None and golden.payload is not None
-        if math.prod(target.shape) > WHOLE:
-            return WeightFault("differs", "it differs")
+        size = math.prod(target.shape)
+        if size > min(WHOLE, self._left):
+            return WeightFault("differs", "its values are others")
+        self._left -= size
         x, y = (whole_values(one.payload, self._context) for one in (target, golden) if one.payload is not None)
         limit = pair.limit
         slack = limit.rtol * np.abs(y) + limit.atol
@@ -134,7 +139,8 @@ class FaultFinder:
                 )
                 if moved is not None:
                     return moved
-        return _factor(x, y, slack) or _zero(x, bad) or _sorted_alike(x, y, slack) or _places(bad)
+        factor = _factor(x, y, slack) if bad.mean() > MOSTLY else None
+        return factor or _zero(x, bad) or _sorted_alike(x, y, slack) or _places(bad)
 
     def _moved(self, x: Array, y: Array, slack: Array, axis: int) -> Optional[WeightFault]:
         """Return a fault if the target holds the golden's rows in another order."""
@@ -216,6 +222,8 @@ def _factor(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
 
 
 def _sorted_alike(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
+    if y.size > SORTED:
+        return None
     order = np.argsort(y, None)
     a, b, limit = np.sort(x, None), y.reshape(-1)[order], slack.reshape(-1)[order]
     if a.size < FEWEST or not (np.abs(a - b) <= limit).all() or (a == a[0]).all():

@@ -21,6 +21,7 @@ from npucmp.measure.quantised_steps import StepLimit, elements_beyond
 from npucmp.model import DIFFERS, Cause, Evidence, Finding, Root, Verdict
 from npucmp.model.cause import Fact
 
+OTHERS = WeightFault("differs", "its values are others")
 RULE, BARE = "weight", "scale_missing"
 METRIC = "mismatch_ratio"
 FEW = 6  # members of a family that are all described: work: else its first, middle and last
@@ -106,16 +107,12 @@ def weight_roots(rows: Sequence[JudgedWeight], finder: FaultFinder) -> tuple[Roo
     places: list[tuple[JudgedWeight, WeightFault, int]] = []
     layers = _layers(rows)
     for family, members in families.items():
-        faults = {
-            described.get(id(row), WeightFault("differs", "it differs")).label
-            for row in members
-            if id(row) in described
-        }
+        faults = {described[id(row)].label for row in members if id(row) in described}
         held = {(row.pair.role.layer, row.pair.role.expert) for row in members}
         if len(faults) == 1 and len(held) > 1 and held == layers[family]:
             places.append((members[0], described[id(members[0])], len(members)))
         else:
-            places += [(row, described.get(id(row), WeightFault("differs", "it differs")), 1) for row in members]
+            places += [(row, described.get(id(row), OTHERS), 1) for row in members]
     places.sort(key=lambda one: (one[0].pair.role.position, one[0].pair.copy))
     return tuple(_root(at, *one) for at, one in enumerate(places, 1))
 
@@ -131,13 +128,14 @@ def _layers(rows: Sequence[JudgedWeight]) -> Mapping[tuple[str, str], set[tuple[
 def _described(families: Mapping[tuple[str, str], list[JudgedWeight]], finder: FaultFinder) -> dict[int, WeightFault]:
     """Return what wrong parameters are, by the id of the row: of a large family its first, middle and last."""
     found: dict[int, WeightFault] = {}
+    chosen = []
     for members in families.values():
-        chosen = members
+        numbers = range(len(members))
         if len(members) > FEW:
-            chosen = [members[at * (len(members) - 1) // (SAME_FAMILY - 1)] for at in range(SAME_FAMILY)]
-        for row in chosen:
-            if len(found) < MOST:
-                found[id(row)] = finder.fault(row.pair)
+            numbers = range(0, len(members), max(1, (len(members) - 1) // (SAME_FAMILY - 1)))
+        chosen += [(turn, members[at]) for turn, at in enumerate(numbers)]
+    for _, row in sorted(chosen, key=lambda one: one[0])[:MOST]:  # the first of each family comes first
+        found[id(row)] = finder.fault(row.pair)
     return found
 
 
@@ -147,7 +145,7 @@ def _root(place: int, row: JudgedWeight, fault: WeightFault, count: int) -> Root
     words = fault.words
     if count > 1:
         what = "layers" if pair.role.expert is None else "experts of all layers"
-        words = f"all {count} {what}: {{family}} {words}"
+        words = f"all {count} {what}: {{family}}: {words}"
         facts["family"] = Fact(_short(pair))
     reasons = [Evidence("weight", words, facts)]
     if finding.verdict is Verdict.DIVERGED and 0.0 < row.share < 1.0:

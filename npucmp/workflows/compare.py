@@ -64,8 +64,8 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
         from npucmp.workflows.replay_gaps import with_gap_words
 
         report = with_gap_words(report, context, options.jobs)
-    report = with_looks(report, options, context, vendor=True)
-    if not report.partial:
+    report = with_looks(report, options, context, vendor=report.weights is None)
+    if not report.partial and report.weights is None:
         report = with_accused(report, context)
     return replace(report, seconds=time.monotonic() - started)
 

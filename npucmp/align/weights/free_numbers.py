@@ -144,10 +144,12 @@ def head_size(own: Sequence[Part], others: Mapping[Role, Part], context: ReadCon
 def lora_scale(
     pairs: Sequence[tuple[Part, Part, Payload]], context: ReadContext, share_under: Callable[[int, float], float]
 ) -> FreeNumber:
-    """Return the factor of the update of low rank under which most merged weights are those of the other side. `pairs`
-    are (weight without the update, merged weight, update times 1); `share_under` returns the share of elements of
-    a pair that agree under a factor. The estimates of a factor differ by rounding: the simplest number that fits best is
-    taken."""
+    """Return the factor of the update of low rank under which most merged weights are those of the other side.
+
+    `pairs` are (weight without the update, merged weight, update times 1); `share_under` returns the share of elements
+    of a pair that agree under a factor. The estimates of a factor differ by rounding: the simplest number that fits
+    best is taken.
+    """
     estimates = sorted(one for one in (_scale_of(*pair, context) for pair in pairs) if one is not None)
     votes: Counter[float] = Counter()
     chosen = pairs if len(pairs) <= LAYERS else pairs[:: len(pairs) // LAYERS]

@@ -257,6 +257,7 @@ class _Pairing:
                 self._found.lines.append("the golden has no lm_head: the target's is compared with its embedding")
 
     def _of_parts(self, role: Role, target: Part, golden: Part) -> Iterator[CheckpointPair]:
+        yield from self._beyond_vocabulary(role, target, golden)
         target, golden, padding = self._without_padding(role, target, golden)
         limit = limit_of(target, golden)
         for one in (target, golden):
@@ -276,6 +277,16 @@ class _Pairing:
             number += 1
             yield CheckpointPair(role, target, golden._replace(payload=copy, shards=()), limit, "replica", copy=number)
 
+    def _beyond_vocabulary(self, role: Role, target: Part, golden: Part) -> Iterator[CheckpointPair]:
+        """Yield the golden's rows beyond the target's vocabulary, which have no partner, unless a configuration states
+        that the vocabulary ends there."""
+        if role.kind not in ("embed", "head") or not target.shape or not golden.shape:
+            return
+        first, last = target.shape[0], golden.shape[0]
+        if first < last and first != self._settings.vocabulary and is_padded(first, last, self._golden.own.shards):
+            rest = changed(golden, lambda one: sliced(one, 0, first, last))._replace(slot="padding", copies=())
+            yield CheckpointPair(role, None, rest, note=f"the target's vocabulary ends at row {first}")
+
     def _without_padding(self, role: Role, target: Part, golden: Part) -> tuple[Part, Part, str]:
         """Return the parts without the padding of a vocabulary. Rows of the golden are cut if a configuration states
         the size of the vocabulary."""
@@ -285,7 +296,7 @@ class _Pairing:
         if rows[0] > rows[1] and is_padded(rows[1], rows[0], self._target.own.shards):
             self._found.lines.append(f"vocabulary {rows[1]} padded to {rows[0]} in the target")
             return changed(target, lambda one: sliced(one, 0, 0, rows[1])), golden, f"padding({rows[0]})"
-        if rows[1] > rows[0] == self._settings.vocabulary and is_padded(rows[0], rows[1], self._golden.own.shards):
+        if rows[1] > rows[0] and is_padded(rows[0], rows[1], self._golden.own.shards):
             self._found.lines.append(f"vocabulary {rows[0]} padded to {rows[1]} in the golden")
             return target, changed(golden, lambda one: sliced(one, 0, 0, rows[0])), f"padding({rows[1]})"
         return target, golden, ""

@@ -71,28 +71,39 @@ def sharded(folder: Path, tensors: Tensors, files: int) -> None:
     folder.joinpath("model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
 
 
-def torch_save(path: Path, tensors: Tensors, megatron: dict[str, Any] | None = None) -> None:
-    """A state dict; `megatron`: below the key "model", beside the arguments and an optimizer."""
+def torch_save(path: Path, tensors: Tensors, megatron: dict[str, Any] | None = None, more: bytes = b"N") -> None:
+    """A state dict; `megatron`: below the key "model", beside the arguments and `more`, which is pickled."""
     body, members = [], []
     for number, (name, one) in enumerate(tensors.items()):
-        body.append(_text(name) + _tensor(one, number))
+        body.append(pickled_text(name) + _tensor(one, number))
         members.append((f"archive/data/{number}".encode(), one.raw))
     state = b"}(" + b"".join(body) + b"u"
     if megatron is not None:
-        state = (
-            b"}(" + _text("args") + _namespace(megatron) + _text("model") + state + _text("iteration") + b"K\x05" + b"u"
-        )
+        entries = {"args": _namespace(megatron), "model": state, "rng_state": more}
+        state = b"}(" + b"".join(pickled_text(name) + one for name, one in entries.items()) + b"u"
     start = [(b"archive/data.pkl", b"\x80\x02" + state + b"."), (b"archive/byteorder", b"little")]
     path.write_bytes(msprobe.stored_zip([*start, *members, (b"archive/version", b"3\n")]))
 
 
-def _text(text: str) -> bytes:
+def torch_tensor(one: Stored) -> bytes:
+    """torch.save of one tensor, as a chunk of a distributed checkpoint."""
+    members = [
+        (b"archive/data.pkl", b"\x80\x02" + _tensor(one, 0) + b"."),
+        (b"archive/byteorder", b"little"),
+        (b"archive/data/0", one.raw),
+        (b"archive/version", b"3\n"),
+    ]
+    return msprobe.stored_zip(members)
+
+
+def pickled_text(text: str) -> bytes:
+    """Text in a pickle."""
     data = text.encode()
     return b"X" + struct.pack("<I", len(data)) + data
 
 
 def _namespace(values: dict[str, Any]) -> bytes:
-    body = b"".join(_text(name) + b"J" + struct.pack("<i", value) for name, value in values.items())
+    body = b"".join(pickled_text(name) + b"J" + struct.pack("<i", value) for name, value in values.items())
     return b"cargparse\nNamespace\n)\x81}(" + body + b"ub"
 
 
@@ -102,8 +113,9 @@ def _tensor(one: Stored, number: int) -> bytes:
 
     shape = one.values.shape
     strides = tuple(int(np.prod(shape[at + 1 :])) for at in range(len(shape)))
-    storage = (b"(" + _text("storage") + f"ctorch\n{TORCH[one.dtype]}Storage\n".encode() + _text(str(number))
-               + _text("cpu") + b"J" + struct.pack("<i", one.values.size) + b"tQ")  # fmt: skip
+    kind = f"ctorch\n{TORCH[one.dtype]}Storage\n".encode()
+    place = pickled_text(str(number)) + pickled_text("cpu") + b"J" + struct.pack("<i", one.values.size)
+    storage = b"(" + pickled_text("storage") + kind + place + b"tQ"
     rest = b"K\x00" + integers(shape) + integers(strides) + b"\x89ccollections\nOrderedDict\n)R"
     return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + rest + b"tR"
 
