@@ -87,7 +87,7 @@ def checkpoint_runs(path: StrPath, context: ReadContext) -> Optional[list[Run]]:
         own = number if len(one.ranks) > 1 else None
         file = next((ref.file for ref in tensors.values() if ref.file), one.path)
         where = one.path if own is None else os.path.dirname(file)
-        runs.append(Run(where, one.format, operators, rank=own, detail="checkpoint", notes=one.notes))
+        runs.append(Run(where, one.format, operators, rank=own, detail="weights only", notes=one.notes))
     return runs
 
 
@@ -190,7 +190,7 @@ def _run(pairs: _Pairs, side: CheckpointFiles, at: int) -> Run:
         if name in operators
     ]  # fmt: skip
     ranks = f"{len(side.ranks)} ranks" if len(side.ranks) > 1 else ""
-    detail = " · ".join(filter(None, ["checkpoint", ranks]))
+    detail = " · ".join(filter(None, ["weights only", ranks]))
     return Run(side.path, side.format, tuple(made), detail=detail, notes=side.notes)
 
 
