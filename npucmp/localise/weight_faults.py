@@ -21,6 +21,7 @@ from npucmp.align.weights.parts import Part
 from npucmp.align.weights.role import Role
 from npucmp.align.weights.sample import Array, agrees, row_blocks, row_numbers, rows_of, whole_values
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.assembly import sliced
 from npucmp.dump.readers.weight_payloads import transposed
 from npucmp.errors import NpucmpError
 from npucmp.model import Payload
@@ -33,6 +34,7 @@ FREQUENCY = 1.7  # radians per column: chosen: numbers without a pattern, by whi
 FEWEST = 3  # elements: chosen: fewer stand in any order by chance
 STEP_SHARE = 0.01  # of the largest value: chosen: one step of int8, 1 of 127
 DISTINCT = 2  # values of a sample: chosen: a parameter of one value has no holder
+LEAST_SHARDS = 2  # definition: one shard has no other
 MOSTLY = 0.5  # share of elements: chosen: a factor moves most of them beyond the rounding
 FACTOR_SPREAD = 8.0  # limits of single elements: chosen: a factor is rounded once more
 Fact = Union[str, int, float]
@@ -65,9 +67,40 @@ class FaultFinder:
                 return WeightFault("bare", "its {dtype} codes have no scale: scale missing", {"dtype": side.dtype})
             if target.shape != golden.shape:
                 return _of_shapes(target.shape, golden.shape)
-            return self._by_samples(pair, target.payload, golden.payload) or self._by_values(pair, target, golden)
+            return (
+                self._by_shards(pair, target, golden)
+                or self._by_samples(pair, target.payload, golden.payload)
+                or self._by_values(pair, target, golden)
+            )
         except NpucmpError as error:
             return WeightFault("differs", "its values cannot be read again: {because}", {"because": str(error)})
+
+    # by shards
+
+    def _by_shards(self, pair: CheckpointPair, target: Part, golden: Part) -> Optional[WeightFault]:
+        """Return a fault if ranks hold the shards of other ranks. The last shards may be padding."""
+        if len(target.shards) < LEAST_SHARDS or golden.payload is None:
+            return None
+        axis, whole = target.axis, golden.payload
+        size, length = target.shards[0].shape[axis], whole.shape[axis]
+        pieces = [sliced(whole, axis, at, min(at + size, length)) for at in range(0, length, size)]
+        holds = [self._holder(pair, shard, pieces, at, axis) for at, shard in enumerate(target.shards)]
+        return _swapped(holds)
+
+    def _holder(
+        self, pair: CheckpointPair, shard: Payload, pieces: Sequence[Payload], own: int, axis: int
+    ) -> Optional[int]:
+        """Return the number of the golden's piece that a shard holds; its own number for padding, None for none."""
+        if own >= len(pieces):
+            return own
+        order: list[int] = [own, *range(len(pieces))]
+        for number in order:
+            piece = pieces[number]
+            part = sliced(shard, axis, 0, min(piece.shape[axis], shard.shape[axis]))
+            numbers = row_numbers(part.shape[0]) if part.shape == piece.shape else []
+            if numbers and self._same(pair, rows_of(part, numbers, self._context), piece, numbers):
+                return number
+        return None
 
     # by some rows
 
@@ -132,6 +165,8 @@ class FaultFinder:
         bad = ~(np.abs(x - y) <= slack)
         if not bad.any():
             return WeightFault("steps", "single codes are off by more than half a step")
+        if len(x.shape) == 1 and (moved := self._moved_shards(x, y, slack)) is not None:
+            return moved
         if len(x.shape) == 2:
             for axis in (0, 1):
                 moved = self._moved(
@@ -165,15 +200,19 @@ class FaultFinder:
             next((of for of in (at, *range(count)) if (np.abs(own[at] - theirs[of]) <= limits[of]).all()), None)
             for at in range(count)
         ]
-        moved = [at for at, of in enumerate(holds) if of != at]
-        if None in holds or not moved:
-            return None
-        if len(moved) == 2 and holds[moved[0]] == moved[1] and holds[moved[1]] == moved[0]:
-            facts: dict[str, Fact] = {"one": moved[0], "other": moved[1]}
-            return WeightFault(f"shards {moved}", "shards {one} and {other} are swapped", facts)
-        return WeightFault(
-            "shards", "shard {first} is that of rank {other}", {"first": moved[0], "other": holds[moved[0]] or 0}
-        )
+        return _swapped(holds)
+
+
+def _swapped(holds: Sequence[Optional[int]]) -> Optional[WeightFault]:
+    """Return a fault if ranks hold the shards of these ranks; None if each holds its own, or one holds none."""
+    moved = [at for at, of in enumerate(holds) if of != at]
+    if None in holds or not moved:
+        return None
+    if len(moved) == 2 and holds[moved[0]] == moved[1] and holds[moved[1]] == moved[0]:
+        facts: dict[str, Fact] = {"one": moved[0], "other": moved[1]}
+        return WeightFault(f"shards {moved}", "shards {one} and {other} are swapped", facts)
+    facts = {"first": moved[0], "other": holds[moved[0]] or 0}
+    return WeightFault("shards", "shard {first} is that of rank {other}", facts)
 
 
 def _any_value(payload: Payload, context: ReadContext) -> bool:

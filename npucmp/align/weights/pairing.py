@@ -295,7 +295,8 @@ class _Pairing:
         rows = target.shape[0], golden.shape[0]
         if rows[0] > rows[1] and is_padded(rows[1], rows[0], self._target.own.shards):
             self._found.lines.append(f"vocabulary {rows[1]} padded to {rows[0]} in the target")
-            return changed(target, lambda one: sliced(one, 0, 0, rows[1])), golden, f"padding({rows[0]})"
+            cut = changed(target, lambda one: sliced(one, 0, 0, rows[1]))
+            return cut._replace(shards=target.shards), golden, f"padding({rows[0]})"
         if rows[1] > rows[0] and is_padded(rows[0], rows[1], self._golden.own.shards):
             self._found.lines.append(f"vocabulary {rows[0]} padded to {rows[1]} in the golden")
             return target, changed(golden, lambda one: sliced(one, 0, 0, rows[0])), f"padding({rows[1]})"
