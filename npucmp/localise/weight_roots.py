@@ -159,7 +159,8 @@ def _root(place: int, row: JudgedWeight, fault: WeightFault, count: int) -> Root
     elif finding.verdict is Verdict.NONFINITE:
         reasons.append(Evidence("nonfinite", finding.because))
     target = finding.pair.target
-    words = target.relation.words if target is not None and target.relation is not None else ""
+    relation = target.relation if target is not None else None
+    words = relation.words if relation is not None else ""
     names = tuple(dict.fromkeys(name for _, name in pair.target.names)) if pair.target is not None else ()
     if names and names != (finding.pair.operator.name,):
         reasons.append(Evidence("held", "the target holds it in {names}", {"names": Fact(", ".join(names[:3]))}))
@@ -167,7 +168,7 @@ def _root(place: int, row: JudgedWeight, fault: WeightFault, count: int) -> Root
     return Root(
         place, finding.pair, Cause.GAP, finding.pair.slot, finding.metric or finding.verdict.value, share,
         finding.limit, None, finding.error if finding.error is not None and math.isfinite(finding.error) else None,
-        tuple(reasons), finding.rule, relation=words,
+        tuple(reasons), finding.rule, ranks=relation.ranks if relation is not None else (), relation=words,
     )  # fmt: skip
 
 

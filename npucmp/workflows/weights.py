@@ -215,6 +215,8 @@ def _with_verdicts(one: Comparison, pairs: _Pairs, options: Options, context: Re
     keeps = not options.decides().by_round_off  # the user's limits decide
     rows = [*_judged(one.findings, pairs, keeps, context)]
     findings = [row.finding for row in rows]
+    by_role = sum(operator.own_name != "" for operator in one.target.operators)
+    counts = {"name": sum(one.matched.values()) - by_role, "weights": by_role}
     finder = FaultFinder(pairs.found.pairs, max(side.shards for side in pairs.structures), context)
     left = pairs.found.only_target
     notes = [f"only in target: {len(left)} parameters, the first: {left[0]}"] if left else []
@@ -222,16 +224,25 @@ def _with_verdicts(one: Comparison, pairs: _Pairs, options: Options, context: Re
         one,
         findings=Table(findings),
         roots=weight_roots(rows, finder),
+        matched={name: count for name, count in counts.items() if count},
         coverage=coverage_of(findings, one.left_out, context),
         incomplete=(),
         notes=tuple(notes),
     )
 
 
+def _with_matcher(finding: Finding) -> Finding:
+    """Return a finding whose tensors have other names as matched by their roles."""
+    pair = finding.pair
+    if pair.target_op is None or pair.golden_op is None or not pair.target_op.own_name:
+        return finding
+    return finding._replace(measurement=finding.measurement._replace(pair=pair._replace(via="weights")))
+
+
 def _judged(findings: Sequence[Finding], pairs: _Pairs, keeps: bool, context: ReadContext) -> Iterator[JudgedWeight]:
     for at, finding in enumerate(findings):
         pair = pairs.by_key[finding.pair.operator.name, finding.pair.slot]
-        row = judged(finding, pair, context)
+        row = judged(_with_matcher(finding), pair, context)
         if keeps and row.finding.rule not in ("scale_missing",):
-            row = JudgedWeight(finding, pair, row.share)
+            row = JudgedWeight(_with_matcher(finding), pair, row.share)
         yield row._replace(finding=row.finding._replace(row=at))

@@ -325,7 +325,7 @@ class _Pairing:
                 yield f"{count} tensors of the {side.name}: {dtype} times its scale, {block}"
             if side.own.buffers:
                 few = first_of(side.own.buffers, 2)
-                yield f"{len(side.own.buffers)} buffers of the {side.name} are no parameters: {few}"
+                yield f"{side.name}: {len(side.own.buffers)} masks or frequencies are no parameters: {few}"
 
 
 def is_padded(rows: int, padded: int, shards: int) -> bool:

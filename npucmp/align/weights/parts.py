@@ -79,7 +79,7 @@ class PartBuilder:
         for role, held in self._own.held.items():
             for part in self._parts_of(role, held):
                 found.setdefault(part.role, part)
-        if self.turned:
+        if self.turned and not is_turned(self._other):
             self._count("Conv1D: matrices transposed to (out, in)")
         return found
 
@@ -222,6 +222,8 @@ class PartBuilder:
         want = self._other_shape(role)
         if want is not None and want == shape:
             return None
+        if role.kind in ("embed", "pos") and want == (shape[0], len(own) * shape[-1]):
+            return 1  # Meta's embedding is cut along its columns
         if role.kind in COLUMN or role.kind in ("shared_gate", "shared_up"):
             return 0
         if role.kind in ROW or role.kind == "shared_down":
