@@ -238,6 +238,16 @@ def test_damaged_files_are_reasons(tmp_path, net, cut):
         assert str(error)
 
 
+@pytest.mark.parametrize("config", [b"{", b"[1]", b'{"num_key_value_heads": 1' + b"0" * 17 + b"}", b'{"head_dim": -3}'])
+def test_damaged_configurations_decide_nothing(tmp_path, net, config):
+    (target,) = conversions.megatron(net, np.random.default_rng(0), 1, 1).ranks.values()
+    t, g = save(tmp_path / "t", target), save(tmp_path / "g", net.tensors)
+    (g / "config.json").write_bytes(config)
+    report = npucmp.compare(t, g)
+    assert report.exit_status == (2 if b"heads" in config else 0)
+    assert config != b"{" or "ignored" in str(report)
+
+
 def test_words_of_flow_do_not_occur(tmp_path, net):
     name = "model.layers.1.self_attn.v_proj.weight"
     wrong = {**net.tensors, name: net.tensors[name.replace("v_proj", "k_proj")]}

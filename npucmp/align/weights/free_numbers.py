@@ -7,6 +7,7 @@ not offered: one query group is plain concatenation.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
@@ -51,7 +52,8 @@ def decided(votes: Mapping[float, int], parts: int) -> FreeNumber:
 
 def divisors(number: int, least: int = 1) -> list[int]:
     """Return the divisors of a number from `least` on."""
-    return [one for one in range(least, number + 1) if number % one == 0]
+    small = [one for one in range(1, math.isqrt(number) + 1) if number % one == 0]
+    return sorted(one for one in {*small, *(number // one for one in small)} if one >= least)
 
 
 def spread(items: Sequence[Part], most: int = LAYERS) -> list[Part]:

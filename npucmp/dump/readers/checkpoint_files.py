@@ -81,7 +81,8 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
     Raises UsageError if the path holds several iterations and does not name one, or one tensor twice in a rank.
     """
     where = Path(path)
-    family, files, notes = _files_of(where, context)
+    family, files, found = _files_of(where, context)
+    notes = [*found]
     if not files:
         return None
     if family == FAMILIES[-1]:
@@ -89,7 +90,9 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
 
         tensors = distributed_tensors(os.path.dirname(files[0][1]), context)
         ranks = [CheckpointRank((0,), tensors)]
-        return CheckpointFiles(str(path), "distcp", tuple(ranks), _config_beside(where, files, context), notes)
+        return CheckpointFiles(
+            str(path), "distcp", tuple(ranks), _config_beside(where, files, notes, context), tuple(notes)
+        )
     read: dict[tuple[int, ...], list[dict[str, TensorRef]]] = defaultdict(list)
     config: dict[str, Any] = {}
     for number, (place, file) in enumerate(files):
@@ -102,8 +105,8 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
             _add(read[place][at], one, file)
     _add_missing(read, where, files, context)
     ranks = [CheckpointRank(place, chunks[0], tuple(chunks[1:])) for place, chunks in sorted(read.items()) if chunks]
-    known = {**config, **_config_beside(where, files, context)}
-    return CheckpointFiles(str(path), family[0][1:], tuple(ranks), known, notes)
+    known = {**config, **_config_beside(where, files, notes, context)}
+    return CheckpointFiles(str(path), family[0][1:], tuple(ranks), known, tuple(notes))
 
 
 def _add(known: dict[str, TensorRef], more: Mapping[str, TensorRef], file: str) -> None:
@@ -241,15 +244,19 @@ def _add_missing(
                     chunk[str(tensor)] = TensorRef("output:0", "", (), problem=problem, label=str(tensor))
 
 
-def _config_beside(where: Path, files: Files, context: ReadContext) -> dict[str, Any]:
-    """Return the settings in the configuration files beside the tensors, those of a language model on top."""
+def _config_beside(where: Path, files: Files, notes: list[str], context: ReadContext) -> dict[str, Any]:
+    """Return the settings in the configuration files beside the tensors, those of a language model on top. A file that
+    cannot be read adds a note."""
     found: dict[str, Any] = {}
     places = [where if where.is_dir() else where.parent, *sorted({Path(file).parent for _, file in files})]
-    for folder in dict.fromkeys(places):
-        for name in CONFIGS:
-            path = folder / name
-            if path.is_file():
-                one = json_object(read_text(path, _CONFIG_BYTES, context), path, "a configuration", _DIGITS)
-                inner = one.get("text_config")
-                found.update({**one, **(inner if isinstance(inner, dict) else {})})
+    for path in (folder / name for folder in dict.fromkeys(places) for name in CONFIGS):
+        if not path.is_file():
+            continue
+        try:
+            one = json_object(read_text(path, _CONFIG_BYTES, context), path, "a configuration", _DIGITS)
+        except DumpError as error:
+            notes.append(f"{path}: ignored, {error.because}")
+            continue
+        inner = one.get("text_config")
+        found.update({**one, **(inner if isinstance(inner, dict) else {})})
     return found
