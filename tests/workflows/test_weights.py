@@ -158,6 +158,37 @@ def test_megatron_files_and_iterations(tmp_path, net):
         npucmp.compare(tmp_path / "t", g, layout="tp=4")
 
 
+def test_an_interleaved_pipeline(tmp_path):
+    """Two stages of two chunks: layers 0 and 2 on the first rank, 1 and 3 on the second, each numbered from 0."""
+    net = next(
+        one
+        for seed in range(50)
+        if (one := llama(np.random.default_rng(seed), "float32")).config["num_hidden_layers"] == 4
+    )
+    (whole,) = conversions.megatron(net, np.random.default_rng(0), 1, 1).ranks.values()
+
+    def layer(number):
+        own = f"decoder.layers.{number}."
+        return {name.replace(own, "decoder.layers.0."): one for name, one in whole.items() if own in name}
+
+    first = {name: one for name, one in whole.items() if "word_embeddings" in name}
+    last = {name: one for name, one in whole.items() if "final" in name or "output" in name}
+    chunks = [[{**first, **layer(0)}, layer(2)], [layer(1), {**layer(3), **last}]]
+    for rank, own in enumerate(chunks):
+        place = tmp_path / "t" / f"mp_rank_00_{rank:03}"
+        place.mkdir(parents=True)
+        files.torch_chunks(place / "model_optim_rng.pt", own)
+    assert npucmp.compare(tmp_path / "t", save(tmp_path / "g", net.tensors)).exit_status == 0
+
+
+def test_codes_and_updates_of_the_golden(tmp_path, net):
+    """The sides exchanged: the golden has int8 codes, or LoRA apart from the target's merged weights."""
+    for name in ("quantised", "lora"):
+        made = conversions.CONVERSIONS[name][0](net, np.random.default_rng(1))
+        t, g = save(tmp_path / name / "t", made.golden), save(tmp_path / name / "g", made.ranks[""])
+        assert npucmp.compare(t, g).exit_status == 0
+
+
 def test_padding_of_the_golden_is_open(tmp_path, net):
     (golden,) = conversions.megatron(net, np.random.default_rng(0), 1, 1).ranks.values()
     t, g = save(tmp_path / "t", net.tensors), save(tmp_path / "g", golden)

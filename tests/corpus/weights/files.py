@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -73,16 +73,35 @@ def sharded(folder: Path, tensors: Tensors, files: int) -> None:
 
 def torch_save(path: Path, tensors: Tensors, megatron: dict[str, Any] | None = None, more: bytes = b"N") -> None:
     """A state dict; `megatron`: below the key "model", beside the arguments and `more`, which is pickled."""
-    body, members = [], []
-    for number, (name, one) in enumerate(tensors.items()):
-        body.append(pickled_text(name) + _tensor(one, number))
-        members.append((f"archive/data/{number}".encode(), one.raw))
-    state = b"}(" + b"".join(body) + b"u"
+    state, members = _state_dict(tensors, 0)
     if megatron is not None:
-        entries = {"args": _namespace(megatron), "model": state, "rng_state": more}
-        state = b"}(" + b"".join(pickled_text(name) + one for name, one in entries.items()) + b"u"
+        state = _dictionary({"args": _namespace(megatron), "model": state, "rng_state": more})
+    path.write_bytes(_archive(state, members))
+
+
+def torch_chunks(path: Path, chunks: Sequence[Tensors]) -> None:
+    """The chunks of an interleaved pipeline, as Megatron saves them: below the keys model0, model1 …"""
+    entries, members = {}, []
+    for number, tensors in enumerate(chunks):
+        entries[f"model{number}"], own = _state_dict(tensors, len(members))
+        members += own
+    path.write_bytes(_archive(_dictionary(entries), members))
+
+
+def _state_dict(tensors: Tensors, first: int) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    body = {name: _tensor(one, first + at) for at, (name, one) in enumerate(tensors.items())}
+    return _dictionary(body), [
+        (f"archive/data/{first + at}".encode(), one.raw) for at, one in enumerate(tensors.values())
+    ]
+
+
+def _dictionary(entries: Mapping[str, bytes]) -> bytes:
+    return b"}(" + b"".join(pickled_text(name) + one for name, one in entries.items()) + b"u"
+
+
+def _archive(state: bytes, members: Sequence[tuple[bytes, bytes]]) -> bytes:
     start = [(b"archive/data.pkl", b"\x80\x02" + state + b"."), (b"archive/byteorder", b"little")]
-    path.write_bytes(msprobe.stored_zip([*start, *members, (b"archive/version", b"3\n")]))
+    return msprobe.stored_zip([*start, *members, (b"archive/version", b"3\n")])
 
 
 def torch_tensor(one: Stored) -> bytes:
