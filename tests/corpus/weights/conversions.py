@@ -188,6 +188,81 @@ def _megatron_rank(own: Mapping[str, Stored], net: Network, layers: range, shard
     return found
 
 
+LATENT = {
+    "self_attn.q_a_proj.weight": ("linear_q_down_proj.weight", None),
+    "self_attn.q_a_layernorm.weight": ("linear_q_up_proj.layer_norm_weight", None),
+    "self_attn.q_b_proj.weight": ("linear_q_up_proj.weight", 0),
+    "self_attn.kv_a_proj_with_mqa.weight": ("linear_kv_down_proj.weight", None),
+    "self_attn.kv_a_layernorm.weight": ("linear_kv_up_proj.layer_norm_weight", None),
+    "self_attn.kv_b_proj.weight": ("linear_kv_up_proj.weight", 0),
+    "self_attn.o_proj.weight": ("linear_proj.weight", 1),
+}  # name → name in Megatron's self_attention, the axis that ranks share
+
+
+def megatron_latent(net: Network, rng: np.random.Generator) -> Converted:
+    """DeepSeek by Megatron's names: latent attention, experts on groups of ranks, experts that are grouped or local."""
+    tp, ep = int(rng.choice([1, 2])), int(rng.choice([1, 2]))
+    dtype, is_grouped = str(rng.choice(["bfloat16", net.dtype])), bool(rng.random() < 0.5)
+    own = {name: cast(one, dtype) for name, one in net.tensors.items()}
+    experts = len(own["model.layers.1.mlp.gate.weight"].values) // ep
+    found = {}
+    for group in range(ep):
+        for shard in range(tp):
+            folder = f"mp_rank_{shard:02}_{group:03}" if ep > 1 else f"mp_rank_{shard:02}"
+            here = {}
+            for name, one in own.items():
+                placed = _latent_tensor(own, name, one, (shard, tp), range(group * experts, (group + 1) * experts))
+                if placed is not None:
+                    here[_grouped_name(placed[0]) if is_grouped else placed[0]] = placed[1]
+            found[folder] = here
+    return Converted(found, dict(net.tensors), str(rng.choice(["safetensors", "pt", "megatron"])))
+
+
+def _grouped_name(name: str) -> str:
+    """The name of an expert in grouped matrices: linear_fc1.weight3."""
+    return re.sub(r"local_experts\.(\d+)\.linear_fc(\d)\.weight", r"linear_fc\2.weight\1", name)
+
+
+def _latent_tensor(
+    own: Mapping[str, Stored], name: str, one: Stored, place: tuple[int, int], experts: range
+) -> tuple[str, Stored] | None:
+    """The name and values of a tensor on a rank; None if it holds none, or its partner names it."""
+    shard, tp = place
+
+    def part(x: np.ndarray, axis: int | None) -> np.ndarray:
+        return x if axis is None else np.ascontiguousarray(np.split(x, tp, axis)[shard])
+
+    layer, _, tail = name.removeprefix("model.layers.").partition(".")
+    head = f"decoder.layers.{layer}."
+    if not name.startswith("model.layers."):
+        table = {
+            "model.embed_tokens": "embedding.word_embeddings",
+            "lm_head": "output_layer",
+            "model.norm": "decoder.final_layernorm",
+        }
+        new = table[name.removesuffix(".weight")]
+        if one.values.ndim == 1:
+            return f"{new}.weight", one
+        more = np.zeros((64 - len(one.values), one.values.shape[1]), np.float32)
+        return f"{new}.weight", one.like(part(np.concatenate([one.values, more]), 0))
+    if tail in LATENT:
+        return f"{head}self_attention.{LATENT[tail][0]}", one.like(part(one.values, LATENT[tail][1]))
+    if "layernorm" in tail:
+        return head + tail.replace("post_attention_layernorm", "pre_mlp_layernorm"), one
+    if tail == "mlp.gate.weight":
+        return f"{head}mlp.router.weight", one
+    number = re.search(r"experts\.(\d+)\.", tail)
+    if "up_proj" in tail or (number and int(number[1]) not in experts):
+        return None
+    path = tail.rpartition(".")[0].rpartition(".")[0]
+    if number:
+        path = f"mlp.experts.local_experts.{int(number[1]) - experts[0]}"
+    if "down_proj" in tail:
+        return f"{head}{path}.linear_fc2.weight", one.like(part(one.values, 1))
+    both = np.concatenate([part(one.values, 0), part(own[name.replace("gate_proj", "up_proj")].values, 0)])
+    return f"{head}{path}.linear_fc1.weight", one.like(both)
+
+
 def grouped(parts: list[Stored], groups: int) -> Stored:
     """q, k and v per query group."""
     cut = [one.values.reshape(groups, -1, *one.values.shape[1:]) for one in parts]
@@ -351,6 +426,7 @@ CONVERSIONS: dict[str, tuple[Conversion, tuple[str, ...]]] = {
     "vllm": (vllm, ("llama", "qwen", "moe", "deepseek")),
     "vllm_ranks": (vllm_ranks, ("llama", "qwen")),
     "megatron": (megatron, ("llama", "qwen", "moe")),
+    "latent": (megatron_latent, ("deepseek",)),
     "reverse": (reverse, ("llama", "qwen")),
     "meta": (meta, ("llama",)),
     "linear": (linear_gpt2, ("gpt2",)),
