@@ -16,8 +16,8 @@ from typing import Mapping, NamedTuple, Optional, Sequence, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from npucmp.align.weights.pairing import CheckpointPair
-from npucmp.align.weights.parts import Part
+from npucmp.align.weights.checkpoint_pair import CheckpointPair
+from npucmp.align.weights.part import Part
 from npucmp.align.weights.role import Role
 from npucmp.align.weights.sample import Array, agrees, row_blocks, row_numbers, rows_of, whole_values
 from npucmp.dump.limits import ReadContext
@@ -34,7 +34,7 @@ FREQUENCY = 1.7  # radians per column: chosen: numbers without a pattern, by whi
 FEWEST = 3  # elements: chosen: fewer stand in any order by chance
 STEP_SHARE = 0.01  # of the largest value: chosen: one step of int8, 1 of 127
 DISTINCT = 2  # values of a sample: chosen: a parameter of one value has no holder
-LEAST_SHARDS = 2  # definition: one shard has no other
+LEAST_SHARDS = 2  # shards: definition: one shard has no other
 MOSTLY = 0.5  # share of elements: chosen: a factor moves most of them beyond the rounding
 FACTOR_SPREAD = 8.0  # limits of single elements: chosen: a factor is rounded once more
 Fact = Union[str, int, float]

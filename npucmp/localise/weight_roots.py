@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align.weights.pairing import CheckpointPair
+from npucmp.align.weights.checkpoint_pair import CheckpointPair
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.weight_payloads import steps_of
 from npucmp.errors import NpucmpError

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.layout_sizes import LayoutSizes, stated_layout
+from npucmp.align.weights.checkpoint_pair import CheckpointPair, PairedWeights
 from npucmp.align.weights.network_settings import DeclaredLayout
-from npucmp.align.weights.pairing import CheckpointPair, PairedWeights, paired_weights
-from npucmp.align.weights.parts import Part
+from npucmp.align.weights.pairing import paired_weights
+from npucmp.align.weights.part import Part
 from npucmp.align.weights.role import is_buffer, named_role
 from npucmp.align.weights.structure import CheckpointStructure, structure_of
 from npucmp.dump.limits import ReadContext

@@ -14,7 +14,7 @@ from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 
 from npucmp.align.weights.limits import limit_of
-from npucmp.align.weights.parts import Part, changed
+from npucmp.align.weights.part import Part, changed
 from npucmp.align.weights.role import Role
 from npucmp.align.weights.sample import PART, part_agrees, row_numbers, rows_of
 from npucmp.dump.limits import ReadContext

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from npucmp.align.weights.parts import Part
+from npucmp.align.weights.part import Part
 from npucmp.model.dtypes import lookup
 
 RELATIVE = {"float64": 2e-7, "float32": 2e-7, "float16": 2.0**-11, "bfloat16": 2.0**-8, "hifloat8": 2.0**-3,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Any, Iterator, Optional, Sequence, Union
 
 from npucmp.align.weights import free_numbers
+from npucmp.align.weights.checkpoint_pair import CheckpointPair, PairedWeights
 from npucmp.align.weights.free_numbers import FreeNumber
-from npucmp.align.weights.limits import WeightLimit, limit_of
+from npucmp.align.weights.limits import limit_of
 from npucmp.align.weights.network_settings import DeclaredLayout
-from npucmp.align.weights.parts import Part, PartBuilder, changed, query_rows
+from npucmp.align.weights.part import Part, changed
+from npucmp.align.weights.parts import PartBuilder, query_rows
 from npucmp.align.weights.role import Role
 from npucmp.align.weights.sample import row_numbers, rows_of, share_agreeing, whole_values
 from npucmp.align.weights.structure import CheckpointStructure
@@ -25,36 +26,6 @@ from npucmp.model.dtypes import lookup
 DECLARED, CONFIGURED = "declared", "by the configuration"
 _PADDING = [1 << at for at in range(11)]  # rows: definition: make-vocab-size-divisible-by is a power of two
 Parts = dict[Role, Part]
-
-
-class CheckpointPair(NamedTuple):
-    """A golden parameter and what the relations make of the target for it. A side is None if it has no such parameter;
-    `note` then says why. `copy`: number of a copy that another rank holds, 0 for the parameter itself."""
-
-    role: Role
-    target: Optional[Part]
-    golden: Optional[Part]
-    limit: WeightLimit = WeightLimit(0.0)
-    words: str = ""
-    note: str = ""
-    copy: int = 0
-    is_tied: bool = False
-
-    @property
-    def name(self) -> str:
-        """The operator of the pair in the report: the golden's tensor, the target's if the golden has none."""
-        one = self.target if self.is_tied and self.golden is not None else self.golden or self.target
-        assert one is not None
-        return one.name
-
-
-@dataclass
-class PairedWeights:
-    """The pairs in the order of the network, and the relations in words with the number of their tensors."""
-
-    pairs: list[CheckpointPair] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    only_target: list[str] = field(default_factory=list)
 
 
 def paired_weights(

@@ -6,9 +6,10 @@ A part is a payload that is read block by block; nothing is read here. A tensor 
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterator, Mapping, Optional, Sequence
 
 from npucmp.align.weights.network_settings import NetworkSettings
+from npucmp.align.weights.part import Part, Shape
 from npucmp.align.weights.quantised import scaled_matrix
 from npucmp.align.weights.role import COLUMN, ROW, Role
 from npucmp.align.weights.structure import CODES, CheckpointStructure, HeldWeight, Piece
@@ -22,40 +23,6 @@ HALVES = {"gu": ("gate", "up"), "shared_gu": ("shared_gate", "shared_up"), "fc1"
           "shared_fc1": ("shared_gate", "shared_up")}  # fmt: skip
 _NEEDS = {"qkv": ("q", "k", "v"), "qkv_groups": ("q", "k", "v"), "qkv_a": ("q_a", "kv_a"), **HALVES,
           "gu_stack": ("gate", "up"), "down_stack": ("down",)}  # fmt: skip
-Shape = tuple[int, ...]
-
-
-class Part(NamedTuple):
-    """A canonical parameter.
-
-    payload   its values; None if it cannot be built, and `problem` says why
-    name      the tensor that holds it, with the number of its layer in the network; `slot` names the part of a fused
-              one
-    names     all tensors that hold it, by rank: (rank, name)
-    shards    the pieces of ranks along `axis`; () for one piece
-    copies    further copies that other ranks hold
-    dtype     the type of the stored values; `is_bare`: codes without a scale
-    words     how it lies in its tensors, "" for a tensor of its own
-    """
-
-    role: Role
-    payload: Optional[Payload]
-    name: str
-    file: str
-    dtype: str
-    slot: str = ""
-    names: tuple[tuple[int, str], ...] = ()
-    shards: tuple[Payload, ...] = ()
-    axis: int = 0
-    copies: tuple[Payload, ...] = ()
-    is_bare: bool = False
-    words: str = ""
-    problem: str = ""
-    scale_dtype: str = ""
-
-    @property
-    def shape(self) -> Shape:
-        return self.payload.shape if self.payload is not None else ()
 
 
 class PartBuilder:
@@ -367,14 +334,3 @@ def _kinds_beside(role: Role) -> tuple[str, ...]:
         "gu_stack": ("gate", "gu"), "down_stack": ("down",),
     }  # fmt: skip
     return groups.get(role.kind, ())
-
-
-MakePart = Callable[[Payload], Payload]
-
-
-def changed(part: Part, make: MakePart, words: str = "") -> Part:
-    """Return a part with another order of its elements, on all copies."""
-    if part.payload is None:
-        return part
-    words = words or part.words
-    return part._replace(payload=make(part.payload), shards=(), copies=tuple(map(make, part.copies)), words=words)
