@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any, Iterator, Optional, Sequence, Union
+from typing import Iterator, Optional, Sequence
 
 from npucmp.align.weights import free_numbers
 from npucmp.align.weights.checkpoint_pair import CheckpointPair, PairedWeights
@@ -324,10 +324,16 @@ def _update_rounding(merged: Part, update: Payload, scale: float, context: ReadC
 
 
 def _block_words(part: Part) -> str:
-    scale: Union[Payload, Any] = part.payload
-    while scale is not None and scale.made_by in ("join", "turned") and scale.parts:
-        scale = scale.parts[0]
-    if scale is None or scale.made_by != "scaled":
+    """Return which elements share a scale: those of a tensor, a row or a block. A shared scale is stored once."""
+    whole = part.payload
+    while whole is not None and whole.made_by in ("join", "turned") and whole.parts:
+        whole = whole.parts[0]
+    if whole is None or whole.made_by != "scaled":
         return "per tensor"
-    columns = scale.parts[1].shape[1]
-    return f"per block of {scale.axis} columns" if columns > 1 else "per row"
+    scale = whole.parts[1]
+    first = scale.parts[0] if scale.made_by == "join" else scale
+    if not first.strides or first.strides[0]:
+        return "per channel"
+    return (
+        "per tensor" if scale.shape[1] == 1 and not scale.made_by else f"per block of {first.shape[0]} by {whole.axis}"
+    )
