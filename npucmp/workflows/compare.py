@@ -47,20 +47,11 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
         options = replace(options, recompute=ALIASES[options.replay], replay=None)
     started = time.monotonic()
     context = options.context(target, golden)
-    report = _compared_weights(target, golden, options, context)
-    pairing = _paired_heads(target, golden, options) if report is None else None
-    if report is not None:
-        pass
-    elif pairing is None:
-        sides = _open_sides(target, golden, options, context)
-        report = _put_together(sides, options, context) or compare_runs(sides, options)
-    else:
-        executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
-        report = compare_steps(ComparisonSource(target, golden, *pairing), options, executor)
+    report = _compared_weights(target, golden, options, context) or _compared_dumps(target, golden, options, context)
     if options.precheck and not report.partial and report.comparisons and report.weights is None:
         (line,) = map_comparisons(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line)
-    if options.recompute == "all" and not report.partial:
+    if options.recompute == "all" and not report.partial and report.weights is None:
         from npucmp.workflows.replay_gaps import with_gap_words
 
         report = with_gap_words(report, context, options.jobs)
@@ -68,6 +59,16 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     if not report.partial and report.weights is None:
         report = with_accused(report, context)
     return replace(report, seconds=time.monotonic() - started)
+
+
+def _compared_dumps(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Report:
+    """Return the report of two dumps of operators."""
+    pairing = _paired_heads(target, golden, options)
+    if pairing is None:
+        sides = _open_sides(target, golden, options, context)
+        return _put_together(sides, options, context) or compare_runs(sides, options)
+    executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
+    return compare_steps(ComparisonSource(target, golden, *pairing), options, executor)
 
 
 def _compared_weights(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Optional[Report]:

@@ -189,6 +189,25 @@ def test_codes_and_updates_of_the_golden(tmp_path, net):
         assert npucmp.compare(t, g).exit_status == 0
 
 
+def test_each_part_of_a_fused_tensor_has_a_scale(tmp_path, net):
+    """vLLM's float8 per tensor: qkv_proj has the scales of q, k and v."""
+    made = dict(conversions.vllm(net, np.random.default_rng(0), "float32").ranks[""])
+    heads, kv, size = (net.config[name] for name in ("num_attention_heads", "num_key_value_heads", "head_dim"))
+    for name in [name for name in made if "qkv_proj" in name or "gate_up_proj" in name]:
+        x = made[name].values
+        cut = [heads * size, (heads + kv) * size] if "qkv" in name else 2
+        scales = np.array([np.abs(part).max() / 448 for part in np.split(x, cut)], np.float32)
+        codes = [part / scale for part, scale in zip(np.split(x, cut), scales)]
+        made[name] = Stored(np.concatenate(codes), "float8_e4m3fn")
+        made[f"{name}_scale"] = Stored(scales)
+    g = save(tmp_path / "g", net.tensors)
+    assert npucmp.compare(save(tmp_path / "t", made), g).exit_status == 0
+    name = "model.layers.1.self_attn.qkv_proj.weight_scale"
+    made[name] = Stored(made[name].values[[0, 2, 1]] * np.float32([1, 1.5, 1]))
+    report = npucmp.compare(save(tmp_path / "t", made), g)
+    assert report.exit_status == 1 and first(report)[0] == "model.layers.1.self_attn.k_proj.weight"
+
+
 def test_padding_of_the_golden_is_open(tmp_path, net):
     (golden,) = conversions.megatron(net, np.random.default_rng(0), 1, 1).ranks.values()
     t, g = save(tmp_path / "t", net.tensors), save(tmp_path / "g", golden)

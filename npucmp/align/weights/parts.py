@@ -16,7 +16,7 @@ from npucmp.align.weights.structure import CODES, CheckpointStructure, HeldWeigh
 from npucmp.dump.readers.assembly import joined, sliced
 from npucmp.dump.readers.weight_payloads import selected, transposed
 from npucmp.errors import NpucmpError, UnsupportedError
-from npucmp.model import Payload
+from npucmp.model import Payload, TensorRef
 
 MATRICES = frozenset("q k v qkv o fc fc2 gate up gu down".split())  # kinds that Conv1D stores turned
 HALVES = {"gu": ("gate", "up"), "shared_gu": ("shared_gate", "shared_up"), "fc1": ("gate", "up"),
@@ -214,7 +214,12 @@ class PartBuilder:
         if role.kind in ("gu_stack", "down_stack"):
             yield from self._unstacked(role, held)
             return
-        values = [self._matrix(role, self._values(piece)) for piece in held.pieces]
+        kinds = _NEEDS[role.kind]
+        scales = [_scales_of_parts(piece, len(kinds)) for piece in held.pieces]
+        values = [
+            piece.ref.payload if own and piece.ref.payload else self._matrix(role, self._values(piece))
+            for piece, own in zip(held.pieces, scales)
+        ]
         cuts: list[tuple[int, ...]]
         if role.kind == "qkv":
             cuts = [self._qkv_rows(role, one.shape[0]) for one in values]
@@ -226,13 +231,13 @@ class PartBuilder:
         else:
             cuts = [(one.shape[0] // 2, one.shape[0] - one.shape[0] // 2) for one in values]
             words = self._order_words() + (" on each rank" if self._own.shards > 1 else "")
-        kinds = _NEEDS[role.kind]
         if self._up_first and role.kind in HALVES:
             kinds = kinds[::-1]
         self._count(words)
         for number, kind in enumerate(kinds):
             own = role._replace(kind=kind)
             pieces = [sliced(one, 0, sum(cut[:number]), sum(cut[: number + 1])) for one, cut in zip(values, cuts)]
+            pieces = [scaled_matrix(one, of[number], None) if of else one for one, of in zip(pieces, scales)]
             yield self._join(own, held, pieces, kind)._replace(words=words)
 
     def _order_words(self) -> str:
@@ -301,6 +306,17 @@ class PartBuilder:
         if rest < 2 or rest % 2:
             raise UnsupportedError(f"{rows} rows of q, k and v, of which q has {query}")
         return query, rest // 2, rest // 2
+
+
+def _scales_of_parts(piece: Piece, parts: int) -> list[TensorRef]:
+    """Return the scale of each part of a fused tensor, if each has one number; [] for other scales."""
+    scale = piece.scale
+    if scale is None or scale.payload is None or scale.shape not in ((parts,), (parts, 1)):
+        return []
+    if piece.ref.shape[0] == parts:
+        return []
+    each = [selected(scale.payload, number) for number in range(parts)]
+    return [scale._replace(payload=one, shape=one.shape) for one in each]
 
 
 def query_rows(side: CheckpointStructure, layer: Optional[int], turned: bool) -> int:
