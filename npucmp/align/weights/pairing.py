@@ -94,7 +94,7 @@ class _Pairing:
             number = self._likely_groups(fused)
             self._found.lines.append(f"q, k, v per query group: no number of groups fits most layers; cut for {number}")
         else:
-            self._found.lines.append(f"{len(fused)} tensors: q, k, v interleaved per query group of {number} ({how})")
+            self._found.lines.append(f"{_tensors(len(fused))}: q, k, v interleaved per query group of {number} ({how})")
         for part, rows in fused:
             if any(one % number for one in rows):
                 own.parts[part.role] = part._replace(payload=None, problem=f"{rows} rows of q, k, v in {number} groups")
@@ -107,7 +107,10 @@ class _Pairing:
     def _query_groups(
         self, fused: Sequence[tuple[Part, tuple[int, int, int]]], own: _Side, other: _Side
     ) -> tuple[Optional[int], str]:
-        for value, how in ((self._declared.kv_heads, DECLARED), (self._settings.kv_heads, CONFIGURED)):
+        stated = self._settings.kv_heads
+        if stated is None and all(rows[0] == rows[1] for _, rows in fused):
+            stated = self._settings.heads  # k has as many heads as q
+        for value, how in ((self._declared.kv_heads, DECLARED), (stated, CONFIGURED)):
             if value is not None:
                 return value, how
         found = free_numbers.query_groups(fused, other.parts, own.own.shards, self._context)
@@ -143,7 +146,7 @@ class _Pairing:
             if part.shape[0] % size == 0:
                 own.parts[part.role] = free_numbers.with_halves(part, size)._replace(words=f"rotary pairs ({size})")
         self._found.lines.append(
-            f"{len(parts)} tensors: q and k in Meta's order of rotary embedding, heads of {size} ({number.words})"
+            f"{_tensors(len(parts))}: q and k in Meta's order of rotary embedding, heads of {size} ({number.words})"
         )
 
     # updates of low rank
@@ -168,7 +171,7 @@ class _Pairing:
             scale = 1.0 if number.likely is None else number.likely
         else:
             scale = number.value
-            self._found.lines.append(f"{len(updates)} tensors: LoRA merged with the scale {scale:g} ({number.words})")
+            self._found.lines.append(f"{_tensors(len(updates))}: LoRA merged with the scale {scale:g} ({number.words})")
         for base, _, update in updates:
             own.parts[base.role] = _merged(base, update, scale)
             for part in ("lora_A", "lora_B"):
@@ -290,10 +293,10 @@ class _Pairing:
     def _counted_lines(self) -> Iterator[str]:
         for side in (self._target, self._golden):
             for words, count in side.builder.lines.items():
-                yield f"{count} tensors of the {side.name}: {words}" if count > 1 else f"{side.name}: {words}"
+                yield f"{_tensors(count)} of the {side.name}: {words}" if count > 1 else f"{side.name}: {words}"
             codes = Counter((part.dtype, _block_words(part)) for part in side.parts.values() if part.scale_dtype)
             for (dtype, block), count in sorted(codes.items()):
-                yield f"{count} tensors of the {side.name}: {dtype} times its scale, {block}"
+                yield f"{_tensors(count)} of the {side.name}: {dtype} times its scale, {block}"
             if side.own.buffers:
                 few = first_of(side.own.buffers, 2)
                 yield f"{side.name}: {len(side.own.buffers)} masks or frequencies are no parameters: {few}"
@@ -337,3 +340,7 @@ def _block_words(part: Part) -> str:
     return (
         "per tensor" if scale.shape[1] == 1 and not scale.made_by else f"per block of {first.shape[0]} by {whole.axis}"
     )
+
+
+def _tensors(count: int) -> str:
+    return "1 tensor" if count == 1 else f"{count} tensors"

@@ -66,7 +66,7 @@ class Role(NamedTuple):
         """The place in the order in which the network runs."""
         number = ORDER.index(self.kind) if self.kind in ORDER else len(ORDER)
         layer = self.layer if self.layer is not None else (1 << 30 if self.kind in LAST else -1)
-        return layer, number, -1 if self.expert is None else self.expert, self.param
+        return layer, number, -1 if self.expert is None else self.expert, "" if self.param == "weight" else self.param
 
 
 class NamedRole(NamedTuple):
