@@ -25,6 +25,7 @@ FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
     ("msprobe_backward", "Functional.linear.8.backward", "GAP", "input:0", "1.01 times the golden"),
     ("msprobe_two_ranks", "Functional.linear.1.forward", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("msprobe_tensor_parallel", "Tensor.__add__.4.forward", "GAP", "input:0", "a reduction is missing before it"),
+    ("weights_megatron", "model.layers.1.mlp.gate_proj.weight", "GAP", "output:0", "holds model.layers.1.mlp.up_proj"),
     ("npy_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "UNKNOWN", "output:0", "inputs were not dumped"),
     ("tfdbg_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("cann_fused_conv", "net/block_0/b/Conv2D", "BORN", "output:0", "net/block_0/b/bn/FusedBatchNormV3 by Conv"),

@@ -50,7 +50,8 @@ def _list_rules(context: click.Context, _: click.Parameter, value: bool) -> None
 
 GROUPS = {  # title → options of the help, in this order; the last group lists all others
     "Output": "output top json junit quiet verbose color show_progress parts parquet excel xlsx",
-    "Selection of runs, operators and names": "step rank pair layout golden_layout ranks_apart include exclude mapping "
+    "Selection of runs, operators and names": "step rank pair layout golden_layout ranks_apart kv_heads lora_scale "
+    "fc1 include exclude mapping "
     "align explain graph also format limits",
     "Judgement": "rtol atol tolerances noise trust_statistics strict coverage skip_rules list_rules metrics baseline "
     "precheck recompute replay",
@@ -93,7 +94,8 @@ class _Command(click.Command):
     CompareFields,
     ClusterFields,
     ScreenFields,
-    only="layout golden_layout ranks_apart align explain noise resume also disk recompute replay scheduler precheck "
+    only="layout golden_layout ranks_apart kv_heads lora_scale "
+    "fc1 align explain noise resume also disk recompute replay scheduler precheck "
     "parts parquet",
 )
 @click.option(

@@ -146,6 +146,8 @@ def _with_missing_data(answer: Answer, parameters: dict[str, Any]) -> Answer:
     choice = RunSelection(
         **{name: parameters[name] for name in ("format", "step", "rank", "limits") if name in parameters}
     )
+    if getattr(answer.result, "weights", None) is not None:  # a checkpoint records no operators
+        return answer
     more = lacks(answer.result.command, answer.result.paths, choice)
     return replace(answer, remarks=lambda folder: [*answer.remarks(folder), *more]) if more else answer
 

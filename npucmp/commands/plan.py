@@ -14,8 +14,8 @@ HELP = """Prepare a dump that answers a question: write its configuration files 
 training script, the commands to run, and the npucmp command that reads the dump.
 
 QUESTION is the npucmp command that the dump is for: compare, overflow, fusion-diff, rerun-diff, replay, check or
-precheck. --framework is one of pytorch, mindspore (dynamic graph), mindspore-graph, tensorflow (1), tensorflow2, acl
-(offline models), vllm, sglang and mindie.
+precheck; or weights, the parameters before and after a synchronisation. --framework is one of pytorch, mindspore
+(dynamic graph), mindspore-graph, tensorflow (1), tensorflow2, acl (offline models), vllm, sglang and mindie.
 
 \b
   npucmp plan compare --framework pytorch -o npu

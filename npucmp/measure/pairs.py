@@ -123,6 +123,16 @@ def measure(
         return Measurement(pair, unlike=str(reason), shapes_differ=reason.shapes_differ)
 
 
+def _closeness_of(target: TensorRef, closeness: Closeness) -> Closeness:
+    """The user's bar, else that of the relation of a parameter of a checkpoint."""
+    if target.relation is None or closeness != Closeness():
+        return closeness
+    from npucmp.model.relation import WeightRelation
+
+    one = target.relation
+    return Closeness(one.rtol, one.atol) if isinstance(one, WeightRelation) else closeness
+
+
 class _Trouble(Exception):
     """The side that cannot be read, and the reason."""
 
@@ -160,7 +170,8 @@ def _both_sides(
         if x is None or y is None:
             return _measure_records(pair, target, golden, x, y, context)
         _require_alike(x, y)
-        bars = _bars(recorded_type(target, x), recorded_type(golden, y), closeness)
+        own = _closeness_of(target, closeness)
+        bars = _bars(recorded_type(target, x), recorded_type(golden, y), own)
         bars = bars if unseen is None else bars._replace(unseen=unseen)
         moments = _moments(x, y, left[0] if left else None, right[0] if right else None, bars, context)
     except _Trouble as trouble:

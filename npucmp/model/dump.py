@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Union
 from npucmp.model.dtypes import lookup
 
 if TYPE_CHECKING:
-    from npucmp.model.relation import AxisOrder, Relation, SliceRelation
+    from npucmp.model.relation import AxisOrder, Relation, SliceRelation, WeightRelation
 
 _DIGITS = re.compile("[0-9a-fA-F]+")
 Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool, None
@@ -51,7 +51,8 @@ class Payload(NamedTuple):
     from the start of the file to the first element. `strides` is empty for a C-contiguous tensor. `byteorder` is "<" or
     ">". `device` is set if the stored order is a device's own. A tensor that was computed in slices has `parts`, to be
     joined along `axis` of their stored shapes. A tensor that several ranks hold is `made_by` joining its `parts` along
-    `axis`, by their sum times `factor`, by their largest elements, or by reshaping (dump/readers/assembly.py).
+    `axis`, by their sum times `factor`, by their largest elements, or by reshaping (dump/readers/assembly.py); a weight
+    by a scale, a product of two matrices or a transposition (dump/readers/computed_weights.py).
     `dataset` names an HDF5 dataset that is not contiguous. `unshaped` values have no shape in any file: `shape` is
     their number.
     """
@@ -140,7 +141,7 @@ class TensorRef(NamedTuple):
     rounding: float = 0.0
     trainable: Optional[bool] = None
     own_slot: str = ""
-    relation: Optional[Union[Relation, AxisOrder, SliceRelation]] = None
+    relation: Optional[Union[Relation, AxisOrder, SliceRelation, WeightRelation]] = None
 
     def in_slot(self, slot: str) -> TensorRef:
         """The same tensor in the slot of its partner."""

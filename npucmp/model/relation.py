@@ -244,3 +244,43 @@ class SliceRelation(NamedTuple):
     @property
     def rounding(self) -> float:
         return 1.0
+
+
+class WeightRelation(NamedTuple):
+    """How tensors of a checkpoint make a parameter of the other one (align/weights/).
+
+    words      the relation as tensors.csv has it, "" for a tensor of its own
+    operators  the tensors that hold it, by (rank, name)
+    rtol, atol the difference of single elements that the types allow, |x-y| ≤ rtol·|y| + atol
+    """
+
+    words: str = ""
+    operators: tuple[tuple[int, str], ...] = ()
+    rtol: float = 0.0
+    atol: float = 0.0
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that hold it; () for one rank."""
+        ranks = tuple(dict.fromkeys(rank for rank, _ in self.operators))
+        return ranks if len(ranks) > 1 else ()
+
+    @property
+    def is_partial(self) -> bool:
+        return False
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+    @property
+    def rounding(self) -> float:
+        return 1.0
+
+
+class WeightFacts(NamedTuple):
+    """How the tensors of two checkpoints correspond. `lines`: each relation in words; `only_target`: parameters that
+    only the target holds."""
+
+    lines: tuple[str, ...] = ()
+    only_target: tuple[str, ...] = ()

@@ -70,6 +70,10 @@ def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     parts = Parts(report, metrics)
     files = _Files(parts)
     found = compare_answer(parts, files=files)
+    if report.weights is not None:
+        from npucmp.report.weights import weight_answer
+
+        return weight_answer(found, report, report.weights)
     if len(parts.every) < 2:
         return found
     from npucmp.report.matrix import cells_of_runs

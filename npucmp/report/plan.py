@@ -46,7 +46,8 @@ def text(found: Planned) -> str:
 
 def _lines(found: Planned) -> Iterator[str]:
     request = found.request
-    what = f"{_KINDS[request.kind]} of {count_of(len(request.names), 'name') if request.names else 'all operators'}"
+    every = "all parameters" if request.question.name == "weights" else "all operators"
+    what = f"{_KINDS[request.kind]} of {count_of(len(request.names), 'name') if request.names else every}"
     steps, ranks = (
         f"{word}{'s' * (len(ranges) > 1 or ranges[0][0] < ranges[0][1])} {format_ranges(ranges).replace('|', ', ')}"
         if ranges

@@ -31,6 +31,8 @@ NEXT = {  # docs/workflow.md explains each in more words
     "GAP": "read the source between the two operators: code that was not dumped, or memory that changed in between",
     "UNKNOWN": "dump inputs too",
 }
+MEANING_OF_WEIGHTS = {"GAP": "the parameter has other bits in another run"}
+NEXT_OF_WEIGHTS = {"GAP": "synchronise this tensor again; a piece that differs alone is memory that was overwritten"}
 
 
 def answer(report: RerunResult, metrics: Sequence[str] = ()) -> Answer:
@@ -51,7 +53,8 @@ def answer(report: RerunResult, metrics: Sequence[str] = ()) -> Answer:
         sides=(),
         suspects=suspects,
         places="rerun.csv",
-        advice=NEXT,
+        advice=NEXT if report.weights is None else NEXT_OF_WEIGHTS,
+        meaning=found.meaning if report.weights is None else MEANING_OF_WEIGHTS,
         title=title if report.reruns else "",
         aligned=f"{section.aligned} · {share} of elements compared",
         tables=[

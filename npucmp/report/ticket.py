@@ -19,6 +19,7 @@ CAUSES = {
     "GUILTY": "its output does not match float64 of its dumped inputs",
     "BROKEN": "its incoming gradient differs from the sum that its consumers return",
 }
+OF_WEIGHTS = "this parameter of a checkpoint is not the golden's"
 FIGURES = (  # column of tensors.csv, title
     ("rel_l2", "rel_l2"), ("limit", "limit"), ("cosine", "1 − cosine"), ("max_abs_err", "max abs err"),
     ("max_abs_at", "at"), ("max_ulp", "max ulp"), ("mismatch_ratio", "outside allclose"),
@@ -58,7 +59,8 @@ def _what(ticket: Ticket) -> Iterator[str]:
     yield f"# {_code(name)}: {visible(cause)}"
     yield ""
     slot = f"{_code(row['slot'])} " if row.get("slot") else ""
-    yield f"{_code(name)} {slot}— {CAUSES.get(cause, 'it is a suspect')}. Found by `npucmp {ticket.command}`."
+    said = OF_WEIGHTS if "weights" in ticket.summary else CAUSES.get(cause, "it is a suspect")
+    yield f"{_code(name)} {slot}— {said}. Found by `npucmp {ticket.command}`."
     yield ""
     known = [one for one in _list(ticket.accused.get("evidence")) if isinstance(one, str)]
     yield from (f"- {_code(words)}" for words in known or [_because(row)] if words)

@@ -48,22 +48,16 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
         options = replace(options, recompute=ALIASES[options.replay], replay=None)
     started = time.monotonic()
     context = options.context(target, golden)
-    pairing = _paired_heads(target, golden, options)
-    if pairing is None:
-        sides = _open_sides(target, golden, options, context)
-        report = _compare_opened(sides, options, context)
-    else:
-        executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
-        report = compare_steps(ComparisonSource(target, golden, *pairing), options, executor)
-    if options.precheck and not report.partial and report.comparisons:
+    report = _compared_weights(target, golden, options, context) or _compared_dumps(target, golden, options, context)
+    if options.precheck and not report.partial and report.comparisons and report.weights is None:
         (line,) = map_comparisons(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line)
-    if options.recompute == "all" and not report.partial:
+    if options.recompute == "all" and not report.partial and report.weights is None:
         from npucmp.workflows.replay_gaps import with_gap_words
 
         report = with_gap_words(report, context, options.jobs)
-    report = with_looks(report, options, context, vendor=True)
-    if not report.partial:
+    report = with_looks(report, options, context, vendor=report.weights is None)
+    if not report.partial and report.weights is None:
         report = with_accused(report, context)
     return replace(report, seconds=time.monotonic() - started)
 
@@ -96,6 +90,30 @@ def _holds_log_probs(runs: Sequence[Run], context: ReadContext) -> bool:
     from npucmp.dump.log_probs.field_names import KNOWN
 
     return all(any(part in KNOWN for part in name.split(".")) for name in names)
+
+
+def _compared_dumps(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Report:
+    """Return the report of two dumps of operators."""
+    pairing = _paired_heads(target, golden, options)
+    if pairing is None:
+        sides = _open_sides(target, golden, options, context)
+        return _compare_opened(sides, options, context)
+    executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
+    return compare_steps(ComparisonSource(target, golden, *pairing), options, executor)
+
+
+def _compared_weights(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Optional[Report]:
+    """Return the report of two checkpoints; None if a path holds none, or an option belongs to dumps of operators."""
+    own = options.format is None and not (options.mapping or options.graph or options.also or options.pair)
+    if not own or options.step is not None or options.rank is not None or options.ranks_apart:
+        return None
+    from npucmp.dump.formats import may_hold_weights
+
+    if not (may_hold_weights(target) and may_hold_weights(golden)):
+        return None
+    from npucmp.workflows import weights
+
+    return weights.compared_weights(target, golden, options, context)
 
 
 def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:

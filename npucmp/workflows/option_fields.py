@@ -248,11 +248,32 @@ class CompareFields(DumpFields):
     layout: Optional[str] = option(
         None,
         "Sizes of the target's parallel layout, fastest first (tp-cp-ep-dp-pp): --layout tp=2,pp=2, or with another "
-        "order --layout order=tp-pp-dp,tp=2,dp=2. Default: found from groups, sends and shapes.",
+        "order --layout order=tp-pp-dp,tp=2,dp=2. Default: found from groups, sends and shapes. For checkpoints also "
+        "the order of rotary embedding under any names: --layout target=meta, golden=meta.",
         metavar="SIZES",
     )
     golden_layout: Optional[str] = option(
         None, "Sizes of the golden's parallel layout, if it has several ranks: --golden-layout tp=2.", metavar="SIZES"
+    )
+    kv_heads: Optional[int] = option(
+        None,
+        "For checkpoints: number of key and value heads, which are the query groups of fused q, k and v: --kv-heads 8. "
+        "Default: config.json, else the number under which most layers agree.",
+        metavar="N",
+        least=1,
+        is_whole=True,
+    )
+    lora_scale: Optional[float] = option(
+        None,
+        "For checkpoints: factor of a LoRA update that one side has merged: --lora-scale 2. Default: "
+        "adapter_config.json, else the factor under which most layers agree.",
+        metavar="X",
+    )
+    fc1: Optional[str] = option(
+        None,
+        "For checkpoints: order of gate and up in the fused matrices of the target. Default: gate,up.",
+        metavar="[gate,up|up,gate]",
+        choices=("gate,up", "up,gate"),
     )
     ranks_apart: bool = option(False, "Compare rank by rank, although the parallel layouts of the runs are unequal.")
     coverage: float = option(

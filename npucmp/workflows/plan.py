@@ -26,6 +26,7 @@ from npucmp.workflows.options import of_three, of_two
 from npucmp.workflows.select_runs import RunSelection, StrPath
 from npucmp.workflows.selectors import in_bytes, parse_numbers
 
+WEIGHTS = "weights"  # a question whose records are no dump of operators
 MOST = 8  # runs of an earlier dump that are read; the largest of them represents all
 
 
@@ -37,7 +38,9 @@ class PlanOptions(PlanFields):
 def question_of(name: str) -> Question:
     """Return the question of that name. Raises UsageError with the nearest names."""
     if name not in QUESTIONS:
-        raise UsageError(f"no question {name!r:.60}", difflib.get_close_matches(name, QUESTIONS) or [*QUESTIONS])
+        raise UsageError(
+            f"no question {name!r:.60}", difflib.get_close_matches(name, [*QUESTIONS, WEIGHTS]) or [*QUESTIONS]
+        )
     return QUESTIONS[name]
 
 
@@ -45,6 +48,10 @@ def question_of(name: str) -> Question:
 def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -> Planned:
     """Return the files, lines and commands for a dump that answers a question; nothing is written. Raises UsageError
     for an unknown word, or if the framework cannot make such a dump."""
+    if question == WEIGHTS:
+        from npucmp.dump_plan.weights_plan import weights_plan
+
+        return weights_plan(framework, os.fspath(folder))
     asks, module = question_of(question), framework_of(framework)
     kind = _kind(asks, module, options)
     ops = (options.ops,) if isinstance(options.ops, str) else tuple(options.ops)

@@ -11,6 +11,7 @@ from typing import Iterable, Mapping, Sequence
 
 from npucmp.align import align, pairs
 from npucmp.align.pairing_coverage import extent
+from npucmp.dump.formats import may_hold_weights
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.bitwise import judge_bits
@@ -22,7 +23,8 @@ from npucmp.localise.rerun.table import FirstRunPlace, place_of, reruns_of
 from npucmp.measure.bitwise import measure_bits
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import map_pairs, payload_bytes
-from npucmp.model import Comparison, Finding, Noise, Rerun, RerunResult, Run, Verdict, first_of
+from npucmp.model import Cause, Comparison, Finding, Noise, Rerun, RerunResult, Run, Verdict, first_of
+from npucmp.model.relation import WeightFacts
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.options import Options, of_one
 from npucmp.workflows.select_runs import ProgressMeter, StrPath, odd_pairs, pair_runs
@@ -42,7 +44,7 @@ def rerun_diff(paths: Sequence[StrPath], options: Options) -> RerunResult:
         raise UsageError("give at least two runs of the same network")
     started = time.monotonic()
     context = options.context(*paths)
-    opened = [options.runs(path, context) for path in paths]
+    opened, of_weights = _opened(paths, options, context)
     graphs = load_named_graphs(options.graph, [one for runs_of in opened for one in runs_of], context)
     sides = [
         with_graphs(path, [one for one in runs_of if not one.problem], paths[0], graphs, context)
@@ -73,10 +75,16 @@ def rerun_diff(paths: Sequence[StrPath], options: Options) -> RerunResult:
     if not interrupted and not any(one.findings for one in comparisons):
         raise UsageError(f"nothing to compare: {options.nothing()}")
     found_at = reruns_of(comparisons, numbers, context)
+    if of_weights:  # no operator reads a parameter of a checkpoint
+        found_at = {key: replace(one, cause=Cause.GAP) for key, one in found_at.items()}
+        comparisons = [
+            replace(one, roots=tuple(replace(root, cause=Cause.GAP) for root in one.roots)) for one in comparisons
+        ]
     reruns = tuple(found_at.values())
     return RerunResult(
         paths=tuple(map(str, paths)),
         comparisons=tuple(_with_places(one, found_at) for one in comparisons),
+        weights=WeightFacts() if of_weights else None,
         unpaired=tuple(unpaired),
         broken=broken,
         notes=(*remarks, *_notes(reruns, comparisons, numbers, len(paths))),
@@ -90,6 +98,18 @@ def rerun_diff(paths: Sequence[StrPath], options: Options) -> RerunResult:
         reruns=reruns,
         noise=tuple(_noise(comparisons, len(paths))),
     )
+
+
+def _opened(paths: Sequence[StrPath], options: Options, context: ReadContext) -> tuple[list[list[Run]], bool]:
+    """Return the runs of each path, and whether all paths are checkpoints, whose ranks are runs."""
+    if options.format is None and all(map(may_hold_weights, paths)):
+        from npucmp.workflows.weights import checkpoint_runs
+
+        ranks = [checkpoint_runs(path, context) for path in paths]
+        known = [one for one in ranks if one is not None]
+        if len(known) == len(ranks) and options.step is None and options.rank is None:
+            return known, True
+    return [options.runs(path, context) for path in paths], False
 
 
 def _compare(target: Run, golden: Run, number: int, options: Options, context: ReadContext) -> tuple[Comparison, bool]:

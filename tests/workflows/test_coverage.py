@@ -434,5 +434,6 @@ def test_every_tensor_of_a_checkpoint_must_be_compared(tmp_path, target, format)
         found = npucmp.compare(*paths, precheck=False).exit_status
     except NpucmpError:
         found = 2
-    assert found in (1, 2)
+    fits = target is CHECKPOINTS["vLLM's names"] and format == "safetensors"  # docs/weights.md
+    assert found in ((0,) if fits else (1, 2))
     assert npucmp.compare(paths[1], paths[1], precheck=False).exit_status == 0

@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.readers.folders import first_names
 from npucmp.dump.readers.msprobe_files import DATA_FOLDER
 from npucmp.dump.readers.names import place_of
 from npucmp.dump.readers.safe_open import forget_links, open_regular
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".txz", ".tar.zst", ".7z", ".rar", ".gz")
 NAMED, LOOKED_AT, DEPTH = 3, 50, 3  # dumps found below a path that is no dump, folders searched, depth of the search
 OF_REPORTS = "summary.json", "report.html"  # that every command with -o writes
+WEIGHT_FILES, WEIGHT_NAMES = (".safetensors", ".npz", ".bin", ".pt", ".pth", ".distcp"), 200  # of checkpoints
 NEIGHBOURS = 1000  # names compared with a missing one to suggest a similar name
 BEGINNING = 1 << 16  # bytes of a file that name its content
 MOST_LISTED = 8  # listed dumps of one step and rank
@@ -53,6 +55,15 @@ def module_of(name: str) -> ModuleType:
     if name not in FORMATS:
         raise UsageError(f"unknown format {name!r}; npucmp reads {', '.join(FORMATS)}")
     return import_module(f"{__name__}.{name}")
+
+
+def may_hold_weights(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a file of a checkpoint, or a folder with one among its first names; reads no file."""
+    where = Path(path)
+    if where.is_file():
+        return where.name.endswith(WEIGHT_FILES)
+    names = [*first_names(where, WEIGHT_NAMES)] if where.is_dir() else []
+    return "dump.json" not in names and any(name.endswith(WEIGHT_FILES) for name in names)
 
 
 def graph_source(name: str) -> Optional[GraphSource]:

@@ -1,6 +1,6 @@
 """Values of files as plain Python values and arrays: NPY, NPZ, and .pt files of dicts, lists and tensors.
 
-A .pt file is read by an interpreter that executes nothing (readers/inert_pickle.py). Objects other than tensors, such
+A .pt file is read by an interpreter that executes nothing (readers/opaque_pickle.py). Objects other than tensors, such
 as arrays of numpy among the samples of slime, are not made; a TensorDict is the dict of its state.
 """
 
@@ -15,7 +15,8 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.log_probs.field_names import KNOWN, NEEDED, WRAPPERS
 from npucmp.dump.readers import npy, stored_zip, torch_pt
-from npucmp.dump.readers.inert_pickle import OpaqueObject, PickledTensor
+from npucmp.dump.readers.inert_pickle import PickledTensor, RefusedPickle
+from npucmp.dump.readers.opaque_pickle import OPAQUE_OPCODES, OpaqueObject
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.values import stored_values
 from npucmp.errors import DumpError
@@ -49,8 +50,11 @@ def read_pt(path: str, context: ReadContext) -> Any:
     with open_regular(path, context) as file:
         if file.read(0, min(4, file.size)) != b"PK\3\4":
             return arrays.read(torch_pt.header(file))
-        value, payload_of = torch_pt.whole_value(file)
-        return _plain(value, lambda one: arrays.read(payload_of(one)), 0)
+        value, payload_of = torch_pt.read_object(file, OPAQUE_OPCODES)
+        try:
+            return _plain(value, lambda one: arrays.read(payload_of(one)), 0)
+        except RefusedPickle as refused:
+            raise DumpError(path, str(refused)) from None
 
 
 class _Arrays:

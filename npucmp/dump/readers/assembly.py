@@ -1,4 +1,5 @@
-"""Payloads that are made of others: joined along an axis, summed, scaled, reshaped. They are read block by block.
+"""Payloads that are made of others: joined along an axis, summed, scaled, reshaped, computed (computed_weights.py).
+They are read block by block.
 
 A slice of a joined payload is joined of slices, and a slice of a sum is a sum of slices, so that all that is sliced is
 a plain payload, whose slice is a strided view of its file. Memory is one block of each part.
@@ -7,15 +8,16 @@ a plain payload, whose slice is a strided view of its file. Memory is one block 
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Iterator, Sequence
 
+from npucmp.dump.readers.block_stream import Blocks, BlockStream
+from npucmp.dump.readers.computed_weights import COMPUTED, sliced_weight, weight_blocks
 from npucmp.dump.readers.strides import c_strides
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload
 from npucmp.model.dtypes import size_of
 
 JOIN, SUM, MAX, RESHAPE = "join", "sum", "max", "reshape"
-Blocks = Callable[[Payload, int], Iterator[Any]]
 _WIDE = {"float64", "int64", "uint64"}
 
 
@@ -61,6 +63,8 @@ def sliced(payload: Payload, axis: int, start: int, stop: int) -> Payload:
             at += part.shape[axis]
         return joined(found, axis)
     shape = (*payload.shape[:axis], stop - start, *payload.shape[axis + 1 :])
+    if payload.made_by in COMPUTED:
+        return sliced_weight(payload, axis, start, stop, sliced)
     if payload.made_by == RESHAPE:
         inner, length = math.prod(payload.shape[axis + 1 :]), payload.shape[axis]
         rows = range(math.prod(payload.shape[:axis]))
@@ -82,13 +86,16 @@ def assembled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[
     if payload.made_by == RESHAPE:
         yield from read(payload.parts[0], elements)
         return
+    if payload.made_by in COMPUTED:
+        yield from weight_blocks(payload, elements, read)
+        return
     if payload.made_by == JOIN:
         yield from _joined_blocks(payload, elements, read)
         return
     import numpy as np
 
     own = np.float64 if payload.dtype not in ("int64", "uint64") else np.int64
-    streams = [_Stream(read(part, elements)) for part in payload.parts]
+    streams = [BlockStream(read(part, elements)) for part in payload.parts]
     left = math.prod(payload.shape)
     kind = np.dtype(payload.dtype)
     while left:
@@ -113,32 +120,11 @@ def _joined_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[An
             yield from read(part, elements)
         return
     rows = max(1, elements // max(1, sum(widths)))
-    streams = [_Stream(read(part, min(elements, rows * width))) for part, width in zip(payload.parts, widths)]
+    streams = [BlockStream(read(part, min(elements, rows * width))) for part, width in zip(payload.parts, widths)]
     for start in range(0, outer, rows):
         count = min(rows, outer - start)
         pieces = [stream.take(count * width).reshape(count, width) for stream, width in zip(streams, widths)]
         yield np.concatenate(pieces, 1).reshape(-1)
-
-
-class _Stream:
-    """Blocks, of which any number of elements can be taken."""
-
-    def __init__(self, blocks: Iterator[Any]) -> None:
-        self._blocks = blocks
-        self._rest: Optional[Any] = None
-
-    def take(self, count: int) -> Any:
-        import numpy as np
-
-        found: list[Any] = []
-        missing = count
-        while missing:
-            if self._rest is None or not len(self._rest):
-                self._rest = next(self._blocks)
-            piece, self._rest = self._rest[:missing], self._rest[missing:]
-            missing -= len(piece)
-            found.append(piece if not missing and not found else np.array(piece))
-        return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def _joins(payload: Payload, axis: int) -> bool:

@@ -26,10 +26,9 @@ These names become plain records; nothing of torch is imported or called:
     collections OrderedDict               ()
     persistent id                         ('storage', class, key, location, elements[, None | (key, offset, size)])
 
-Every other name is refused; if the caller asks for that, it becomes an OpaqueObject.
-Source: torch/_utils.py, torch/serialization.py, torch_npu/utils/storage.py. torch_npu
-copies a tensor to the CPU before it is saved, so the NPU format does not describe the bytes; UNVERIFIED against a
-file that was saved on an NPU.
+Every other name is refused, except in checkpoints (opaque_pickle.py). Source: torch/_utils.py, torch/serialization.py,
+torch_npu/utils/storage.py. torch_npu copies a tensor to the CPU before it is saved, so the NPU format does not
+describe the bytes; UNVERIFIED against a file that was saved on an NPU.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import error as StructError
 from struct import unpack_from
-from typing import Any, NamedTuple
+from typing import Any, Mapping, NamedTuple, Optional
 
 from npucmp.dump.limits import Limits
 from npucmp.model.dtypes import DTYPES
@@ -57,17 +56,6 @@ class AllowedName:
     def __init__(self, role: str, name: str) -> None:
         self.role = role
         self.name = name
-
-
-class OpaqueObject:
-    """An object of a name that is not allowed: nothing of it is imported or called. `state` is the value that it would
-    restore itself from, None without one."""
-
-    __slots__ = ("name", "state")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.state: object = None
 
 
 class Storage(NamedTuple):
@@ -231,11 +219,16 @@ class IncompletePickle(RefusedPickle):
     """An incomplete pickle, which may be complete if more of the file is read."""
 
 
-def unpickle(data: bytes, start: int = 0, limits: Limits = Limits(), skips_objects: bool = False) -> tuple[object, int]:
-    """Return the value of the pickle at `start`, and the offset of its end. With `skips_objects`, objects of names that
-    are not allowed are OpaqueObjects."""
-    machine = _Machine(data, start, limits)
-    opcodes = _SKIPPING if skips_objects else _OPCODES
+def unpickle(
+    data: bytes,
+    start: int = 0,
+    limits: Limits = Limits(),
+    opcodes: Optional[Mapping[int, Callable[[Machine], object]]] = None,
+) -> tuple[object, int]:
+    """Return the value of the pickle at `start`, and the offset of its end. `opcodes` replaces the table of opcodes
+    (opaque_pickle.py)."""
+    opcodes = OPCODES if opcodes is None else opcodes
+    machine = Machine(data, start, limits)
     try:
         for _ in range(limits.pickle_opcodes):
             code = data[machine.at]
@@ -254,7 +247,7 @@ def unpickle(data: bytes, start: int = 0, limits: Limits = Limits(), skips_objec
     raise RefusedPickle(limits.limit_message("opcodes of a pickle", "pickle_opcodes"))
 
 
-class _Machine:
+class Machine:
     """The state between two opcodes. A MARK saves and replaces the stack, so that no opcode can pop through it."""
 
     __slots__ = ("at", "data", "limits", "marks", "memo", "stack")
@@ -330,21 +323,21 @@ class _Machine:
             raise RefusedPickle("refused: the file wants to set the state of an object")
 
 
-def _memo(machine: _Machine, slot: int) -> None:
+def _memo(machine: Machine, slot: int) -> None:
     machine.memo[slot] = machine.stack[-1]
 
 
-def _binput(machine: _Machine) -> None:  # inlined like the next two: they are half of all opcodes
+def _binput(machine: Machine) -> None:  # inlined like the next two: they are half of all opcodes
     machine.memo[machine.data[machine.at]] = machine.stack[-1]
     machine.at += 1
 
 
-def _binint1(machine: _Machine) -> None:
+def _binint1(machine: Machine) -> None:
     machine.stack.append(machine.data[machine.at])
     machine.at += 1
 
 
-def _binunicode(machine: _Machine) -> None:
+def _binunicode(machine: Machine) -> None:
     start = machine.at + 4
     end = machine.at = start + unpack_from("<I", machine.data, machine.at)[0]
     if end > len(machine.data):
@@ -352,7 +345,7 @@ def _binunicode(machine: _Machine) -> None:
     machine.stack.append(machine.data[start:end].decode("utf-8"))
 
 
-_OPCODES: dict[int, Callable[[_Machine], object]] = {
+OPCODES: dict[int, Callable[[Machine], object]] = {
     0x80: lambda m: m.take(1),  # PROTO
     0x95: lambda m: m.take(8),  # FRAME
     ord("c"): lambda m: m.push(find(m.line(), m.line())),  # GLOBAL
@@ -387,41 +380,4 @@ _OPCODES: dict[int, Callable[[_Machine], object]] = {
     ord("Q"): lambda m: m.push(storage(m.stack.pop())),  # BINPERSID
     ord("R"): lambda m: m.push(call(*m.last(2))),  # REDUCE
     ord("b"): lambda m: m.build(),  # BUILD
-}
-
-
-def _find_or_skip(module: object, name: object) -> object:
-    try:
-        return find(module, name)
-    except RefusedPickle:
-        return OpaqueObject(f"{module}.{name}"[:200])
-
-
-def _call_or_skip(machine: _Machine) -> None:
-    function, arguments = machine.last(2)
-    machine.push(OpaqueObject(function.name) if type(function) is OpaqueObject else call(function, arguments))
-
-
-def _new_or_skip(machine: _Machine) -> None:
-    function, _ = machine.last(2)
-    if type(function) is not OpaqueObject:
-        raise RefusedPickle("refused: the file wants to make an object of an allowed name")
-    machine.push(OpaqueObject(function.name))
-
-
-def _build_or_skip(machine: _Machine) -> None:
-    target = machine.stack[-2]
-    if type(target) is OpaqueObject:
-        target.state = machine.stack.pop()
-    else:
-        machine.build()
-
-
-_SKIPPING: dict[int, Callable[[_Machine], object]] = {
-    **_OPCODES,
-    ord("c"): lambda m: m.push(_find_or_skip(m.line(), m.line())),  # GLOBAL
-    0x93: lambda m: m.push(_find_or_skip(*m.last(2))),  # STACK_GLOBAL
-    ord("R"): _call_or_skip,  # REDUCE
-    0x81: _new_or_skip,  # NEWOBJ
-    ord("b"): _build_or_skip,  # BUILD
 }

@@ -20,13 +20,13 @@ The tar format of torch before 0.2 is refused. Source: torch/serialization.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple, Union
+from typing import Callable, Mapping, NamedTuple, Union
 
 from npucmp.dump.limits import Limits, tensor_size
 from npucmp.dump.readers.inert_pickle import (
     IncompletePickle,
+    Machine,
     PickledTensor,
     RefusedPickle,
     Storage,
@@ -87,25 +87,20 @@ def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
     return read
 
 
-def whole_value(file: RegularFile) -> tuple[object, Callable[[PickledTensor], Payload]]:
-    """Return the object of a zip file and a function that makes the payload of a tensor in it, while the file is open.
+PayloadOf = Callable[[PickledTensor], Payload]
 
-    Dicts, lists, numbers and texts are themselves, tensors are PickledTensors, other objects OpaqueObjects. Raises
-    DumpError for another file and for a malformed one; so does the function.
-    """
+
+def read_object(file: RegularFile, opcodes: Mapping[int, Callable[[Machine], object]]) -> tuple[object, PayloadOf]:
+    """Return the value in a zip file by another table of opcodes, and the function that makes payloads of its tensors.
+    The function raises RefusedPickle or DumpError for a tensor that cannot be read; other content is a DumpError."""
+    if _begun(file) != b"PK\3\4":
+        raise DumpError(file.path, "unsupported: a checkpoint in the legacy format of torch.save")
     try:
         named, top, pickle = _read_zip(file)
-        value = unpickle(pickle, 0, file.limits, skips_objects=True)[0]
+        value = unpickle(pickle, 0, file.limits, opcodes)[0]
     except RefusedPickle as refused:
         raise DumpError(file.path, str(refused)) from None
-
-    def payload_of(one: PickledTensor) -> Payload:
-        try:
-            return _payload_in_zip(file, named, top, one.storage, _view_in_storage(one, file.limits))
-        except RefusedPickle as refused:
-            raise DumpError(file.path, str(refused)) from None
-
-    return value, payload_of
+    return value, lambda one: _payload_in_zip(file, named, top, one.storage, _view_in_storage(one, file.limits))
 
 
 def _begun(file: RegularFile) -> bytes:

@@ -71,7 +71,7 @@ function fillKey() {
   const any = (test) => chart.panels.some((one) => one.marks.some(test));
   const events = data.kind === "events", depth = data.kind === "health";
   const words = [
-    depth ? "● a parameter or operator at its place in the network; ◆ with a number: a finding and its place." : events ? "◆ origin · ● propagated · × masked or discarded · ○ unknown origin or near the limit." : "rel_l2 of each operator: ● its outputs, ○ its inputs; ◆ with a number: a suspect and its place.",
+    depth ? "● a parameter or operator at its place in the network; ◆ with a number: a finding and its place." : events ? "◆ origin · ● propagated · × masked or discarded · ○ unknown origin or near the limit." : data.weights ? "rel_l2 of each parameter; ◆ with a number: a place to look at." : "rel_l2 of each operator: ● its outputs, ○ its inputs; ◆ with a number: a suspect and its place.",
     !events && any((mark) => mark.limit !== null) ? "Green, below the dashed line: within the limit." : "",
     any((mark) => mark.excused) ? "□ above the limit but no fault: explained, mostly by the errors of its inputs." : "",
     any((mark) => mark.alone) ? "Hatched: no partner in the other run." : "",
@@ -249,6 +249,7 @@ function tell(one, x, y) {
   if (events) lines.push(...events.slice(0, 6).map((words) => words.filter(Boolean).join(" ")), ...(limit === null ? [] : [`largest |x|: ${[read, wrote].map((share, i) => (share === null ? "" : `${["inputs", "outputs"][i]} ${percent(share)}`)).filter(Boolean).join(", ")} of the type's largest`]));
   else if (data.kind === "health") lines.push(`${one.title}: ${written(wrote)}`);
   else if (get("alone")) lines.push(`only in the ${get("alone")}`);
+  else if (data.weights) lines.push(`rel_l2 ${wrote === null ? "not known" : written(wrote)}`);
   else lines.push(`inputs ${read === null ? "not known" : written(read)}, outputs ${wrote === null ? "not known" : written(wrote)}${limit === null ? "" : `, limit ${written(limit)}`}${excused ? `; above the limit, explained by ${excused}` : ""}`);
   showHint(lines.join("\n"), x, y, get("op"));
 }

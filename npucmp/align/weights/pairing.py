@@ -1,0 +1,346 @@
+"""Pairs of parameters of two checkpoints: the relation of each golden tensor to the target's tensors, and its limit."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Iterator, Optional, Sequence
+
+from npucmp.align.weights import free_numbers
+from npucmp.align.weights.checkpoint_pair import CheckpointPair, PairedWeights
+from npucmp.align.weights.free_numbers import FreeNumber
+from npucmp.align.weights.limits import limit_of
+from npucmp.align.weights.network_settings import DeclaredLayout
+from npucmp.align.weights.part import Part, changed
+from npucmp.align.weights.parts import PartBuilder, query_rows
+from npucmp.align.weights.role import Role
+from npucmp.align.weights.sample import row_numbers, rows_of, share_agreeing, whole_values
+from npucmp.align.weights.structure import CheckpointStructure
+from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.assembly import sliced, total
+from npucmp.dump.readers.weight_payloads import product
+from npucmp.errors import NpucmpError
+from npucmp.model import Payload, first_of
+from npucmp.model.dtypes import lookup
+
+DECLARED, CONFIGURED = "declared", "by the configuration"
+_PADDING = [1 << at for at in range(11)]  # rows: definition: make-vocab-size-divisible-by is a power of two
+Parts = dict[Role, Part]
+
+
+def paired_weights(
+    target: CheckpointStructure, golden: CheckpointStructure, declared: DeclaredLayout, context: ReadContext
+) -> PairedWeights:
+    """Pair the parameters of two checkpoints. Values are read for free numbers alone."""
+    return _Pairing(target, golden, declared, context).paired()
+
+
+class _Side:
+    """One side of a pairing: its structure, the builder of its parts, and the parts."""
+
+    def __init__(self, name: str, own: CheckpointStructure, builder: PartBuilder, convention: Optional[str]) -> None:
+        self.name, self.own, self.builder = name, own, builder
+        self.parts = builder.parts()
+        self._stated = convention
+
+    def has_pairs(self, role: Role) -> bool:
+        """Whether rotary embedding turns neighbouring rows of a parameter, as declared or by the convention of
+        names."""
+        if self._stated is not None:
+            return self._stated.lower() == "meta"
+        held = self.own.held.get(role)
+        return held is not None and held.named.convention is not None and held.named.convention.pairs_rope
+
+
+class _Pairing:
+    def __init__(
+        self, target: CheckpointStructure, golden: CheckpointStructure, declared: DeclaredLayout, context: ReadContext
+    ) -> None:
+        self._declared, self._context = declared, context
+        self._settings = settings = target.stated.over(golden.stated)
+        up_first = bool(declared.up_first)
+        self._target = _Side("target", target, PartBuilder(target, golden, settings, up_first), declared.target)
+        self._golden = _Side("golden", golden, PartBuilder(golden, target, settings), declared.golden)
+        self._found = PairedWeights()
+
+    def paired(self) -> PairedWeights:
+        for own, other in ((self._target, self._golden), (self._golden, self._target)):
+            self._groups(own, other)
+        for own, other in ((self._target, self._golden), (self._golden, self._target)):
+            self._rope(own, other)
+        for own, other in ((self._golden, self._target), (self._target, self._golden)):
+            self._lora(own, other)
+        self._found.pairs = [*self._pairs()]
+        self._found.lines = [*self._structure_lines(), *self._found.lines, *self._counted_lines()]
+        return self._found
+
+    # free numbers
+
+    def _groups(self, own: _Side, other: _Side) -> None:
+        """Cut tensors that hold q, k and v per query group."""
+        fused = []
+        for part in own.builder.open_groups:
+            query = query_rows(own.own, part.role.layer, own.builder.turned)
+            query = query or query_rows(other.own, part.role.layer, other.builder.turned)
+            rows = free_numbers.group_rows(part, query)
+            if rows is None:
+                own.parts[part.role] = part._replace(problem=f"{part.shape} of q, k and v, of which q has {query} rows")
+            else:
+                fused.append((part, rows))
+        if not fused:
+            return
+        number, how = self._query_groups(fused, own, other)
+        if number is None:
+            number = self._likely_groups(fused)
+            self._found.lines.append(f"q, k, v per query group: no number of groups fits most layers; cut for {number}")
+        else:
+            self._found.lines.append(f"{_tensors(len(fused))}: q, k, v interleaved per query group of {number} ({how})")
+        for part, rows in fused:
+            if any(one % number for one in rows):
+                own.parts[part.role] = part._replace(payload=None, problem=f"{rows} rows of q, k, v in {number} groups")
+                continue
+            for kind, payload in free_numbers.cut_groups(part, number, rows).items():
+                role = part.role._replace(kind=kind)
+                own.parts[role] = part._replace(role=role, payload=payload, slot=kind, shards=(), copies=(),
+                                                words=f"query groups ({number})")  # fmt: skip
+
+    def _query_groups(
+        self, fused: Sequence[tuple[Part, tuple[int, int, int]]], own: _Side, other: _Side
+    ) -> tuple[Optional[int], str]:
+        stated = self._settings.kv_heads
+        if stated is None and all(rows[0] == rows[1] for _, rows in fused):
+            stated = self._settings.heads  # k has as many heads as q
+        for value, how in ((self._declared.kv_heads, DECLARED), (stated, CONFIGURED)):
+            if value is not None:
+                return value, how
+        found = free_numbers.query_groups(fused, other.parts, own.own.shards, self._context)
+        return None if found.value is None else int(found.value), found.words
+
+    def _likely_groups(self, fused: Sequence[tuple[Part, tuple[int, int, int]]]) -> int:
+        """Return a number of groups for a report of tensors that agree under none: heads of the stated size, of 128 or
+        64 rows, else as small as they can be."""
+        _, rows = fused[0]
+        size = self._settings.head_size
+        likely = [rows[1] // one for one in (size, 128, 64) if one and rows[1] % one == 0 and rows[1] > one]
+        legal = [one for one in free_numbers.divisors(rows[1], 2) if rows[0] % one == 0]
+        return next((one for one in likely if one in legal), legal[-1] if legal else 1)
+
+    def _rope(self, own: _Side, other: _Side) -> None:
+        """Bring q and k of neighbouring pairs into the order of halves, if the other side has that order."""
+        roles = [role for role in own.parts if role.kind in ("q", "k") and not role.part]
+        chosen = [role for role in roles if own.has_pairs(role) and not other.has_pairs(role)]
+        parts = [own.parts[role] for role in chosen if own.parts[role].payload is not None]
+        if not parts:
+            return
+        number = FreeNumber(self._settings.head_size, CONFIGURED)
+        if number.value is None and self._declared.kv_heads:
+            keys = next((one for one in parts if one.role.kind == "k" and one.shape), None)
+            number = FreeNumber(keys.shape[0] / self._declared.kv_heads if keys else None, DECLARED)
+        if number.value is None:
+            number = free_numbers.head_size(parts, other.parts, self._context)
+        if number.value is None:
+            self._found.lines.append(f"q and k of the {own.name} in Meta's order: no size of heads fits most layers")
+            return
+        size = int(number.value)
+        for part in parts:
+            if part.shape[0] % size == 0:
+                own.parts[part.role] = free_numbers.with_halves(part, size)._replace(words=f"rotary pairs ({size})")
+        self._found.lines.append(
+            f"{_tensors(len(parts))}: q and k in Meta's order of rotary embedding, heads of {size} ({number.words})"
+        )
+
+    # updates of low rank
+
+    def _lora(self, own: _Side, other: _Side) -> None:
+        """Add the updates of low rank to the weights of a side, if the other side has merged them."""
+        updates: list[tuple[Part, Part, Payload]] = []
+        for role in [one for one in own.parts if one.part == "lora_A"]:
+            base, second = own.parts.get(role._replace(part="")), own.parts.get(role._replace(part="lora_B"))
+            first, merged = own.parts[role], other.parts.get(role._replace(part=""))
+            if role in other.parts or base is None or second is None or merged is None:
+                continue
+            if first.payload is None or second.payload is None or base.payload is None:
+                continue
+            if second.shape[1:] == first.shape[:1] and base.shape == (second.shape[0], first.shape[1]):
+                updates.append((base, merged, product(second.payload, first.payload, 1.0)))
+        if not updates:
+            return
+        number = self._lora_number(updates)
+        if number.value is None:
+            self._found.lines.append("LoRA: no scale fits most layers; declare it with --lora-scale")
+            scale = 1.0 if number.likely is None else number.likely
+        else:
+            scale = number.value
+            self._found.lines.append(f"{_tensors(len(updates))}: LoRA merged with the scale {scale:g} ({number.words})")
+        for base, _, update in updates:
+            own.parts[base.role] = _merged(base, update, scale)
+            for part in ("lora_A", "lora_B"):
+                own.parts.pop(base.role._replace(part=part))
+
+    def _lora_number(self, updates: Sequence[tuple[Part, Part, Payload]]) -> FreeNumber:
+        for value, how in ((self._declared.lora_scale, DECLARED), (self._settings.lora_scale, CONFIGURED)):
+            if value is not None:
+                return FreeNumber(value, how)
+
+        def share_under(at: int, scale: float) -> float:
+            base, merged, update = updates[at]
+            whole = _merged(base, update, scale)
+            assert whole.payload is not None and merged.payload is not None
+            limit = limit_of(merged, base)
+            slack = limit.atol + _update_rounding(merged, update, scale, self._context)
+            numbers = row_numbers(base.shape[0])
+            try:
+                x, y = (rows_of(one, numbers, self._context) for one in (merged.payload, whole.payload))
+            except NpucmpError:
+                return 0.0
+            return share_agreeing(x, y, limit.rtol, atol=slack)
+
+        return free_numbers.lora_scale(updates, self._context, share_under)
+
+    # pairs
+
+    def _pairs(self) -> Iterator[CheckpointPair]:
+        targets, goldens = self._target.parts, self._golden.parts
+        used: set[Role] = set()
+        for role in sorted(goldens, key=lambda one: (*one.position, one.kind, one.part)):
+            golden, target = goldens[role], targets.get(role)
+            used.add(role)
+            if target is None and role.kind == "head" and self._settings.tied is not False:
+                embed = targets.get(role._replace(kind="embed"))
+                if embed is not None and role.param == "weight":
+                    self._found.lines.append("the target has no lm_head: its embedding is compared")
+                    target = embed
+            if target is None and golden.name in self._golden.own.buffers:
+                continue
+            if target is None:
+                yield CheckpointPair(role, None, golden, note="the target has no such parameter")
+            else:
+                yield from self._of_parts(role, target, golden)
+        yield from self._tied_heads(used)
+        others = [part.name for role, part in targets.items() if role not in used]
+        self._found.only_target = [*dict.fromkeys(others)]
+
+    def _tied_heads(self, used: set[Role]) -> Iterator[CheckpointPair]:
+        """Yield the target's head that the golden does not hold: it must be the golden's embedding."""
+        for role, part in self._target.parts.items():
+            embed = self._golden.parts.get(role._replace(kind="embed"))
+            if role.kind == "head" and role not in used and embed is not None and not role.part:
+                used.add(role)
+                for pair in self._of_parts(role, part, embed):
+                    yield pair._replace(is_tied=True)
+                self._found.lines.append("the golden has no lm_head: the target's is compared with its embedding")
+
+    def _of_parts(self, role: Role, target: Part, golden: Part) -> Iterator[CheckpointPair]:
+        yield from self._beyond_vocabulary(role, target, golden)
+        target, golden, padding = self._without_padding(role, target, golden)
+        limit = limit_of(target, golden)
+        for one in (target, golden):
+            update = one.payload if one.payload is not None and one.payload.made_by == "sum" else None
+            if update is not None:
+                slack = _update_rounding(target, update.parts[1], 1.0, self._context)
+                limit = limit._replace(atol=limit.atol + slack)
+        words = " · ".join(dict.fromkeys(filter(None, [golden.words, target.words, padding])))
+        yield CheckpointPair(role, target, golden, limit, words)
+        if target.payload is None or golden.payload is None:
+            return
+        number = 0
+        for copy in target.copies:
+            number += 1
+            yield CheckpointPair(role, target._replace(payload=copy, shards=()), golden, limit, "replica", copy=number)
+        for copy in golden.copies:
+            number += 1
+            yield CheckpointPair(role, target, golden._replace(payload=copy, shards=()), limit, "replica", copy=number)
+
+    def _beyond_vocabulary(self, role: Role, target: Part, golden: Part) -> Iterator[CheckpointPair]:
+        """Yield the golden's rows beyond the target's vocabulary, which have no partner, unless a configuration states
+        that the vocabulary ends there."""
+        if role.kind not in ("embed", "head") or not target.shape or not golden.shape:
+            return
+        first, last = target.shape[0], golden.shape[0]
+        if first < last and first != self._settings.vocabulary and is_padded(first, last, self._golden.own.shards):
+            rest = changed(golden, lambda one: sliced(one, 0, first, last))._replace(slot="padding", copies=())
+            yield CheckpointPair(role, None, rest, note=f"the target's vocabulary ends at row {first}")
+
+    def _without_padding(self, role: Role, target: Part, golden: Part) -> tuple[Part, Part, str]:
+        """Return the parts without the padding of a vocabulary. Rows of the golden are cut if a configuration states
+        the size of the vocabulary."""
+        if role.kind not in ("embed", "head") or not target.shape or not golden.shape:
+            return target, golden, ""
+        rows = target.shape[0], golden.shape[0]
+        if rows[0] > rows[1] and is_padded(rows[1], rows[0], self._target.own.shards):
+            self._found.lines.append(f"vocabulary {rows[1]} padded to {rows[0]} in the target")
+            cut = changed(target, lambda one: sliced(one, 0, 0, rows[1]))
+            return cut._replace(shards=target.shards), golden, f"padding({rows[0]})"
+        if rows[1] > rows[0] and is_padded(rows[0], rows[1], self._golden.own.shards):
+            self._found.lines.append(f"vocabulary {rows[0]} padded to {rows[1]} in the golden")
+            return target, changed(golden, lambda one: sliced(one, 0, 0, rows[0])), f"padding({rows[1]})"
+        return target, golden, ""
+
+    # words
+
+    def _structure_lines(self) -> Iterator[str]:
+        for side in (self._target, self._golden):
+            sizes = side.own.sizes
+            named = (
+                ("pipeline stages", sizes.stage),
+                ("expert-parallel groups", sizes.group),
+                ("tensor parallel", sizes.shard),
+            )
+            known = [f"{word} {count}" for word, count in named if count > 1]
+            if known:
+                yield f"{side.name}: {', '.join(known)}"
+
+    def _counted_lines(self) -> Iterator[str]:
+        for side in (self._target, self._golden):
+            for words, count in side.builder.lines.items():
+                yield f"{_tensors(count)} of the {side.name}: {words}" if count > 1 else f"{side.name}: {words}"
+            codes = Counter((part.dtype, _block_words(part)) for part in side.parts.values() if part.scale_dtype)
+            for (dtype, block), count in sorted(codes.items()):
+                yield f"{_tensors(count)} of the {side.name}: {dtype} times its scale, {block}"
+            if side.own.buffers:
+                few = first_of(side.own.buffers, 2)
+                yield f"{side.name}: {len(side.own.buffers)} masks or frequencies are no parameters: {few}"
+
+
+def is_padded(rows: int, padded: int, shards: int) -> bool:
+    """Return whether a number of rows is a vocabulary padded to a multiple of a power of two on each rank."""
+    return any(-(-rows // (one * shards)) * one * shards == padded for one in _PADDING)
+
+
+def _merged(base: Part, update: Payload, scale: float) -> Part:
+    assert base.payload is not None
+    whole = total([base.payload, update._replace(factor=scale)])
+    return base._replace(payload=whole, words=f"LoRA({scale:g})", shards=(), copies=())
+
+
+def _update_rounding(merged: Part, update: Payload, scale: float, context: ReadContext) -> float:
+    """Return the rounding of an update of low rank: its terms in the type of the merged weight, by the largest norms of
+    rows and columns of its matrices."""
+    row = lookup(merged.dtype)
+    unit = row.round_off if row is not None else 0.0
+    try:
+        left, right = (whole_values(one, context) for one in update.parts)
+    except NpucmpError:
+        return 0.0
+    bound = math.sqrt(float((left**2).sum(1).max(initial=0.0)) * float((right**2).sum(0).max(initial=0.0)))
+    return abs(scale * update.factor) * bound * unit * max(2.0, math.sqrt(left.shape[1]))
+
+
+def _block_words(part: Part) -> str:
+    """Return which elements share a scale: those of a tensor, a row or a block. A shared scale is stored once."""
+    whole = part.payload
+    while whole is not None and whole.made_by in ("join", "turned") and whole.parts:
+        whole = whole.parts[0]
+    if whole is None or whole.made_by != "scaled":
+        return "per tensor"
+    scale = whole.parts[1]
+    first = scale.parts[0] if scale.made_by == "join" else scale
+    if not first.strides or first.strides[0]:
+        return "per channel"
+    return (
+        "per tensor" if scale.shape[1] == 1 and not scale.made_by else f"per block of {first.shape[0]} by {whole.axis}"
+    )
+
+
+def _tensors(count: int) -> str:
+    return "1 tensor" if count == 1 else f"{count} tensors"

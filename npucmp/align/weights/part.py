@@ -1,0 +1,54 @@
+"""A canonical parameter of one side: its values, read block by block, and the tensors that hold it."""
+
+from __future__ import annotations
+
+from typing import Callable, NamedTuple, Optional
+
+from npucmp.align.weights.role import Role
+from npucmp.model import Payload
+
+Shape = tuple[int, ...]
+
+
+class Part(NamedTuple):
+    """A canonical parameter.
+
+    payload   its values; None if it cannot be built, and `problem` says why
+    name      the tensor that holds it, with the number of its layer in the network; `slot` names the part of a fused
+              one
+    names     all tensors that hold it, by rank: (rank, name)
+    shards    the pieces of ranks along `axis`; () for one piece
+    copies    further copies that other ranks hold
+    dtype     the type of the stored values; `is_bare`: codes without a scale
+    words     how it lies in its tensors, "" for a tensor of its own
+    """
+
+    role: Role
+    payload: Optional[Payload]
+    name: str
+    file: str
+    dtype: str
+    slot: str = ""
+    names: tuple[tuple[int, str], ...] = ()
+    shards: tuple[Payload, ...] = ()
+    axis: int = 0
+    copies: tuple[Payload, ...] = ()
+    is_bare: bool = False
+    words: str = ""
+    problem: str = ""
+    scale_dtype: str = ""
+
+    @property
+    def shape(self) -> Shape:
+        return self.payload.shape if self.payload is not None else ()
+
+
+MakePart = Callable[[Payload], Payload]
+
+
+def changed(part: Part, make: MakePart, words: str = "") -> Part:
+    """Return a part with another order of its elements, on all copies."""
+    if part.payload is None:
+        return part
+    words = words or part.words
+    return part._replace(payload=make(part.payload), shards=(), copies=tuple(map(make, part.copies)), words=words)

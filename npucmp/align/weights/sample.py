@@ -1,0 +1,78 @@
+"""Rows of parameters, read to choose a free number and to say what a wrong tensor is; never to judge one."""
+
+from __future__ import annotations
+
+import math
+from typing import Iterator, Optional, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.assembly import sliced
+from npucmp.dump.readers.values import blocks
+from npucmp.model import Payload
+
+Array = NDArray[np.float64]
+ROWS = 16  # rows of a part that are read: work: so many rows do not agree by chance
+_ELEMENTS = 1 << 18  # of a block: work
+PART = 0.95  # share of elements: chosen: a part with a fault in a few rows still shows its layout
+EIGHT_BITS = 0.07  # of the value: definition: 2^-4, one rounding to float8_e4m3fn, and that of its scale
+QUANTISED = 0.02  # share of the largest value of a row: chosen: five steps of int8, 1 of 127
+
+
+def row_numbers(count: int, most: int = ROWS) -> list[int]:
+    """Return at most `most` numbers of rows, spread over all without a period."""
+    if count <= most:
+        return [*range(count)]
+    return sorted({(2 * at + 1) * count // (2 * most) - (at * 5) % max(1, count // most) for at in range(most)})
+
+
+def whole_values(payload: Payload, context: ReadContext) -> Array:
+    """Return all values in float64, in the shape of the payload."""
+    found = [one.astype(np.float64) for one in blocks(payload, _ELEMENTS, context=context)]
+    return np.concatenate(found).reshape(payload.shape) if found else np.zeros(payload.shape)
+
+
+def rows_of(payload: Payload, numbers: Sequence[int], context: ReadContext) -> Array:
+    """Return some rows in float64: an array (rows, elements of a row)."""
+    found = [whole_values(sliced(payload, 0, at, at + 1), context).reshape(1, -1) for at in numbers]
+    return np.concatenate(found) if found else np.zeros((0, 0))
+
+
+def row_blocks(payload: Payload, context: ReadContext) -> Iterator[tuple[int, Array]]:
+    """Yield (number of the first row, rows in float64) of a payload, block by block; a vector has rows of one."""
+    count = payload.shape[0] if payload.shape else 1
+    width = max(1, math.prod(payload.shape) // max(1, count))
+    size, at, rest = max(1, _ELEMENTS // width) * width, 0, np.zeros(0)
+    for one in blocks(payload, size, context=context):
+        rest = np.concatenate([rest, one.astype(np.float64)])
+        full = len(rest) // width
+        yield at, rest[: full * width].reshape(full, width)
+        at, rest = at + full, rest[full * width :]
+
+
+def agrees(x: Array, y: Array, rtol: float, quantised: bool = False, atol: float = 0.0) -> bool:
+    """Return whether most elements of two samples of one shape agree; False for samples without a value."""
+    return share_agreeing(x, y, rtol, quantised, atol) >= PART
+
+
+def share_agreeing(x: Array, y: Array, rtol: float, quantised: bool = False, atol: float = 0.0) -> float:
+    """Return the share of elements of two samples of one shape that agree; 0 for samples without a value."""
+    if x.shape != y.shape or not x.size or not y.any():
+        return 0.0
+    with np.errstate(all="ignore"):
+        limit = rtol * np.abs(y) + atol
+        if quantised:
+            limit = limit + EIGHT_BITS * np.abs(y) + QUANTISED * np.abs(y).max(1, keepdims=True)
+        return float((np.abs(x - y) <= limit).mean())
+
+
+def part_agrees(
+    x: Payload, y: Payload, rtol: float, context: ReadContext, quantised: bool = False, atol: float = 0.0
+) -> Optional[bool]:
+    """Return whether a sample of the rows of two payloads agrees; None for other shapes."""
+    if x.shape != y.shape or not x.shape:
+        return None
+    numbers = row_numbers(x.shape[0])
+    return agrees(rows_of(x, numbers, context), rows_of(y, numbers, context), rtol, quantised, atol)

@@ -1,0 +1,96 @@
+"""Payloads of weights that are computed from stored ones, block by block.
+
+    scaled    codes (rows, columns) times a scale (rows, blocks); `axis` is the number of columns of a block
+    step      the scale alone, in the shape of the codes: the size of one step of an integer code
+    product   the product of two matrices times `factor`: an update of low rank
+    turned    a matrix with its axes exchanged, if no strides describe it; it is read as a whole
+
+`made_by` of a payload names the kind. Memory: one block of rows, of a product its second matrix, of a turned payload
+the whole matrix. Types: float32; NaN and infinities follow IEEE 754.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterator, Sequence
+
+from npucmp.dump.readers.block_stream import Blocks, BlockStream
+from npucmp.errors import UnsupportedError
+from npucmp.model import Payload
+
+SCALED, STEP, PRODUCT, TURNED = "scaled", "step", "product", "turned"
+COMPUTED = frozenset((SCALED, STEP, PRODUCT, TURNED))
+Slice = Callable[[Payload, int, int, int], Payload]
+
+
+def sliced_weight(payload: Payload, axis: int, start: int, stop: int, cut: Slice) -> Payload:
+    """Return the elements from `start` to `stop` along an axis; `cut` slices other payloads. UnsupportedError for
+    columns of a scale that is cut into columns."""
+    first, *rest = payload.parts
+    shape = (*payload.shape[:axis], stop - start, *payload.shape[axis + 1 :])
+    if payload.made_by == TURNED:
+        return payload._replace(shape=shape, parts=(cut(first, 1 - axis, start, stop),))
+    if payload.made_by == PRODUCT:
+        parts = (cut(first, 0, start, stop), rest[0]) if axis == 0 else (first, cut(rest[0], 1, start, stop))
+        return payload._replace(shape=shape, parts=parts)
+    if axis == 0:
+        return payload._replace(shape=shape, parts=tuple(cut(part, 0, start, stop) for part in payload.parts))
+    width = payload.axis
+    if rest[0].shape[1] == 1:
+        return payload._replace(shape=shape, parts=(cut(first, 1, start, stop), rest[0]))
+    if start % width or (stop % width and stop != payload.shape[1]):
+        raise UnsupportedError("columns that are a part of a block of a scale")
+    scale = cut(rest[0], 1, start // width, -(-stop // width))
+    return payload._replace(shape=shape, parts=(cut(first, 1, start, stop), scale))
+
+
+def weight_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
+    """Yield the values of a computed payload in C order, in blocks of about `elements`."""
+    import numpy as np
+
+    if payload.made_by == TURNED:
+        found = [*read(payload.parts[0], elements)]
+        yield np.ascontiguousarray(np.concatenate(found).reshape(payload.parts[0].shape).T).reshape(-1)
+    elif payload.made_by == PRODUCT:
+        yield from _product_blocks(payload, elements, read)
+    else:
+        yield from _scaled_blocks(payload, elements, read)
+
+
+def _product_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
+    import numpy as np
+
+    left, right = payload.parts
+    inner, columns = left.shape[1], payload.shape[1]
+    if not inner:
+        yield np.zeros(payload.shape[0] * columns, np.float32)
+        return
+    whole = np.concatenate([*read(right, elements)]).astype(np.float64).reshape(right.shape)
+    stream = BlockStream(read(left, elements))
+    for count in _row_counts(payload.shape, elements):
+        rows = stream.take(count * inner).astype(np.float64).reshape(count, inner)
+        yield (payload.factor * (rows @ whole)).astype(np.float32).reshape(-1)
+
+
+def _scaled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
+    import numpy as np
+
+    codes, scale = payload.parts
+    columns, blocks = payload.shape[1], scale.shape[1]
+    is_step = payload.made_by == STEP
+    values = None if is_step else BlockStream(read(codes, elements))
+    factors = BlockStream(read(scale, max(1, elements)))
+    for count in _row_counts(payload.shape, elements):
+        own = factors.take(count * blocks).astype(np.float32).reshape(count, blocks)
+        if blocks > 1:
+            own = np.repeat(own, payload.axis, 1)[:, :columns]
+        if values is None:
+            yield np.abs(np.broadcast_to(own, (count, columns))).reshape(-1)
+        else:
+            yield (values.take(count * columns).astype(np.float32).reshape(count, columns) * own).reshape(-1)
+
+
+def _row_counts(shape: Sequence[int], elements: int) -> Iterator[int]:
+    """Yield the number of rows of each block."""
+    rows = max(1, elements // max(1, shape[1]))
+    for start in range(0, shape[0] if shape[1] else 0, rows):
+        yield min(rows, shape[0] - start)
