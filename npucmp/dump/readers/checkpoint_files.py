@@ -25,7 +25,7 @@ from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers import safetensors, stored_zip
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.inert_pickle import PickledTensor, RefusedPickle, tensors_in
-from npucmp.dump.readers.names import natural
+from npucmp.dump.readers.names import natural, place_of
 from npucmp.dump.readers.opaque_pickle import OPAQUE_OPCODES, OpaqueObject
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.dump.readers.text import json_object, read_text
@@ -76,14 +76,15 @@ class CheckpointFiles(NamedTuple):
 
 
 def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = ANYWHERE) -> Optional[CheckpointFiles]:
-    """Return the checkpoint at a path; None if its first file holds no tensors by name. Headers alone are read.
+    """Return the checkpoint at a path; None if its first file holds no tensors by name, or its folders are those of
+    several steps. Headers alone are read.
 
     Raises UsageError if the path holds several iterations and does not name one, or one tensor twice in a rank.
     """
     where = Path(path)
     family, files, found = _files_of(where, context)
     notes = [*found]
-    if not files:
+    if not files or len({place_of(Path(os.path.relpath(file, where)).parts).step for _, file in files}) > 1:
         return None
     if family == FAMILIES[-1]:
         from npucmp.dump.readers.distributed_checkpoint import distributed_tensors

@@ -10,6 +10,7 @@ The folders of a path give step, rank and process of a run, in the spellings of 
     step{N}  step_{N}  token_{N}                     step
     {npu|cuda|gpu|cpu}{D}_{pid}/{N}                  step N, a token, of device D (msit, MindIE)
     rank{M}  rank_{M}  worldsize{W}_global_rank{M}   rank; a global rank takes precedence
+    mp_rank_{M}                                      rank of a checkpoint of Megatron without stages
     pid{P}  pid_{P}  proc{P}  rank                   a process without a rank
     micro_batch_{K}  micro_step{K}  microbatch{K}    a micro batch, which is a part of its step
 
@@ -140,7 +141,7 @@ def long_names(file: Path, notes: list[str], context: ReadContext = ANYWHERE) ->
 
 
 _STEP = re.compile(r"(?:step|token)_?([0-9]{1,18})")
-_RANK = re.compile(r"rank_?([0-9]{1,9})")
+_RANK = re.compile(r"(?:mp_)?rank_?([0-9]{1,9})")
 _GLOBAL = re.compile(r"world_?size_?[0-9]+_global_rank_?([0-9]{1,9})")
 _DEVICE = re.compile(r"(?:npu|cuda|gpu|cpu)([0-9]{0,9})_[0-9]+")
 _PROCESS = re.compile(r"(?:pid|proc)_?[0-9]+|rank")
