@@ -21,7 +21,7 @@ from npucmp.model.ticket_facts import TicketFacts
 from npucmp.presenter import present
 
 if TYPE_CHECKING:
-    from npucmp.model.relation import LayoutFacts
+    from npucmp.model.relation import LayoutFacts, TokenFacts
 
 
 class Presentable:
@@ -131,6 +131,7 @@ class Report(Result):
     `looks` has details of tensors that diverged, suspects first, as many as are cheap to get. `accused` has facts about
     the first suspects. `least` is the share of golden elements that must be covered, and `excluded` describes the steps
     and ranks that the user excluded. `layout` says how ranks were put together; None if layouts are equal.
+    `tokens` says how the tokens of both runs correspond; None if token layouts are equal.
     """
 
     command = "compare"
@@ -146,6 +147,7 @@ class Report(Result):
     accused: tuple[TicketFacts, ...] = ()
     looks: tuple[TensorDetail, ...] = ()
     layout: Optional[LayoutFacts] = None
+    tokens: Optional[TokenFacts] = None
     least: float = 1.0
     excluded: str = ""
 

@@ -118,6 +118,11 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
 
         line = layout_line(report.layout)
         sections = [one._replace(aligned=f"{line}\n{one.aligned}") if one is sections[0] else one for one in sections]
+    if report.tokens is not None:
+        from npucmp.report.tokens import token_line
+
+        line = token_line(report.tokens)
+        sections = [one._replace(aligned=f"{line}\n{one.aligned}") if one is sections[0] else one for one in sections]
     sections = worst_elements.with_worst_elements(sections, report.looks)
     suspects = Suspects.of([suspect for one in sections for section_part in one.suspects for suspect in section_part])
     lines = [line.head + line.rest for one in sections for line in one.lines]

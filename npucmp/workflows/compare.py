@@ -14,7 +14,7 @@ from npucmp.dump.formats import graph_source
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
-from npucmp.model import Comparison, Report, RunHeader, map_comparisons
+from npucmp.model import Cause, Comparison, Report, RunHeader, map_comparisons
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
 from npucmp.workflows.select_runs import (
@@ -23,6 +23,7 @@ from npucmp.workflows.select_runs import (
     check_equal_layouts,
     keys,
     layouts_differ,
+    may_hold_other_tokens,
     most_ranks,
     pair_runs,
     pair_suggestion,
@@ -50,7 +51,7 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     pairing = _paired_heads(target, golden, options)
     if pairing is None:
         sides = _open_sides(target, golden, options, context)
-        report = _put_together(sides, options, context) or compare_runs(sides, options)
+        report = _compare_sides(sides, options, context)
     else:
         executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
         report = compare_steps(ComparisonSource(target, golden, *pairing), options, executor)
@@ -65,6 +66,24 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     if not report.partial:
         report = with_accused(report, context)
     return replace(report, seconds=time.monotonic() - started)
+
+
+def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Report:
+    """Compare the runs of unequal token layouts or parallel layouts, else each pair of runs."""
+    report = _by_token(sides, options, context) if may_hold_other_tokens(sides) else None
+    report = report or _put_together(sides, options, context) or compare_runs(sides, options)
+    if any(root.cause is Cause.GAP and root.slot.startswith("input") for root in report.roots):
+        report = _by_token(sides, options, context, by_shape=False) or report
+    return report
+
+
+def _by_token(sides: Sides, options: Options, context: ReadContext, by_shape: bool = True) -> Optional[Report]:
+    """Return the report of runs of unequal token layouts; None if these are equal."""
+    if options.layout is not None or options.golden_layout is not None or options.ranks_apart or options.pair:
+        return None
+    from npucmp.workflows import token_layout
+
+    return token_layout.compared_tokens(sides, options, context, by_shape)
 
 
 def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:

@@ -1,0 +1,214 @@
+"""Chains of candidates: rows that stand behind each other in the target, and tokens that do so in the golden.
+
+The chains with the most evidence are taken first; no row and no token is in two of them. A part of a chain of which less
+than half of the usual evidence speaks is left for later rounds, in which only the rows and tokens that remain count.
+Chains that continue one that was taken come first there. If two chains that exclude each other have the same evidence,
+neither is taken, unless all tensors agree along both: then their tokens are the same.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, NamedTuple, Optional
+
+from npucmp.align.token_evidence import Evidence
+
+ROUNDS = 6  # work: later rounds find nothing more
+HALF = 0.5  # share: chosen: evidence below half of the usual one is that of another token with the same id
+SURE = 0.9  # share of tensors: chosen: tokens that agree in so many are the same
+TIE = 1e-9  # relative: definition: equal sums of the same numbers
+
+
+class Lines(NamedTuple):
+    """Where rows or tokens stand: the step and the lane of each, as one number, and the step alone."""
+
+    lane: Any
+    step: Any
+
+
+class _Chain(NamedTuple):
+    score: float
+    row: int
+    token: int
+    count: int
+
+
+class Matched(NamedTuple):
+    """The row of each token, -1 without one; the round in which it was taken; and the sum of the evidence."""
+
+    rows: Any
+    rounds: Any
+    total: float
+
+
+def match_chains(evidence: Evidence, rows: Lines, tokens: Lines, are_requests: bool) -> Matched:
+    """Match rows and tokens. `are_requests`: each lane of the golden is a request, of which later tokens do not stand in
+    earlier steps."""
+    return _Search(evidence, rows, tokens, are_requests).run()
+
+
+class _Search:
+    def __init__(self, evidence: Evidence, rows: Lines, tokens: Lines, are_requests: bool) -> None:
+        import numpy as np
+
+        order = np.lexsort((evidence.rows, evidence.rows - evidence.tokens))
+        self.rows, self.tokens = evidence.rows[order], evidence.tokens[order]
+        self.counts = evidence.counts[order].astype(np.float64) + 1.0
+        self.lines, self.are_requests = (rows, tokens), are_requests
+        self.most = evidence.tensors + 1.0
+        self._keys = self._key(self.rows - self.tokens, self.rows)
+        self.row_of = np.full(len(tokens.lane), -1, np.int64)
+        self.round_of = np.full(len(tokens.lane), -1, np.int64)
+        self.token_of = np.full(len(rows.lane), -1, np.int64)
+        self.total = 0.0
+
+    def run(self) -> Matched:
+        import numpy as np
+
+        for number in range(ROUNDS):
+            free = (self.row_of[self.tokens] < 0) & (self.token_of[self.rows] < 0)
+            free &= self._in_order() if number else True
+            if not free.any():
+                break
+            best = np.zeros(len(self.token_of))
+            np.maximum.at(best, self.rows[free], self.counts[free])
+            half = HALF * float(np.median(best[best > 0]))
+            before = self.row_of >= 0
+            if not self._take(np.nonzero(free)[0], half, number > 0):
+                break
+            self.round_of[(self.row_of >= 0) & ~before] = number
+        return Matched(self.row_of, self.round_of, self.total)
+
+    def _in_order(self) -> Any:
+        """Whether a candidate keeps the order of steps within its request."""
+        import numpy as np
+
+        fits = np.ones(len(self.rows), bool)
+        if not self.are_requests:
+            return fits
+        lanes, steps = self.lines[1].lane, self.lines[0].step
+        known = self.row_of >= 0
+        step = np.where(known, steps[self.row_of], -1)
+        low, high = step.copy(), np.where(known, step, np.iinfo(np.int64).max)
+        for at in range(1, len(low)):
+            if lanes[at] == lanes[at - 1]:
+                low[at] = max(low[at], low[at - 1])
+        for at in range(len(high) - 2, -1, -1):
+            if lanes[at] == lanes[at + 1]:
+                high[at] = min(high[at], high[at + 1])
+        own = steps[self.rows]
+        return (own >= low[self.tokens]) & (own <= high[self.tokens])
+
+    def _take(self, places: Any, half: float, later: bool) -> int:
+        """Take the chains of these candidates, and return how many."""
+        heap = [(-one.score, one.row, one.token, one) for part in self._parts(places) for one in self._best(part, half, later)]
+        heapq.heapify(heap)
+        taken = 0
+        blocked: list[_Chain] = []
+        while heap:
+            *_, chain = heapq.heappop(heap)
+            left = self._left(chain)
+            if left != chain:
+                if left is not None:
+                    one = left._replace(score=self._score(left, half, later))
+                    if one.score > 0.0:
+                        heapq.heappush(heap, (-one.score, one.row, one.token, one))
+                continue
+            if any(_exclude(chain, other) for other in blocked):
+                continue
+            rival = next((one for *_, one in heapq.nsmallest(4, heap) if self._ties(chain, one)), None)
+            if rival is not None and not self._is_sure(chain):
+                blocked += [chain, rival]
+                continue
+            self.row_of[chain.token : chain.token + chain.count] = range(chain.row, chain.row + chain.count)
+            self.token_of[chain.row : chain.row + chain.count] = range(chain.token, chain.token + chain.count)
+            self.total += chain.score
+            taken += 1
+        return taken
+
+    def _ties(self, chain: _Chain, other: _Chain) -> bool:
+        return abs(chain.score - other.score) <= TIE * chain.score and _exclude(chain, other) and self._left(other) == other
+
+    def _is_sure(self, chain: _Chain) -> bool:
+        return self._evidence(chain) >= SURE * self.most * chain.count
+
+    def _parts(self, places: Any) -> Any:
+        """Candidates that follow each other, as (first row, first token, evidence of each)."""
+        import numpy as np
+
+        rows, tokens = self.rows[places], self.tokens[places]
+        new = np.ones(len(places), bool)
+        if len(places) > 1:
+            new[1:] = (np.diff(rows) != 1) | (np.diff(tokens) != 1)
+            new[1:] |= np.diff(self.lines[0].lane[rows]) != 0
+            new[1:] |= np.diff(self.lines[1].lane[tokens]) != 0
+        starts = [*np.nonzero(new)[0], len(places)]
+        for start, stop in zip(starts, starts[1:]):
+            yield int(rows[start]), int(tokens[start]), self.counts[places[start:stop]]
+
+    def _best(self, part: tuple[int, int, Any], half: float, later: bool) -> list[_Chain]:
+        """The stretches of a part with the largest sums of evidence beyond half of the usual one."""
+        row, token, counts = part
+        found, at = [], 0
+        while at < len(counts):
+            total = high = 0.0
+            start = stop = at
+            for place in range(at, len(counts)):
+                total += counts[place] - half
+                if total <= 0.0:
+                    if high > 0.0:
+                        break
+                    total, start = 0.0, place + 1
+                elif total > high:
+                    high, stop = total, place + 1
+            if high <= 0.0:
+                break
+            chain = _Chain(0.0, row + start, token + start, stop - start)
+            score = self._score(chain, half, later, counts[start:stop])
+            found += [chain._replace(score=score)] if score > 0.0 else []
+            at = stop
+        return found
+
+    def _score(self, chain: _Chain, half: float, later: bool, counts: Optional[Any] = None) -> float:
+        total = float(counts.sum()) if counts is not None else self._evidence(chain)
+        score = total - half * chain.count - half / 2
+        if later:
+            score += half * self._continues(chain)
+        return score
+
+    def _continues(self, chain: _Chain) -> int:
+        """At how many ends a chain continues one that was taken."""
+        count = 0
+        for row, token, near in ((chain.row - 1, chain.token - 1, 1), (chain.row + chain.count, chain.token + chain.count, -1)):
+            if 0 <= row < len(self.token_of) and self.token_of[row] == token >= 0:
+                count += int(self.lines[0].lane[row] == self.lines[0].lane[row + near])
+        return count
+
+    def _evidence(self, chain: _Chain) -> float:
+        start = int(self._keys.searchsorted(self._key(chain.row - chain.token, chain.row)))
+        return float(self.counts[start : start + chain.count].sum())
+
+    def _key(self, diagonal: Any, row: Any) -> Any:
+        """A number that sorts candidates by diagonal, then by row."""
+        return diagonal * (len(self.lines[0].lane) + 1) + row
+
+    def _left(self, chain: _Chain) -> Optional[_Chain]:
+        """The longest stretch of a chain of which no row and no token is taken; None without one."""
+        rows = self.token_of[chain.row : chain.row + chain.count] < 0
+        free = rows & (self.row_of[chain.token : chain.token + chain.count] < 0)
+        if free.all():
+            return chain
+        best, start, count = (0, 0), 0, 0
+        for at, one in enumerate([*free, False]):
+            if one:
+                count += 1
+                continue
+            best = max(best, (count, -start))
+            start, count = at + 1, 0
+        return chain._replace(row=chain.row - best[1], token=chain.token - best[1], count=best[0]) if best[0] else None
+
+
+def _exclude(one: _Chain, other: _Chain) -> bool:
+    """Whether two chains have a row or a token in common."""
+    rows = one.row < other.row + other.count and other.row < one.row + one.count
+    return rows or (one.token < other.token + other.count and other.token < one.token + one.count)

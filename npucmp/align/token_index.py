@@ -1,0 +1,235 @@
+"""The token index of two runs: for each token of the golden, by request and position, its row in a step of the target.
+
+There is one index for all operators. It is found from the evidence of all tensors (token_evidence.py, token_chains.py)
+and is refused if the tokens of a request do not stand behind each other in the target. Tokens of the golden without a row
+are padding only at one end of a request, and only if a mask, lengths or a pad id show it (token_padding.py); all others
+stay open.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, NamedTuple, Optional, Sequence
+
+from npucmp.align.token_axes import TokenShape
+from npucmp.align.token_chains import Lines, Matched, match_chains
+from npucmp.align.token_evidence import Evidence
+from npucmp.align.token_lengths import Recorded, recorded_lengths
+from npucmp.align.token_padding import Padding, end_class, padding_of
+from npucmp.align.token_rows import RowRun, coalesced
+from npucmp.align.token_tensors import TokenSide
+
+TIE = 1e-6  # relative: chosen: sums of evidence that differ by less do not decide between two orders of axes
+FEWEST = 0.5  # share of tokens: chosen: runs with fewer common tokens were given different inputs
+
+
+class TokenIndex(NamedTuple):
+    """The tokens of the golden that have a row, by request and position.
+
+    rows, places  the row of the target and of the golden, numbered lane by lane, step by step
+    requests, positions  as the golden counts them, from 0, without padding
+    lengths  of the requests of the golden, without padding
+    open     requests, first positions and numbers of tokens without a row
+    padding  where the golden has padding, in words; "" without padding
+    problem  the reason why the index is refused; "" otherwise
+    """
+
+    target: TokenSide
+    golden: TokenSide
+    rows: Any
+    places: Any
+    requests: Any
+    positions: Any
+    lengths: tuple[int, ...]
+    open: tuple[tuple[int, int, int], ...]
+    padding: str = ""
+    problem: str = ""
+
+    def runs(self, of_target: bool) -> list[RowRun]:
+        """The rows of the tokens on one side, in the order of the tokens."""
+        shapes, numbers = (self.target.shapes, self.rows) if of_target else (self.golden.shapes, self.places)
+        return coalesced([RowRun(*place_of(int(one), shapes), 1) for one in numbers])
+
+    def where(self, at: int) -> tuple[int, str]:
+        """The step of the target that holds a token, and its row there in words."""
+        number = int(self.rows[at])
+        step, lane, place = place_of(number, self.target.shapes)
+        shape = self.target.shapes[step]
+        if not shape.has_batch:
+            return step, str(place)
+        return step, str([place, lane] if shape.is_turned else [lane, place])
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether both sides have the same layout, and each token is in the same row."""
+        same = [one.sizes for one in self.target.shapes] == [one.sizes for one in self.golden.shapes]
+        return same and not self.open and bool((self.rows == self.places).all())
+
+
+def place_of(number: int, shapes: Sequence[TokenShape]) -> tuple[int, int, int]:
+    """The step, lane and place of a row."""
+    step = 0
+    while number >= shapes[step].count:
+        number -= shapes[step].count
+        step += 1
+    return (step, *divmod(number, shapes[step].places))
+
+
+def find_index(target: TokenSide, golden: TokenSide, evidence: Evidence) -> Optional[TokenIndex]:
+    """The index; None if too few tokens of the golden have a row. The orders of axes with the most evidence are taken."""
+    import numpy as np
+
+    found: list[tuple[Matched, TokenSide, TokenSide, Evidence, Padding]] = []
+    for left, right in product(_orders(target), _orders(golden)):
+        padding = Padding(recorded_lengths(left), recorded_lengths(right), left.shapes[0], right.shapes[0])
+        own = _renumbered(evidence, left, right)
+        own = _without_padding(own, left, right, padding)
+        matched = match_chains(own, _lines(left), _lines(right), right.shapes[0].has_batch)
+        found.append((matched, left, right, own, padding))
+    found.sort(key=lambda one: -one[0].total)
+    matched, left, right, own, padding = found[0]
+    if (matched.rows >= 0).sum() < FEWEST * min(len(matched.rows), target.count) or not (matched.rows >= 0).any():
+        return None
+    ambiguous = ""
+    if len(found) > 1 and found[1][0].total >= matched.total * (1 - TIE):
+        pairs = [{*zip(_flat(one[0].rows, one[1]), _flat(np.arange(len(one[0].rows)), one[2]))} for one in found[:2]]
+        ambiguous = "" if pairs[0] == pairs[1] else "batch and sequence can be exchanged: two indices have the same evidence"
+    return _index(matched, left, right, own, padding, ambiguous)
+
+
+def _orders(side: TokenSide) -> list[TokenSide]:
+    return [side, side.turned()] if any(shape.has_batch for shape in side.shapes) else [side]
+
+
+def _flat(numbers: Any, side: TokenSide) -> list[int]:
+    """Numbers of rows in the order of memory; -1 stays."""
+    memory = {int(new): at for at, new in enumerate(_new_numbers(side))}
+    return [memory.get(int(one), -1) for one in numbers]
+
+
+def _new_numbers(side: TokenSide) -> Any:
+    """The number of each row of the memory's order, lane by lane."""
+    import numpy as np
+
+    found, start = [], 0
+    for shape in side.shapes:
+        own = np.arange(shape.count)
+        if shape.has_batch and shape.is_turned:
+            own = own.reshape(shape.lanes, shape.places).T.reshape(-1)
+        found.append(own + start)
+        start += shape.count
+    return np.concatenate(found)
+
+
+def _renumbered(evidence: Evidence, target: TokenSide, golden: TokenSide) -> Evidence:
+    import numpy as np
+
+    rows, tokens = _new_numbers(target), _new_numbers(golden)
+    classes = np.empty_like(evidence.classes)
+    classes[tokens] = evidence.classes
+    return evidence._replace(rows=rows[evidence.rows], tokens=tokens[evidence.tokens], classes=classes)
+
+
+def _lines(side: TokenSide) -> Lines:
+    import numpy as np
+
+    lanes, steps, count = [], [], 0
+    for step, shape in enumerate(side.shapes):
+        lanes.append(np.repeat(np.arange(shape.lanes), shape.places) + count)
+        steps.append(np.full(shape.count, step))
+        count += shape.lanes
+    return Lines(np.concatenate(lanes), np.concatenate(steps))
+
+
+def _without_padding(evidence: Evidence, target: TokenSide, golden: TokenSide, padding: Padding) -> Evidence:
+    """The evidence without candidates that masks, or ids at the ends of both sides, show to be padding."""
+    import numpy as np
+
+    rows, tokens = np.ones(target.count, bool), np.ones(golden.count, bool)
+    if padding.golden.named is not None:
+        tokens = padding.golden.named
+    if padding.target.named is not None:
+        rows[: len(padding.target.named)] = padding.target.named
+    if padding.golden.named is None and not padding.golden.lengths:
+        tokens = tokens & ~end_class(evidence, target.shapes[0], golden.shapes[0])
+    keep = rows[evidence.rows] & tokens[evidence.tokens]
+    return evidence._replace(rows=evidence.rows[keep], tokens=evidence.tokens[keep], counts=evidence.counts[keep])
+
+
+def _index(
+    matched: Matched, target: TokenSide, golden: TokenSide, evidence: Evidence, padding: Padding, problem: str
+) -> TokenIndex:
+    import numpy as np
+
+    rows = matched.rows.copy()
+    requests = _requests(rows, target, golden, padding)
+    lines = _lines(target)
+    for at in range(len(rows)):  # a token taken in a later round, away from its neighbours, proves nothing
+        near = [one for one in (at - 1, at + 1) if 0 <= one < len(rows) and requests[one] == requests[at] and rows[one] >= 0]
+        if rows[at] >= 0 and matched.rounds[at] > 0 and any(not _follows(*sorted((one, at)), rows, lines) for one in near):
+            rows[at] = -1
+    is_padding, words = padding_of(rows, requests, evidence, padding)
+    places, numbers, positions, lengths, open_tokens = [], [], [], [], []
+    order = dict.fromkeys(int(one) for one in requests)
+    for number, request in enumerate(order):
+        own = np.nonzero((requests == request) & ~is_padding)[0]
+        lengths.append(len(own))
+        for position, at in enumerate(own):
+            if rows[at] >= 0:
+                places.append(at)
+                numbers.append(number)
+                positions.append(position)
+            elif open_tokens and open_tokens[-1][0] == number and sum(open_tokens[-1][1:]) == position:
+                open_tokens[-1] = (*open_tokens[-1][:2], open_tokens[-1][2] + 1)
+            else:
+                open_tokens.append((number, position, 1))
+    at = np.array(places, np.int64)
+    found = TokenIndex(target, golden, rows[at], at, np.array(numbers), np.array(positions), tuple(lengths),
+                       tuple(open_tokens), words, problem)  # fmt: skip
+    return found if problem else found._replace(problem=_disorder(found, lines))
+
+
+def _follows(before: int, after: int, rows: Any, lines: Lines) -> bool:
+    """Whether a token stands behind the one before it, or in a later step."""
+    a, b = int(rows[before]), int(rows[after])
+    return bool(lines.step[b] > lines.step[a] or (b == a + 1 and lines.lane[a] == lines.lane[b]))
+
+
+def _disorder(index: TokenIndex, lines: Lines) -> str:
+    """The first request whose tokens do not follow each other in the target, in words."""
+    for at in range(1, len(index.rows)):
+        same = index.requests[at] == index.requests[at - 1] and index.positions[at] == index.positions[at - 1] + 1
+        if same and not _follows(at - 1, at, index.rows, lines):
+            return (f"the target has token {index.positions[at]} of request {index.requests[at]} not behind the token "
+                    "before it")  # fmt: skip
+    return ""
+
+
+def _requests(rows: Any, target: TokenSide, golden: TokenSide, padding: Padding) -> Any:
+    """The request of each token of the golden: its lane; in a packed run by recorded lengths, or by the lanes and the
+    lengths of the target."""
+    import numpy as np
+
+    shape = golden.shapes[0]
+    if shape.has_batch:
+        return _lines(golden).lane
+    lengths = next((one for one in padding.golden.lengths if sum(one) == shape.count), None)
+    if lengths is not None:
+        return np.repeat(np.arange(len(lengths)), lengths)
+    owners = _lines(target).lane
+    first = target.shapes[0]
+    if not first.has_batch:
+        known: Optional[Recorded] = padding.target if len(target.shapes) == 1 else None
+        own = next((one for one in known.lengths if sum(one) == first.count), None) if known is not None else None
+        if own is not None:
+            owners = np.repeat(np.arange(len(own)), own)
+        elif len(target.shapes) > 1:
+            return np.zeros(len(rows), np.int64)
+        else:
+            owners = np.cumsum(np.concatenate([[0], np.diff(np.arange(first.count)) != 1]))
+            breaks = np.concatenate([[False], np.diff(rows) != 1])
+            return np.cumsum(breaks & (rows >= 0))
+    found = np.where(rows >= 0, owners[rows], -1)
+    for at in range(1, len(found)):
+        found[at] = found[at - 1] if found[at] < 0 else found[at]
+    return np.cumsum(np.concatenate([[0], np.diff(found) != 0]))

@@ -1,0 +1,129 @@
+"""Padding of the golden: tokens without a row in the target, at one end of a request, that a mask, lengths or a pad id
+show to be padding."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, NamedTuple
+
+from npucmp.align.token_axes import TokenShape
+from npucmp.align.token_evidence import Evidence
+from npucmp.align.token_lengths import Recorded
+
+TWICE = 2  # tokens: chosen: one token at an end, whose id is nowhere else, may be a token that the target lost
+
+
+class Padding(NamedTuple):
+    """What both sides record on lengths, and the shapes of their tokens."""
+
+    target: Recorded
+    golden: Recorded
+    rows: TokenShape
+    tokens: TokenShape
+
+
+def padding_of(rows: Any, requests: Any, evidence: Evidence, padding: Padding) -> tuple[Any, str]:
+    """Whether each token of the golden is padding, and the sides with the proof in words."""
+    import numpy as np
+
+    is_open = rows < 0
+    if padding.golden.named is not None:
+        found = ~padding.golden.named
+        return found, _words(found, requests, "attention mask") if found.any() else ""
+    ends = _ends(is_open, requests)
+    if not ends.any():
+        return np.zeros(len(rows), bool), ""
+    for real in padding.golden.masks:
+        if not (~real & ~is_open).any() and (~real[ends]).any():
+            found = ends & ~real
+            return found, _words(found, requests, "mask")
+    if _has_lengths(is_open, requests, padding):
+        return ends, _words(ends, requests, "lengths")
+    if _is_pad_id(ends, is_open, requests, evidence):
+        return ends, _words(ends, requests, "pad id" if evidence.is_ids else "pad embedding")
+    return np.zeros(len(rows), bool), ""
+
+
+def end_class(evidence: Evidence, rows: TokenShape, tokens: TokenShape) -> Any:
+    """The tokens of the golden whose id stands only at one end of its requests, of some but not of all, and only at ends
+    of the target's: padding on both sides. At most one id is taken."""
+    import numpy as np
+
+    none = np.zeros(len(evidence.classes), bool)
+    if not (tokens.has_batch and rows.has_batch):
+        return none
+    classes = evidence.classes.reshape(tokens.lanes, tokens.places)
+    found = []
+    for turned in (False, True):
+        own = classes[:, ::-1] if turned else classes
+        for one in np.unique(own[:, -1]):
+            runs = np.cumprod((own == one)[:, ::-1], axis=1)[:, ::-1].astype(bool)
+            if runs.sum() == (own == one).sum() and runs[:, -1].any() and not runs[:, -1].all():
+                if not runs.all(1).any() and runs.sum() >= TWICE and _at_ends(evidence, one, rows):
+                    found.append((int(runs[:, -1].sum()), int(runs.sum()), runs[:, ::-1] if turned else runs))
+    found.sort(key=lambda one: one[:2], reverse=True)
+    if not found or (len(found) > 1 and found[0][:2] == found[1][:2]):
+        return none
+    return found[0][2].reshape(-1)
+
+
+def _at_ends(evidence: Evidence, one: int, rows: TokenShape) -> bool:
+    """Whether the rows of the target that may have this id stand at one end of its lanes, if there are any."""
+    import numpy as np
+
+    own = np.zeros(rows.count, bool)
+    may = np.unique(evidence.rows[evidence.classes[evidence.tokens] == one])
+    own[may[may < rows.count]] = True
+    lanes = own.reshape(rows.lanes, rows.places)
+    right = np.cumprod(lanes[:, ::-1], axis=1).sum() == lanes.sum()
+    left = np.cumprod(lanes, axis=1).sum() == lanes.sum()
+    return bool(own.any() and (right or left) and not lanes.all(1).any())
+
+
+def _spans(requests: Any) -> Iterator[Any]:
+    import numpy as np
+
+    for request in np.unique(requests):
+        yield np.nonzero(requests == request)[0]
+
+
+def _ends(is_open: Any, requests: Any) -> Any:
+    """The open tokens at the ends of requests that have other tokens."""
+    import numpy as np
+
+    found = np.zeros(len(is_open), bool)
+    for own in _spans(requests):
+        known = np.nonzero(~is_open[own])[0]
+        if len(known):
+            found[own[: known[0]]] = found[own[known[-1] + 1 :]] = True
+    return found
+
+
+def _has_lengths(is_open: Any, requests: Any, padding: Padding) -> bool:
+    """Whether the numbers of tokens that have a row are lengths that the golden recorded. Those of the target prove
+    nothing: it may have lost tokens."""
+    counts = tuple(int((~is_open[own]).sum()) for own in _spans(requests))
+    return counts in padding.golden.lengths
+
+
+def _is_pad_id(ends: Any, is_open: Any, requests: Any, evidence: Evidence) -> bool:
+    """Whether the tokens at the ends have one id that no token with a row has, all at the same end, and a request has
+    none."""
+    import numpy as np
+
+    kinds = np.unique(evidence.classes[ends])
+    if len(kinds) != 1 or ends.sum() < TWICE or (evidence.classes[~is_open] == kinds[0]).any():
+        return False
+    sides = {_side(ends[own]) for own in _spans(requests)} - {""}
+    full = any(not ends[own].any() for own in _spans(requests))
+    return len(sides) == 1 and "both" not in sides and full
+
+
+def _side(ends: Any) -> str:
+    if not ends.any():
+        return ""
+    return "both" if ends[0] and ends[-1] else "left" if ends[0] else "right"
+
+
+def _words(found: Any, requests: Any, proof: str) -> str:
+    sides = {_side(found[own]) for own in _spans(requests)} - {""}
+    return f"padded {' and '.join(sorted(sides - {'both'})) or 'left and right'} ({proof})"

@@ -1,0 +1,144 @@
+"""The cases of a seed: clean pairs, faults and traps, over layouts, names, formats and types."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Iterator, NamedTuple, Optional
+
+import numpy as np
+
+from tests.corpus.tokens import layouts
+from tests.corpus.tokens.dumps import Style, write
+from tests.corpus.tokens.faults import Fault, draw
+from tests.corpus.tokens.layouts import PADDING, Step
+from tests.corpus.tokens.network import VOCABULARY, Network, Record
+
+PAD = 0
+KINDS = ("packed", "left", "order", "single", "turned", "lead", "decoded", "batched", "chunked", "unpadded", "flat", "apart")
+TRAPS = ("dropped", "swapped", "inner padding", "another id", "cut", "statistics")
+
+
+class Case(NamedTuple):
+    """A pair of dumps. `truth`: operator, request and position of a fault, None of a clean pair; `trap`: what the
+    target lacks or exchanges, "" otherwise."""
+
+    name: str
+    target: Path
+    golden: Path
+    truth: Optional[tuple[str, int, int]] = None
+    trap: str = ""
+
+
+def cases(seed: int, clean: int, faulty: int, traps: int, folder: Optional[Path] = None) -> Iterator[Case]:
+    """The cases of a seed, one after the other; their dumps are removed with the next one."""
+    for number in range(clean + faulty + traps):
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            what = "clean" if number < clean else "fault" if number < clean + faulty else "trap"
+            yield case(seed, number, what, Path(place))
+
+
+def case(seed: int, number: int, what: str, place: Path) -> Case:
+    """One case: its draw depends on the seed and the number alone."""
+    generator = np.random.default_rng([seed, number])
+    kind = KINDS[number % len(KINDS)]
+    lengths = [int(one) for one in generator.integers(3, 10, int(generator.integers(2, 5)))]
+    if kind == "unpadded" or kind == "flat":
+        lengths = [lengths[0]] * len(lengths)
+    if kind == "turned" and len(set(lengths)) == 1 and lengths[0] == len(lengths):
+        lengths[0] += 1
+    ids = [generator.integers(1, VOCABULARY, length) for length in lengths]
+    dtype = "bfloat16" if generator.random() < 0.25 else "float32"
+    form = "L0" if dtype == "bfloat16" or generator.random() < 0.5 else "npy"
+    names = "vllm" if form == "L0" and kind in ("packed", "order", "decoded", "chunked", "single") and generator.random() < 0.4 else "equal"
+    has_ids, extras = generator.random() < 0.6, generator.random() < 0.5
+    style = Style(form, names, bool(has_ids), bool(extras), str(generator.choice(["pt", "npy"])), dtype)
+    network = Network(int(generator.integers(1 << 30)), dtype)
+    every = [*range(len(lengths))]
+    target, golden = _layouts(kind, generator, lengths)
+    requests = sorted({int(one) for step in golden for one in np.unique(step.tokens[..., 0])} - {PADDING})
+    fault = draw(generator, lengths, requests, names == "equal") if what == "fault" else None
+    trap = TRAPS[number % len(TRAPS)] if what == "trap" else ""
+    exact = network.run(ids, True)
+    right = network.run(ids, False)
+    wrong = network.run(ids, False, fault.change, fault.attend) if fault is not None else right
+    if trap:
+        target, golden, style = _trapped(trap, lengths, style, generator)
+        if trap == "another id":
+            other = [one.copy() for one in ids]
+            other[0][1] = other[0][1] % (VOCABULARY - 1) + 1
+            wrong = network.run(other, False)
+    padding = np.full(8, PAD)
+    pads = network.run([padding], False, lambda path, one: [each * np.float32(1.5) for each in one] if "core" in path else one)
+    act = style.names == "equal"
+    _write(place / "target", target, wrong, pads, style, style.names == "vllm", act)
+    _write(place / "golden", golden, exact, network.run([padding], True), style, False, act)
+    truth = _truth(fault, right, wrong, requests) if fault is not None else None
+    if truth is not None and kind == "lead" and not extras:  # nothing shows where a request ends
+        truth = truth[0], 0, sum(lengths[: truth[1]]) + truth[2]
+    label = f"{seed}.{number} {what} {kind if not trap else trap} {style.form} {style.dtype} {style.names}"
+    label += f"{'' if style.ids else ' no-ids'}{' extras' if style.extras else ''} {lengths}"
+    return Case(f"{label} {fault or ''}", place / "target", place / "golden", truth, trap or "")
+
+
+def _write(folder: Path, steps: list[Step], records: list[Record], pads: list[Record], style: Style, fused: bool, act: bool) -> None:
+    keep = [at for at, one in enumerate(records) if act or one.kind != "SiluAndMul"]
+    write(folder, steps, [records[at] for at in keep], [pads[at] for at in keep], style, fused)
+
+
+def _layouts(kind: str, generator: np.random.Generator, lengths: list[int]) -> tuple[list[Step], list[Step]]:
+    """The layouts of target and golden."""
+    every = [*range(len(lengths))]
+    mixed = [int(one) for one in generator.permutation(len(lengths))]
+    mixed = mixed if mixed != every else every[::-1]
+    left = bool(generator.random() < 0.5)
+    wide = layouts.padded(lengths, every, left)
+    if kind == "packed":
+        return layouts.packed(lengths, every), wide
+    if kind == "left":
+        return layouts.padded(lengths, every, not left), wide
+    if kind == "order":
+        return layouts.packed(lengths, mixed), layouts.packed(lengths, every) if left else wide
+    if kind == "single":
+        return layouts.packed(lengths, mixed), layouts.packed(lengths, [mixed[-1]], True)
+    if kind == "turned":
+        return layouts.padded(lengths, every, left, turned=True), wide
+    if kind == "lead":
+        return layouts.packed(lengths, every, True), layouts.packed(lengths, every)
+    if kind == "decoded":
+        return layouts.decoded(lengths, every, int(generator.integers(1, 4)), False), wide
+    if kind == "batched":
+        return layouts.decoded(lengths, every, int(generator.integers(1, 4)), True), wide
+    if kind == "chunked":
+        return layouts.chunked(lengths, every, int(generator.integers(3, 8))), wide
+    if kind == "apart":
+        return layouts.one_by_one(lengths, mixed), wide
+    return layouts.packed(lengths, every if kind == "flat" else mixed), wide
+
+
+def _trapped(trap: str, lengths: list[int], style: Style, generator: np.random.Generator) -> tuple[list[Step], list[Step], Style]:
+    every = [*range(len(lengths))]
+    golden = layouts.padded(lengths, every)
+    tokens = layouts.packed(lengths, every)[0].tokens
+    if trap == "dropped":
+        tokens = tokens[tokens[:, 0] != len(lengths) - 1]
+    elif trap == "swapped":
+        tokens[[1, 2]] = tokens[[2, 1]]
+    elif trap == "inner padding":
+        tokens = np.concatenate([tokens[:2], np.array([[PADDING, 0]]), tokens[2:]])
+    elif trap == "cut":
+        tokens = tokens[:-1]
+    elif trap == "statistics":
+        style = style._replace(form="statistics")
+    return [Step(tokens)], golden, style
+
+
+def _truth(fault: Fault, right: list[Record], wrong: list[Record], requests: list[int]) -> tuple[str, int, int]:
+    """The operator and the first token of the golden's requests at which the target differs by more than rounding."""
+    for one, other in zip(right, wrong):
+        for a, b in zip(one.outputs, other.outputs):
+            for number, request in enumerate(requests):
+                error = np.abs(a[request] - b[request]).max(1) > 0.02 * np.abs(a[request]).max(1)
+                if error.any():
+                    return one.path, number, int(error.argmax())
+    raise ValueError(f"{fault} changes nothing")
