@@ -28,7 +28,7 @@ class Evidence(NamedTuple):
 
     rows, tokens, counts  arrays of one length; rows and tokens are numbered lane by lane, step by step
     tensors  how many were asked; `first`: the tensor that makes candidates; `is_ids`: it holds ids
-    classes  of the golden tokens by the first tensor: equal numbers agree
+    classes  of the golden tokens by the first tensor: their ids, or equal numbers for rows that agree
     """
 
     rows: Any
@@ -167,10 +167,10 @@ def _agree(left: Any, right: Any, limit: float) -> Any:
 
 
 def _equal(left: Any, right: Any) -> tuple[Any, Any, Any]:
-    """All pairs of equal numbers, and the class of each number on the right."""
+    """All pairs of equal numbers, and the numbers on the right."""
     import numpy as np
 
-    _, classes = np.unique(right, return_inverse=True)
+    classes = right.astype(np.int64)
     order = np.argsort(right, kind="stable")
     known = right[order]
     start, stop = np.searchsorted(known, left, "left"), np.searchsorted(known, left, "right")

@@ -15,7 +15,7 @@ from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_chains import Lines, Matched, match_chains
 from npucmp.align.token_evidence import Evidence
 from npucmp.align.token_lengths import Recorded, recorded_lengths
-from npucmp.align.token_padding import Padding, end_class, padding_of
+from npucmp.align.token_padding import Padding, end_class, may_be_padding, padding_of
 from npucmp.align.token_rows import RowRun, coalesced
 from npucmp.align.token_tensors import TokenSide
 
@@ -76,29 +76,58 @@ def place_of(number: int, shapes: Sequence[TokenShape]) -> tuple[int, int, int]:
 
 
 def find_index(target: TokenSide, golden: TokenSide, evidence: Evidence) -> Optional[TokenIndex]:
-    """The index; None if too few tokens of the golden have a row. The orders of axes with the most evidence are taken."""
-    import numpy as np
-
-    found: list[tuple[Matched, TokenSide, TokenSide, Evidence, Padding]] = []
+    """The index; None if too few tokens of the golden have a row. The orders of axes are taken in which requests follow
+    each other, few tokens are open, and most evidence agrees."""
+    found = []
     for left, right in product(_orders(target), _orders(golden)):
         padding = Padding(recorded_lengths(left), recorded_lengths(right), left.shapes[0], right.shapes[0])
-        own = _renumbered(evidence, left, right)
-        own = _without_padding(own, left, right, padding)
+        own = _without_padding(_renumbered(evidence, left, right), left, right, padding)
         matched = match_chains(own, _lines(left), _lines(right), right.shapes[0].has_batch)
-        found.append((matched, left, right, own, padding))
-    found.sort(key=lambda one: -one[0].total)
-    matched, left, right, own, padding = found[0]
-    if (matched.rows >= 0).sum() < FEWEST * min(len(matched.rows), target.count) or not (matched.rows >= 0).any():
+        known = int((matched.rows >= 0).sum())
+        if known and known >= FEWEST * min(len(matched.rows), target.count):
+            found.append(_Candidate(_index(matched, left, right, own, padding), matched.total))
+    if not found:
         return None
-    ambiguous = ""
-    if len(found) > 1 and found[1][0].total >= matched.total * (1 - TIE):
-        pairs = [{*zip(_flat(one[0].rows, one[1]), _flat(np.arange(len(one[0].rows)), one[2]))} for one in found[:2]]
-        ambiguous = "" if pairs[0] == pairs[1] else "batch and sequence can be exchanged: two indices have the same evidence"
-    return _index(matched, left, right, own, padding, ambiguous)
+    several = len(target.runs) > 1
+    found.sort(key=lambda one: (*one.faults, -one.total * (not several), one.is_unusual, -one.total))
+    best = found[0]
+    rivals = [one for one in found[1:] if one.faults == best.faults and one.total >= best.total * (1 - TIE)]
+    if any(one.pairs != best.pairs for one in rivals):
+        words = "batch and sequence can be exchanged: two indices have the same evidence"
+        return best.index._replace(problem=words)
+    return best.index
+
+
+class _Candidate(NamedTuple):
+    """An index for an order of axes, and its evidence."""
+
+    index: TokenIndex
+    total: float
+
+    @property
+    def faults(self) -> tuple[bool, int]:
+        """Whether requests are in disorder, and the number of tokens without a row."""
+        return bool(self.index.problem), sum(one[2] for one in self.index.open)
+
+    @property
+    def is_unusual(self) -> bool:
+        """Whether the golden has more requests than tokens in each."""
+        shape = self.index.golden.shapes[0]
+        return shape.lanes > shape.places
+
+    @property
+    def pairs(self) -> set[tuple[int, int]]:
+        """Rows and tokens in the order of memory."""
+        return {*zip(_flat(self.index.rows, self.index.target), _flat(self.index.places, self.index.golden))}
 
 
 def _orders(side: TokenSide) -> list[TokenSide]:
-    return [side, side.turned()] if any(shape.has_batch for shape in side.shapes) else [side]
+    """The side with both orders of batch and sequence, without one that its mask contradicts."""
+    if not any(shape.has_batch for shape in side.shapes):
+        return [side]
+    both = [side, side.turned()]
+    masked = [one for one in both if recorded_lengths(one).named is not None]
+    return masked or both
 
 
 def _flat(numbers: Any, side: TokenSide) -> list[int]:
@@ -157,7 +186,7 @@ def _without_padding(evidence: Evidence, target: TokenSide, golden: TokenSide, p
 
 
 def _index(
-    matched: Matched, target: TokenSide, golden: TokenSide, evidence: Evidence, padding: Padding, problem: str
+    matched: Matched, target: TokenSide, golden: TokenSide, evidence: Evidence, padding: Padding
 ) -> TokenIndex:
     import numpy as np
 
@@ -168,6 +197,8 @@ def _index(
         near = [one for one in (at - 1, at + 1) if 0 <= one < len(rows) and requests[one] == requests[at] and rows[one] >= 0]
         if rows[at] >= 0 and matched.rounds[at] > 0 and any(not _follows(*sorted((one, at)), rows, lines) for one in near):
             rows[at] = -1
+    if padding.golden.named is None and not padding.golden.lengths:
+        rows[may_be_padding(rows, requests, evidence, target.shapes[0])] = -1
     is_padding, words = padding_of(rows, requests, evidence, padding)
     places, numbers, positions, lengths, open_tokens = [], [], [], [], []
     order = dict.fromkeys(int(one) for one in requests)
@@ -185,8 +216,8 @@ def _index(
                 open_tokens.append((number, position, 1))
     at = np.array(places, np.int64)
     found = TokenIndex(target, golden, rows[at], at, np.array(numbers), np.array(positions), tuple(lengths),
-                       tuple(open_tokens), words, problem)  # fmt: skip
-    return found if problem else found._replace(problem=_disorder(found, lines))
+                       tuple(open_tokens), words)  # fmt: skip
+    return found._replace(problem=_disorder(found, lines))
 
 
 def _follows(before: int, after: int, rows: Any, lines: Lines) -> bool:

@@ -9,6 +9,8 @@ from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_evidence import Evidence
 from npucmp.align.token_lengths import Recorded
 
+PAD_ID = 0  # definition: the id of padding where nothing else is recorded, as of nn.Embedding and most tokenizers
+SURE = 0.9  # share: chosen: a token agrees in as many tensors as those beside it
 TWICE = 2  # tokens: chosen: one token at an end, whose id is nowhere else, may be a token that the target lost
 
 
@@ -66,6 +68,27 @@ def end_class(evidence: Evidence, rows: TokenShape, tokens: TokenShape) -> Any:
     return found[0][2].reshape(-1)
 
 
+def may_be_padding(rows: Any, requests: Any, evidence: Evidence, shape: TokenShape) -> Any:
+    """Tokens at an end of a request, with an id that no other token has, in rows at an end of a lane of the target, that
+    agree in fewer tensors than the tokens of the request beside them: padding, of which nothing proves it."""
+    import numpy as np
+
+    found = np.zeros(len(rows), bool)
+    if not shape.has_batch:
+        return found
+    counts = {(int(row), int(token)): int(count) for row, token, count in zip(evidence.rows, evidence.tokens, evidence.counts)}
+    for own in _spans(requests):
+        for line in (own, own[::-1]):
+            kind = evidence.classes[line[0]]
+            run = int(np.argmax([*(evidence.classes[line] != kind), True]))
+            inside = run < len(line) and (evidence.classes == kind).sum() == run
+            if not inside or not all(int(rows[at]) % shape.places in (*range(run), *range(shape.places - run, shape.places)) for at in line[:run]):
+                continue
+            beside = counts.get((int(rows[line[run]]), int(line[run])), 0)
+            found[line[:run]] = [counts.get((int(rows[at]), int(at)), 0) < SURE * beside for at in line[:run]]
+    return found
+
+
 def _at_ends(evidence: Evidence, one: int, rows: TokenShape) -> bool:
     """Whether the rows of the target that may have this id stand at one end of its lanes, if there are any."""
     import numpy as np
@@ -111,7 +134,9 @@ def _is_pad_id(ends: Any, is_open: Any, requests: Any, evidence: Evidence) -> bo
     import numpy as np
 
     kinds = np.unique(evidence.classes[ends])
-    if len(kinds) != 1 or ends.sum() < TWICE or (evidence.classes[~is_open] == kinds[0]).any():
+    if len(kinds) != 1 or (evidence.classes[~is_open] == kinds[0]).any():
+        return False
+    if ends.sum() < TWICE and not (evidence.is_ids and kinds[0] == PAD_ID):
         return False
     sides = {_side(ends[own]) for own in _spans(requests)} - {""}
     full = any(not ends[own].any() for own in _spans(requests))

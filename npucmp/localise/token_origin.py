@@ -11,6 +11,7 @@ from npucmp.localise.evidence import reason
 from npucmp.measure.row_errors import RowErrors, column_errors, row_errors
 from npucmp.model import Cause, Comparison, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.roles import is_output
+from npucmp.model.table import Table
 
 BEYOND = 4.0  # limits: chosen: the errors of the tokens of a clean tensor are within four limits of the whole
 STANDS_OUT = 8.0  # times: chosen: the error of a token that rounding makes is within so many times the usual one
@@ -35,6 +36,7 @@ def with_tokens(one: Comparison, places: TokenPlaces, context: ReadContext) -> C
     odd = _odd_token(one, search)
     roots = [*one.roots]
     if odd is not None:
+        one = replace(one, findings=_with_verdict(one.findings, odd))
         kept = [each for each in roots if each.pair.order != odd.pair.order]
         roots = [odd, *(replace(each, place=at) for at, each in enumerate(kept, 2))]
     return replace(one, roots=tuple(_with_place(root, one, places, search) for root in roots))
@@ -89,14 +91,25 @@ def _odd_token(one: Comparison, search: _TokenErrors) -> Optional[Root]:
     return None
 
 
+def _with_verdict(findings: Sequence[Finding], odd: Root) -> Sequence[Finding]:
+    """The findings, of which that of the root differs."""
+    changes = {
+        at: each._replace(verdict=Verdict.DIVERGED, rule=odd.rule, because=odd.because)
+        for at, each in enumerate(findings)
+        if each.pair.order == odd.pair.order and each.pair.slot == odd.slot
+    }
+    return findings.replaced(changes) if isinstance(findings, Table) else [*map(changes.get, range(len(findings)), findings)]
+
+
 def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: _TokenErrors) -> Root:
+    """The root with the first token that differs, the pattern of all that do, and the row of the target."""
     pair = next((each.pair for each in one.findings if each.pair.order == root.pair.order and each.pair.slot == root.slot),
                 root.pair)  # fmt: skip
     errors = search.of(pair)
     if errors is None or len(errors.error) != len(places.requests):
         return root
     found = errors.relative
-    bad = found > BEYOND * root.limit if root.rule != "odd_token" else found > root.limit
+    bad = found > _limit(root, one, search)
     if not bad.any():
         bad = found >= found.max()
     if not found.max():
@@ -109,6 +122,16 @@ def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: _Token
     return replace(root, request=int(places.requests[first]), position=int(places.positions[first]),
                    relation=pair.target.relation.words if pair.target and pair.target.relation else root.relation,
                    evidence=(*root.evidence, *evidence))  # fmt: skip
+
+
+def _limit(root: Root, one: Comparison, search: _TokenErrors) -> float:
+    """The error beyond which a token differs: it stands out of the errors of all that the operator read, and is beyond
+    the limit of the whole."""
+    if root.rule == "odd_token":
+        return root.limit
+    reads = [search.of(each.pair) for each in one.findings if each.pair.order == root.pair.order and not is_output(each.pair)]
+    known = [float(each.relative.max()) for each in reads if each is not None]
+    return min(BEYOND * root.limit, max(root.limit, STANDS_OUT * max(known))) if known else BEYOND * root.limit
 
 
 def _sentences(bad: Any, places: TokenPlaces) -> Iterator[Evidence]:
