@@ -25,7 +25,7 @@ class TokenShape(NamedTuple):
     is_turned: bool = False
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         return math.prod(self.sizes)
 
     @property
@@ -39,7 +39,7 @@ class TokenShape(NamedTuple):
 
     @property
     def places(self) -> int:
-        return self.count // max(1, self.lanes)
+        return self.size // max(1, self.lanes)
 
 
 class TokenAxes(NamedTuple):
@@ -86,12 +86,14 @@ def token_axes(shape: Dims, strides: Dims, tokens: TokenShape) -> Optional[Token
     strides = strides or c_strides(shape)
     lead = tokens.sizes
     if len(lead) == 1:
-        axes: Optional[tuple[int, ...]] = next((places for places in _of_one_axis(shape) if _fits(shape, places, lead)), None)
+        axes: Optional[tuple[int, ...]] = next(
+            (places for places in _of_one_axis(shape) if _fits(shape, places, lead)), None
+        )
     else:
         axes = next((places for places in ((0, 1), (0, 2)) if _fits(shape, places, lead)), None)
-        if axes is None and shape and shape[0] == tokens.count:
+        if axes is None and shape and shape[0] == tokens.size:
             return _axes((*lead, *shape[1:]), (lead[1] * strides[0], strides[0], *strides[1:]), (0, 1), tokens)
-        if axes is None and shape[:1] == (1,) and shape[1:2] == (tokens.count,):
+        if axes is None and shape[:1] == (1,) and shape[1:2] == (tokens.size,):
             return token_axes(shape[1:], strides[1:], tokens)
     return None if axes is None else _axes(shape, strides, axes, tokens)
 
@@ -110,7 +112,9 @@ def _fits(shape: Dims, axes: tuple[int, ...], lead: Dims) -> bool:
 
 
 def _axes(shape: Dims, strides: Dims, axes: tuple[int, ...], tokens: TokenShape) -> TokenAxes:
-    rest = [at for at in range(len(shape)) if at not in axes and not (len(axes) == 1 and at < axes[0] and shape[at] == 1)]
+    rest = [
+        at for at in range(len(shape)) if at not in axes and not (len(axes) == 1 and at < axes[0] and shape[at] == 1)
+    ]
     own, steps = [shape[at] for at in rest], [strides[at] for at in rest]
     if tokens.has_batch:
         lane, place = axes[::-1] if tokens.is_turned else axes

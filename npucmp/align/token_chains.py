@@ -11,10 +11,11 @@ from __future__ import annotations
 import heapq
 from typing import Any, NamedTuple, Optional
 
-from npucmp.align.token_evidence import Evidence
+from npucmp.align.token_evidence import TokenEvidence
 
-ROUNDS = 6  # work: later rounds find nothing more
+ROUNDS = 12  # work: later rounds find nothing more
 HALF = 0.5  # share: chosen: evidence below half of the usual one is that of another token with the same id
+USUAL = 0.9  # share of rows: chosen: the evidence of all but the best tenth is smaller; padding may be most of the rest
 SURE = 0.9  # share of tensors: chosen: tokens that agree in so many are the same
 TIE = 1e-9  # relative: definition: equal sums of the same numbers
 
@@ -30,25 +31,27 @@ class _Chain(NamedTuple):
     score: float
     row: int
     token: int
-    count: int
+    length: int
 
 
 class Matched(NamedTuple):
-    """The row of each token, -1 without one; the round in which it was taken; and the sum of the evidence."""
+    """The row of each token, -1 without one; the round in which it was taken; the sum of the evidence beyond half of the
+    usual one, less the cost of each chain; and the sum of all evidence."""
 
     rows: Any
     rounds: Any
     total: float
+    evidence: float
 
 
-def match_chains(evidence: Evidence, rows: Lines, tokens: Lines, are_requests: bool) -> Matched:
+def match_chains(evidence: TokenEvidence, rows: Lines, tokens: Lines, are_requests: bool) -> Matched:
     """Match rows and tokens. `are_requests`: each lane of the golden is a request, of which later tokens do not stand in
     earlier steps."""
     return _Search(evidence, rows, tokens, are_requests).run()
 
 
 class _Search:
-    def __init__(self, evidence: Evidence, rows: Lines, tokens: Lines, are_requests: bool) -> None:
+    def __init__(self, evidence: TokenEvidence, rows: Lines, tokens: Lines, are_requests: bool) -> None:
         import numpy as np
 
         order = np.lexsort((evidence.rows, evidence.rows - evidence.tokens))
@@ -72,12 +75,53 @@ class _Search:
                 break
             best = np.zeros(len(self.token_of))
             np.maximum.at(best, self.rows[free], self.counts[free])
-            half = HALF * float(np.median(best[best > 0]))
+            half = HALF * float(np.quantile(best[best > 0], USUAL))
             before = self.row_of >= 0
             if not self._take(np.nonzero(free)[0], half, number > 0):
                 break
             self.round_of[(self.row_of >= 0) & ~before] = number
-        return Matched(self.row_of, self.round_of, self.total)
+        self._exchange()
+        known = np.nonzero(self.row_of >= 0)[0]
+        every = sum(self._count(int(self.row_of[at]), int(at)) for at in known)
+        return Matched(self.row_of, self.round_of, self.total, every)
+
+    def _exchange(self) -> None:
+        """Exchange the rows of two tokens that agree as well with each other's, if tokens then follow each other: first
+        tokens of requests are the same if their ids are."""
+        for token in range(len(self.row_of)):
+            row = int(self.row_of[token])
+            if row < 0 or self._follows(token, row):
+                continue
+            for wanted in self._beside(token):
+                other = int(self.token_of[wanted])
+                if other < 0 or other == token or self._follows(other, wanted) == 2:
+                    continue
+                now = self._count(row, token), self._count(wanted, other)
+                then = self._count(wanted, token), self._count(row, other)
+                if min(then) > 0 and sum(then) >= sum(now) - 1:
+                    self.row_of[token], self.row_of[other] = wanted, row
+                    self.token_of[wanted], self.token_of[row] = token, other
+                    break
+
+    def _beside(self, token: int) -> list[int]:
+        """The rows in which a token would follow the one before it, or stand before the one behind it."""
+        found = []
+        for near in (token - 1, token + 1):
+            if 0 <= near < len(self.row_of) and self.lines[1].lane[near] == self.lines[1].lane[token]:
+                row, wanted = int(self.row_of[near]), int(self.row_of[near]) + token - near
+                if row >= 0 <= wanted < len(self.token_of) and self.lines[0].lane[row] == self.lines[0].lane[wanted]:
+                    found.append(wanted)
+        return found
+
+    def _follows(self, token: int, row: int) -> int:
+        """At how many sides a token in a row stands beside its neighbour."""
+        return self._beside(token).count(row)
+
+    def _count(self, row: int, token: int) -> float:
+        """The evidence of a candidate; 0 if it is none."""
+        at = int(self._keys.searchsorted(self._key(row - token, row)))
+        known = at < len(self.rows) and self.rows[at] == row and self.tokens[at] == token
+        return float(self.counts[at]) if known else 0.0
 
     def _in_order(self) -> Any:
         """Whether a candidate keeps the order of steps within its request."""
@@ -101,7 +145,11 @@ class _Search:
 
     def _take(self, places: Any, half: float, later: bool) -> int:
         """Take the chains of these candidates, and return how many."""
-        heap = [(-one.score, one.row, one.token, one) for part in self._parts(places) for one in self._best(part, half, later)]
+        heap = [
+            (-one.score, one.row, one.token, one)
+            for part in self._parts(places)
+            for one in self._best(part, half, later)
+        ]
         heapq.heapify(heap)
         taken = 0
         blocked: list[_Chain] = []
@@ -117,20 +165,24 @@ class _Search:
             if any(_exclude(chain, other) for other in blocked):
                 continue
             rival = next((one for *_, one in heapq.nsmallest(4, heap) if self._ties(chain, one)), None)
-            if rival is not None and not self._is_sure(chain):
+            if rival is not None and not (self._is_sure(chain) or _are_copies(chain, rival)):
                 blocked += [chain, rival]
                 continue
-            self.row_of[chain.token : chain.token + chain.count] = range(chain.row, chain.row + chain.count)
-            self.token_of[chain.row : chain.row + chain.count] = range(chain.token, chain.token + chain.count)
+            self.row_of[chain.token : chain.token + chain.length] = range(chain.row, chain.row + chain.length)
+            self.token_of[chain.row : chain.row + chain.length] = range(chain.token, chain.token + chain.length)
             self.total += chain.score
             taken += 1
         return taken
 
     def _ties(self, chain: _Chain, other: _Chain) -> bool:
-        return abs(chain.score - other.score) <= TIE * chain.score and _exclude(chain, other) and self._left(other) == other
+        return (
+            abs(chain.score - other.score) <= TIE * chain.score
+            and _exclude(chain, other)
+            and self._left(other) == other
+        )
 
     def _is_sure(self, chain: _Chain) -> bool:
-        return self._evidence(chain) >= SURE * self.most * chain.count
+        return self._evidence(chain) >= SURE * self.most * chain.length
 
     def _parts(self, places: Any) -> Any:
         """Candidates that follow each other, as (first row, first token, evidence of each)."""
@@ -171,7 +223,7 @@ class _Search:
 
     def _score(self, chain: _Chain, half: float, later: bool, counts: Optional[Any] = None) -> float:
         total = float(counts.sum()) if counts is not None else self._evidence(chain)
-        score = total - half * chain.count - half / 2
+        score = total - half * chain.length - half / 2
         if later:
             score += half * self._continues(chain)
         return score
@@ -179,14 +231,17 @@ class _Search:
     def _continues(self, chain: _Chain) -> int:
         """At how many ends a chain continues one that was taken."""
         count = 0
-        for row, token, near in ((chain.row - 1, chain.token - 1, 1), (chain.row + chain.count, chain.token + chain.count, -1)):
+        for row, token, near in (
+            (chain.row - 1, chain.token - 1, 1),
+            (chain.row + chain.length, chain.token + chain.length, -1),
+        ):
             if 0 <= row < len(self.token_of) and self.token_of[row] == token >= 0:
                 count += int(self.lines[0].lane[row] == self.lines[0].lane[row + near])
         return count
 
     def _evidence(self, chain: _Chain) -> float:
         start = int(self._keys.searchsorted(self._key(chain.row - chain.token, chain.row)))
-        return float(self.counts[start : start + chain.count].sum())
+        return float(self.counts[start : start + chain.length].sum())
 
     def _key(self, diagonal: Any, row: Any) -> Any:
         """A number that sorts candidates by diagonal, then by row."""
@@ -194,8 +249,8 @@ class _Search:
 
     def _left(self, chain: _Chain) -> Optional[_Chain]:
         """The longest stretch of a chain of which no row and no token is taken; None without one."""
-        rows = self.token_of[chain.row : chain.row + chain.count] < 0
-        free = rows & (self.row_of[chain.token : chain.token + chain.count] < 0)
+        rows = self.token_of[chain.row : chain.row + chain.length] < 0
+        free = rows & (self.row_of[chain.token : chain.token + chain.length] < 0)
         if free.all():
             return chain
         best, start, count = (0, 0), 0, 0
@@ -205,10 +260,15 @@ class _Search:
                 continue
             best = max(best, (count, -start))
             start, count = at + 1, 0
-        return chain._replace(row=chain.row - best[1], token=chain.token - best[1], count=best[0]) if best[0] else None
+        return chain._replace(row=chain.row - best[1], token=chain.token - best[1], length=best[0]) if best[0] else None
+
+
+def _are_copies(one: _Chain, other: _Chain) -> bool:
+    """Whether two chains are of the same tokens, or of the same rows: a prompt that is there twice."""
+    return one.length == other.length > 1 and (one.token == other.token or one.row == other.row)
 
 
 def _exclude(one: _Chain, other: _Chain) -> bool:
     """Whether two chains have a row or a token in common."""
-    rows = one.row < other.row + other.count and other.row < one.row + one.count
-    return rows or (one.token < other.token + other.count and other.token < one.token + one.count)
+    rows = one.row < other.row + other.length and other.row < one.row + one.length
+    return rows or (one.token < other.token + other.length and other.token < one.token + one.length)

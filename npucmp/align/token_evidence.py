@@ -23,7 +23,7 @@ READ = 1 << 29  # bytes: work: larger runs give evidence of an even choice of th
 CHUNK = 1 << 22  # pairs: work
 
 
-class Evidence(NamedTuple):
+class TokenEvidence(NamedTuple):
     """Candidates: pairs of a row of the target and a token of the golden, and the number of tensors that agree there.
 
     rows, tokens, counts  arrays of one length; rows and tokens are numbered lane by lane, step by step
@@ -42,7 +42,7 @@ class Evidence(NamedTuple):
 
 def gather_evidence(
     target: TokenSide, golden: TokenSide, pairs: Sequence[TensorPair], context: ReadContext
-) -> Optional[Evidence]:
+) -> Optional[TokenEvidence]:
     """The evidence of all tensors; None if no tensor has values on both sides."""
     import numpy as np
 
@@ -67,7 +67,7 @@ def gather_evidence(
         if sketches is not None:
             asked += 1
             counts += _agree(sketches[0][rows], sketches[1][tokens], _limit(tensors[1][0][one.golden]))
-    return Evidence(rows, tokens, counts, asked, first, ids is not None, classes)
+    return TokenEvidence(rows, tokens, counts, asked, first, ids is not None, classes)
 
 
 def id_pairs(golden: TokenSide, pairs: Sequence[TensorPair]) -> Iterator[TensorPair]:
@@ -87,7 +87,7 @@ def id_pairs(golden: TokenSide, pairs: Sequence[TensorPair]) -> Iterator[TensorP
 def _chosen(pairs: Sequence[TensorPair], target: TokenSide, golden: TokenSide) -> list[TensorPair]:
     """Outputs, or inputs if there are none; an even choice of them if they are large."""
     outputs = [one for one in pairs if one.is_output] or [*pairs]
-    size = 4 * (target.count + golden.count) * sum(one.width for one in outputs)
+    size = 4 * (target.size + golden.size) * sum(one.width for one in outputs)
     every = max(1, -(-size // READ))
     return outputs[::every]
 
@@ -129,7 +129,12 @@ def _sketches(
         return None
     try:
         left, right = (
-            np.concatenate([_sketch(block) for block in row_blocks(selected(found, _every_row(side.shapes), (pair.width,)), context)])
+            np.concatenate(
+                [
+                    _sketch(block)
+                    for block in row_blocks(selected(found, _every_row(side.shapes), (pair.width,)), context)
+                ]
+            )
             for found, side in zip(steps, (target, golden))
         )
     except NpucmpError:
@@ -188,7 +193,9 @@ def _close(left: Any, right: Any, limit: float) -> tuple[Any, Any]:
     for start in range(0, len(left), step):
         own = left[start : start + step]
         with np.errstate(invalid="ignore"):
-            near = np.abs(own[:, None, 0] - right[None, :, 0]) <= PROJECTIONS**0.5 * limit * np.maximum(own[:, None, 0], right[None, :, 0])
+            near = np.abs(own[:, None, 0] - right[None, :, 0]) <= PROJECTIONS**0.5 * limit * np.maximum(
+                own[:, None, 0], right[None, :, 0]
+            )
         i, j = np.nonzero(near)
         agree = _agree(own[i], right[j], limit)
         rows.append(i[agree] + start)

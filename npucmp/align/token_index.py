@@ -13,13 +13,14 @@ from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_chains import Lines, Matched, match_chains
-from npucmp.align.token_evidence import Evidence
+from npucmp.align.token_evidence import TokenEvidence
 from npucmp.align.token_lengths import Recorded, recorded_lengths
 from npucmp.align.token_padding import Padding, end_class, may_be_padding, padding_of
 from npucmp.align.token_rows import RowRun, coalesced
 from npucmp.align.token_tensors import TokenSide
 
 TIE = 1e-6  # relative: chosen: sums of evidence that differ by less do not decide between two orders of axes
+LIKE = 0.95  # share: chosen: an order of axes with less evidence than this share of the most is not the right one
 FEWEST = 0.5  # share of tokens: chosen: runs with fewer common tokens were given different inputs
 
 
@@ -30,7 +31,7 @@ class TokenIndex(NamedTuple):
     requests, positions  as the golden counts them, from 0, without padding
     lengths  of the requests of the golden, without padding
     open     requests, first positions and numbers of tokens without a row
-    padding  where the golden has padding, in words; "" without padding
+    padding  where the golden has padding, in words; "" without padding; `padded`: the number of its tokens
     problem  the reason why the index is refused; "" otherwise
     """
 
@@ -43,6 +44,7 @@ class TokenIndex(NamedTuple):
     lengths: tuple[int, ...]
     open: tuple[tuple[int, int, int], ...]
     padding: str = ""
+    padded: int = 0
     problem: str = ""
 
     def runs(self, of_target: bool) -> list[RowRun]:
@@ -69,13 +71,13 @@ class TokenIndex(NamedTuple):
 def place_of(number: int, shapes: Sequence[TokenShape]) -> tuple[int, int, int]:
     """The step, lane and place of a row."""
     step = 0
-    while number >= shapes[step].count:
-        number -= shapes[step].count
+    while number >= shapes[step].size:
+        number -= shapes[step].size
         step += 1
     return (step, *divmod(number, shapes[step].places))
 
 
-def find_index(target: TokenSide, golden: TokenSide, evidence: Evidence) -> Optional[TokenIndex]:
+def find_index(target: TokenSide, golden: TokenSide, evidence: TokenEvidence) -> Optional[TokenIndex]:
     """The index; None if too few tokens of the golden have a row. The orders of axes are taken in which requests follow
     each other, few tokens are open, and most evidence agrees."""
     found = []
@@ -84,41 +86,48 @@ def find_index(target: TokenSide, golden: TokenSide, evidence: Evidence) -> Opti
         own = _without_padding(_renumbered(evidence, left, right), left, right, padding)
         matched = match_chains(own, _lines(left), _lines(right), right.shapes[0].has_batch)
         known = int((matched.rows >= 0).sum())
-        if known and known >= FEWEST * min(len(matched.rows), target.count):
-            found.append(_Candidate(_index(matched, left, right, own, padding), matched.total))
+        if known and known >= FEWEST * min(len(matched.rows), target.size):
+            found.append(_Candidate(_index(matched, left, right, own, padding), matched.total, matched.evidence))
     if not found:
         return None
-    several = len(target.runs) > 1
-    found.sort(key=lambda one: (*one.faults, -one.total * (not several), one.is_unusual, -one.total))
+    found = [one for one in found if not one.found.problem] or found
+    most = max(one.evidence for one in found)
+    found = [one for one in found if one.evidence >= LIKE * most]
+    found.sort(key=lambda one: one.rank(len(target.runs) > 1))
     best = found[0]
-    rivals = [one for one in found[1:] if one.faults == best.faults and one.total >= best.total * (1 - TIE)]
-    if any(one.pairs != best.pairs for one in rivals):
+    if any(one.total >= best.total * (1 - TIE) and one.contradicts(best) for one in found[1:]):
         words = "batch and sequence can be exchanged: two indices have the same evidence"
-        return best.index._replace(problem=words)
-    return best.index
+        return best.found._replace(problem=words)
+    return best.found
 
 
 class _Candidate(NamedTuple):
-    """An index for an order of axes, and its evidence."""
+    """An index for an order of axes, and its evidence as in `Matched`."""
 
-    index: TokenIndex
+    found: TokenIndex
     total: float
+    evidence: float
 
-    @property
-    def faults(self) -> tuple[bool, int]:
-        """Whether requests are in disorder, and the number of tokens without a row."""
-        return bool(self.index.problem), sum(one[2] for one in self.index.open)
+    def rank(self, several: bool) -> tuple[float, ...]:
+        """The smallest is best. What is padding in one order of axes stands at no end of a request in the other. Then
+        few chains decide; with `several` steps those of decoding go over the batch."""
+        total = (self.is_unusual, -self.total) if several else (-self.total, self.is_unusual)
+        return (sum(one[2] for one in self.found.open) if several else 0, -self.found.padded, *total)
 
     @property
     def is_unusual(self) -> bool:
         """Whether the golden has more requests than tokens in each."""
-        shape = self.index.golden.shapes[0]
+        shape = self.found.golden.shapes[0]
         return shape.lanes > shape.places
 
-    @property
-    def pairs(self) -> set[tuple[int, int]]:
-        """Rows and tokens in the order of memory."""
-        return {*zip(_flat(self.index.rows, self.index.target), _flat(self.index.places, self.index.golden))}
+    def contradicts(self, other: _Candidate) -> bool:
+        """Whether a token has another row, by the order of memory."""
+        rows, others = self._rows(), other._rows()
+        return any(others.get(token, row) != row for token, row in rows.items())
+
+    def _rows(self) -> dict[int, int]:
+        index = self.found
+        return dict(zip(_flat(index.places, index.golden), _flat(index.rows, index.target)))
 
 
 def _orders(side: TokenSide) -> list[TokenSide]:
@@ -142,15 +151,15 @@ def _new_numbers(side: TokenSide) -> Any:
 
     found, start = [], 0
     for shape in side.shapes:
-        own = np.arange(shape.count)
+        own = np.arange(shape.size)
         if shape.has_batch and shape.is_turned:
             own = own.reshape(shape.lanes, shape.places).T.reshape(-1)
         found.append(own + start)
-        start += shape.count
+        start += shape.size
     return np.concatenate(found)
 
 
-def _renumbered(evidence: Evidence, target: TokenSide, golden: TokenSide) -> Evidence:
+def _renumbered(evidence: TokenEvidence, target: TokenSide, golden: TokenSide) -> TokenEvidence:
     import numpy as np
 
     rows, tokens = _new_numbers(target), _new_numbers(golden)
@@ -165,47 +174,56 @@ def _lines(side: TokenSide) -> Lines:
     lanes, steps, count = [], [], 0
     for step, shape in enumerate(side.shapes):
         lanes.append(np.repeat(np.arange(shape.lanes), shape.places) + count)
-        steps.append(np.full(shape.count, step))
+        steps.append(np.full(shape.size, step))
         count += shape.lanes
     return Lines(np.concatenate(lanes), np.concatenate(steps))
 
 
-def _without_padding(evidence: Evidence, target: TokenSide, golden: TokenSide, padding: Padding) -> Evidence:
-    """The evidence without candidates that masks, or ids at the ends of both sides, show to be padding."""
+def _without_padding(evidence: TokenEvidence, target: TokenSide, golden: TokenSide, padding: Padding) -> TokenEvidence:
+    """The evidence without candidates that masks show to be padding."""
     import numpy as np
 
-    rows, tokens = np.ones(target.count, bool), np.ones(golden.count, bool)
+    rows, tokens = np.ones(target.size, bool), np.ones(golden.size, bool)
     if padding.golden.named is not None:
         tokens = padding.golden.named
     if padding.target.named is not None:
         rows[: len(padding.target.named)] = padding.target.named
-    if padding.golden.named is None and not padding.golden.lengths:
-        tokens = tokens & ~end_class(evidence, target.shapes[0], golden.shapes[0])
     keep = rows[evidence.rows] & tokens[evidence.tokens]
     return evidence._replace(rows=evidence.rows[keep], tokens=evidence.tokens[keep], counts=evidence.counts[keep])
 
 
-def _index(
-    matched: Matched, target: TokenSide, golden: TokenSide, evidence: Evidence, padding: Padding
-) -> TokenIndex:
+def _index(matched: Matched, target: TokenSide, golden: TokenSide, evidence: TokenEvidence, padding: Padding) -> TokenIndex:
     import numpy as np
 
     rows = matched.rows.copy()
     requests = _requests(rows, target, golden, padding)
     lines = _lines(target)
     for at in range(len(rows)):  # a token taken in a later round, away from its neighbours, proves nothing
-        near = [one for one in (at - 1, at + 1) if 0 <= one < len(rows) and requests[one] == requests[at] and rows[one] >= 0]
-        if rows[at] >= 0 and matched.rounds[at] > 0 and any(not _follows(*sorted((one, at)), rows, lines) for one in near):
+        near = [
+            one for one in (at - 1, at + 1) if 0 <= one < len(rows) and requests[one] == requests[at] and rows[one] >= 0
+        ]
+        if (
+            rows[at] >= 0
+            and matched.rounds[at] > 0
+            and any(not _follows(min(one, at), max(one, at), rows, lines) for one in near)
+        ):
             rows[at] = -1
     if padding.golden.named is None and not padding.golden.lengths:
-        rows[may_be_padding(rows, requests, evidence, target.shapes[0])] = -1
+        rows[end_class(evidence, target.shapes[0], golden.shapes[0])] = -1
     is_padding, words = padding_of(rows, requests, evidence, padding)
-    places, numbers, positions, lengths, open_tokens = [], [], [], [], []
+    if not words and padding.golden.named is None and not padding.golden.lengths:
+        rows[may_be_padding(rows, requests, evidence, target.shapes[0])] = -1
+        is_padding, words = padding_of(rows, requests, evidence, padding)
+    places: list[int] = []
+    numbers: list[int] = []
+    positions: list[int] = []
+    lengths: list[int] = []
+    open_tokens: list[tuple[int, int, int]] = []
     order = dict.fromkeys(int(one) for one in requests)
     for number, request in enumerate(order):
         own = np.nonzero((requests == request) & ~is_padding)[0]
         lengths.append(len(own))
-        for position, at in enumerate(own):
+        for position, at in enumerate(map(int, own)):
             if rows[at] >= 0:
                 places.append(at)
                 numbers.append(number)
@@ -214,10 +232,10 @@ def _index(
                 open_tokens[-1] = (*open_tokens[-1][:2], open_tokens[-1][2] + 1)
             else:
                 open_tokens.append((number, position, 1))
-    at = np.array(places, np.int64)
-    found = TokenIndex(target, golden, rows[at], at, np.array(numbers), np.array(positions), tuple(lengths),
-                       tuple(open_tokens), words)  # fmt: skip
-    return found._replace(problem=_disorder(found, lines))
+    known = np.array(places, np.int64)
+    found = TokenIndex(target, golden, rows[known], known, np.array(numbers), np.array(positions), tuple(lengths),
+                       tuple(open_tokens), words, int(is_padding.sum()))  # fmt: skip
+    return found._replace(problem=_disorder(found, lines) or _repeated(found, evidence, lines))
 
 
 def _follows(before: int, after: int, rows: Any, lines: Lines) -> bool:
@@ -236,6 +254,30 @@ def _disorder(index: TokenIndex, lines: Lines) -> str:
     return ""
 
 
+def _repeated(index: TokenIndex, evidence: TokenEvidence, lines: Lines) -> str:
+    """The first request that other rows of the target, which are no token of the golden, may be as well, and agree less
+    with, in words."""
+    import numpy as np
+
+    free = np.ones(len(lines.lane), bool)
+    free[index.rows] = False
+    if not free[evidence.rows].any():
+        return ""
+    counts = {(int(row), int(token)): int(count) for row, token, count in zip(*evidence[:3])}
+    chains: dict[int, dict[int, int]] = {}
+    for (row, token), count in counts.items():
+        if free[row]:
+            chains.setdefault(row - token, {})[token] = count
+    for number, length in enumerate(index.lengths):
+        own = [int(one) for one in np.nonzero(index.requests == number)[0]]
+        tokens = [int(index.places[at]) for at in own]
+        known = sum(counts.get((int(index.rows[at]), token), 0) for at, token in zip(own, tokens))
+        for chain in chains.values():
+            if len(own) == length and all(token in chain for token in tokens) and sum(chain[token] for token in tokens) < known:
+                return f"request {number} of the golden is in the target more than once"
+    return ""
+
+
 def _requests(rows: Any, target: TokenSide, golden: TokenSide, padding: Padding) -> Any:
     """The request of each token of the golden: its lane; in a packed run by recorded lengths, or by the lanes and the
     lengths of the target."""
@@ -244,20 +286,20 @@ def _requests(rows: Any, target: TokenSide, golden: TokenSide, padding: Padding)
     shape = golden.shapes[0]
     if shape.has_batch:
         return _lines(golden).lane
-    lengths = next((one for one in padding.golden.lengths if sum(one) == shape.count), None)
+    lengths = next((one for one in padding.golden.lengths if sum(one) == shape.size), None)
     if lengths is not None:
         return np.repeat(np.arange(len(lengths)), lengths)
     owners = _lines(target).lane
     first = target.shapes[0]
     if not first.has_batch:
         known: Optional[Recorded] = padding.target if len(target.shapes) == 1 else None
-        own = next((one for one in known.lengths if sum(one) == first.count), None) if known is not None else None
+        own = next((one for one in known.lengths if sum(one) == first.size), None) if known is not None else None
         if own is not None:
             owners = np.repeat(np.arange(len(own)), own)
         elif len(target.shapes) > 1:
             return np.zeros(len(rows), np.int64)
         else:
-            owners = np.cumsum(np.concatenate([[0], np.diff(np.arange(first.count)) != 1]))
+            owners = np.cumsum(np.concatenate([[0], np.diff(np.arange(first.size)) != 1]))
             breaks = np.concatenate([[False], np.diff(rows) != 1])
             return np.cumsum(breaks & (rows >= 0))
     found = np.where(rows >= 0, owners[rows], -1)

@@ -68,7 +68,9 @@ def _may_mask(shape: tuple[int, ...], tokens: TokenShape) -> bool:
     first, second = tokens.sizes
     if shape in ((first, second), (second, first)):
         return True
-    batch, places = (second, first) if len(shape) == 4 and shape[0] == second and shape[-1] == first else (first, second)
+    batch, places = (
+        (second, first) if len(shape) == 4 and shape[0] == second and shape[-1] == first else (first, second)
+    )
     return len(shape) == 4 and shape[:2] == (batch, 1) and shape[2] in (1, places) and shape[3] == places
 
 
@@ -113,13 +115,17 @@ def _lengths(values: Any, shape: TokenShape) -> tuple[int, ...]:
     """Lengths of requests; () for other numbers."""
     import numpy as np
 
-    if values.dtype.kind not in "iu" or not 1 <= len(values) <= shape.count:
+    if values.dtype.kind not in "iu" or not 1 <= len(values) <= shape.size:
         return ()
     numbers = values.astype(np.int64)
-    if len(numbers) > 1 and numbers[0] == 0 and (np.diff(numbers) > 0).all() and numbers[-1] <= shape.count:
+    if len(numbers) > 1 and numbers[0] == 0 and (np.diff(numbers) > 0).all() and numbers[-1] <= shape.size:
         found = tuple(map(int, np.diff(numbers)))
-        return found if shape.has_batch or sum(found) == shape.count else ()
+        return found if shape.has_batch or sum(found) == shape.size else ()
     if (numbers < 1).any():
         return ()
-    fits = len(numbers) == shape.lanes and numbers.max() == shape.places if shape.has_batch else numbers.sum() == shape.count
+    fits = (
+        len(numbers) == shape.lanes and numbers.max() == shape.places
+        if shape.has_batch
+        else numbers.sum() == shape.size
+    )
     return tuple(map(int, numbers)) if fits else ()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Iterator, NamedTuple
 
 from npucmp.align.token_axes import TokenShape
-from npucmp.align.token_evidence import Evidence
+from npucmp.align.token_evidence import TokenEvidence
 from npucmp.align.token_lengths import Recorded
 
 PAD_ID = 0  # definition: the id of padding where nothing else is recorded, as of nn.Embedding and most tokenizers
@@ -23,7 +23,7 @@ class Padding(NamedTuple):
     tokens: TokenShape
 
 
-def padding_of(rows: Any, requests: Any, evidence: Evidence, padding: Padding) -> tuple[Any, str]:
+def padding_of(rows: Any, requests: Any, evidence: TokenEvidence, padding: Padding) -> tuple[Any, str]:
     """Whether each token of the golden is padding, and the sides with the proof in words."""
     import numpy as np
 
@@ -40,12 +40,11 @@ def padding_of(rows: Any, requests: Any, evidence: Evidence, padding: Padding) -
             return found, _words(found, requests, "mask")
     if _has_lengths(is_open, requests, padding):
         return ends, _words(ends, requests, "lengths")
-    if _is_pad_id(ends, is_open, requests, evidence):
-        return ends, _words(ends, requests, "pad id" if evidence.is_ids else "pad embedding")
-    return np.zeros(len(rows), bool), ""
+    found = _pad_ids(ends, is_open, requests, evidence)
+    return found, _words(found, requests, "pad id" if evidence.is_ids else "pad embedding") if found.any() else ""
 
 
-def end_class(evidence: Evidence, rows: TokenShape, tokens: TokenShape) -> Any:
+def end_class(evidence: TokenEvidence, rows: TokenShape, tokens: TokenShape) -> Any:
     """The tokens of the golden whose id stands only at one end of its requests, of some but not of all, and only at ends
     of the target's: padding on both sides. At most one id is taken."""
     import numpy as np
@@ -68,7 +67,7 @@ def end_class(evidence: Evidence, rows: TokenShape, tokens: TokenShape) -> Any:
     return found[0][2].reshape(-1)
 
 
-def may_be_padding(rows: Any, requests: Any, evidence: Evidence, shape: TokenShape) -> Any:
+def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: TokenShape) -> Any:
     """Tokens at an end of a request, with an id that no other token has, in rows at an end of a lane of the target, that
     agree in fewer tensors than the tokens of the request beside them: padding, of which nothing proves it."""
     import numpy as np
@@ -76,26 +75,31 @@ def may_be_padding(rows: Any, requests: Any, evidence: Evidence, shape: TokenSha
     found = np.zeros(len(rows), bool)
     if not shape.has_batch:
         return found
-    counts = {(int(row), int(token)): int(count) for row, token, count in zip(evidence.rows, evidence.tokens, evidence.counts)}
+    counts = {
+        (int(row), int(token)): int(count) for row, token, count in zip(evidence.rows, evidence.tokens, evidence.counts)
+    }
     for own in _spans(requests):
         for line in (own, own[::-1]):
             kind = evidence.classes[line[0]]
             run = int(np.argmax([*(evidence.classes[line] != kind), True]))
             inside = run < len(line) and (evidence.classes == kind).sum() == run
-            if not inside or not all(int(rows[at]) % shape.places in (*range(run), *range(shape.places - run, shape.places)) for at in line[:run]):
+            if not inside or not all(
+                int(rows[at]) % shape.places in (*range(run), *range(shape.places - run, shape.places))
+                for at in line[:run]
+            ):
                 continue
             beside = counts.get((int(rows[line[run]]), int(line[run])), 0)
             found[line[:run]] = [counts.get((int(rows[at]), int(at)), 0) < SURE * beside for at in line[:run]]
     return found
 
 
-def _at_ends(evidence: Evidence, one: int, rows: TokenShape) -> bool:
+def _at_ends(evidence: TokenEvidence, one: int, rows: TokenShape) -> bool:
     """Whether the rows of the target that may have this id stand at one end of its lanes, if there are any."""
     import numpy as np
 
-    own = np.zeros(rows.count, bool)
+    own = np.zeros(rows.size, bool)
     may = np.unique(evidence.rows[evidence.classes[evidence.tokens] == one])
-    own[may[may < rows.count]] = True
+    own[may[may < rows.size]] = True
     lanes = own.reshape(rows.lanes, rows.places)
     right = np.cumprod(lanes[:, ::-1], axis=1).sum() == lanes.sum()
     left = np.cumprod(lanes, axis=1).sum() == lanes.sum()
@@ -128,25 +132,30 @@ def _has_lengths(is_open: Any, requests: Any, padding: Padding) -> bool:
     return counts in padding.golden.lengths
 
 
-def _is_pad_id(ends: Any, is_open: Any, requests: Any, evidence: Evidence) -> bool:
-    """Whether the tokens at the ends have one id that no token with a row has, all at the same end, and a request has
-    none."""
+def _pad_ids(ends: Any, is_open: Any, requests: Any, evidence: TokenEvidence) -> Any:
+    """The tokens at the ends that have the pad id: no token with a row has it, all stand at the same end, and a request
+    has none."""
     import numpy as np
 
-    kinds = np.unique(evidence.classes[ends])
-    if len(kinds) != 1 or (evidence.classes[~is_open] == kinds[0]).any():
-        return False
-    if ends.sum() < TWICE and not (evidence.is_ids and kinds[0] == PAD_ID):
-        return False
-    sides = {_side(ends[own]) for own in _spans(requests)} - {""}
-    full = any(not ends[own].any() for own in _spans(requests))
-    return len(sides) == 1 and "both" not in sides and full
+    none = np.zeros(len(ends), bool)
+    kinds, counts = np.unique(evidence.classes[ends], return_counts=True)
+    for kind in kinds[np.argsort(-counts, kind="stable")]:
+        found = ends & (evidence.classes == kind)
+        if (evidence.classes[~ends] == kind).any():
+            continue
+        if found.sum() < TWICE and not (evidence.is_ids and kind == PAD_ID):
+            continue
+        sides = {_side(found[own]) for own in _spans(requests)} - {""}
+        full = any(not found[own].any() for own in _spans(requests))
+        if len(sides) == 1 and not sides & {"both", "middle"} and full:
+            return found
+    return none
 
 
 def _side(ends: Any) -> str:
     if not ends.any():
         return ""
-    return "both" if ends[0] and ends[-1] else "left" if ends[0] else "right"
+    return "both" if ends[0] and ends[-1] else "left" if ends[0] else "right" if ends[-1] else "middle"
 
 
 def _words(found: Any, requests: Any, proof: str) -> str:

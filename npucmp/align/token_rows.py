@@ -26,7 +26,7 @@ class RowRun(NamedTuple):
     step: int
     lane: int
     place: int
-    count: int
+    length: int
 
 
 class StepTensor(NamedTuple):
@@ -55,9 +55,9 @@ def coalesced(runs: Sequence[RowRun]) -> list[RowRun]:
     found: list[RowRun] = []
     for run in runs:
         last = found[-1] if found else None
-        if last is not None and last[:2] == run[:2] and last.place + last.count == run.place:
-            found[-1] = last._replace(count=last.count + run.count)
-        elif run.count:
+        if last is not None and last[:2] == run[:2] and last.place + last.length == run.place:
+            found[-1] = last._replace(length=last.length + run.length)
+        elif run.length:
             found.append(run)
     return found
 
@@ -72,7 +72,7 @@ def selected(steps: Mapping[int, StepTensor], runs: Sequence[RowRun], rest: tupl
         if axes.width != math.prod(rest) or size < 1:
             raise UnsupportedError("rows of tokens of different sizes")
         offset = payload.offset + (run.lane * axes.lane_stride + run.place * axes.place_stride) * size
-        shape, strides = (run.count, *axes.rest), (axes.place_stride, *axes.rest_strides)
+        shape, strides = (run.length, *axes.rest), (axes.place_stride, *axes.rest_strides)
         part = payload._replace(shape=shape, strides=compact(shape, strides), offset=int(offset))
         parts.append(part)
     found = joined(parts, 0)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.token_axes import is_activation, is_float
-from npucmp.align.token_evidence import Evidence
+from npucmp.align.token_evidence import TokenEvidence
 from npucmp.align.token_index import TokenIndex
 from npucmp.align.token_rows import RowRun, StepTensor, row_values, selected
 from npucmp.align.token_tensors import Key, TensorPair, TokenSide, tensors_of
@@ -27,7 +27,7 @@ class TokenRuns(NamedTuple):
     golden: Run
 
 
-def token_runs(index: TokenIndex, pairs: Sequence[TensorPair], evidence: Evidence, context: ReadContext) -> TokenRuns:
+def token_runs(index: TokenIndex, pairs: Sequence[TensorPair], evidence: TokenEvidence, context: ReadContext) -> TokenRuns:
     """The runs of both sides by token. Raises nothing: a tensor that cannot be selected is not in its run."""
     return _TokenRuns(index, pairs, evidence, context).runs()
 
@@ -55,7 +55,7 @@ class _Side:
 
 class _TokenRuns:
     def __init__(
-        self, index: TokenIndex, pairs: Sequence[TensorPair], evidence: Evidence, context: ReadContext
+        self, index: TokenIndex, pairs: Sequence[TensorPair], evidence: TokenEvidence, context: ReadContext
     ) -> None:
         self.index, self.context = index, context
         self.target = _Side(index.target, index.runs(True))
@@ -66,10 +66,14 @@ class _TokenRuns:
         for one in pairs:
             self.partner.setdefault(one.golden, []).append(one)
             self.partner.setdefault(one.target, []).append(one)
-        self.own = {key for one in pairs if one is not evidence.first and self._is_own(one) for key in (one.target, one.golden)}
+        self.own = {
+            key for one in pairs if one is not evidence.first and self._is_own(one) for key in (one.target, one.golden)
+        }
 
     def runs(self) -> TokenRuns:
-        sides = [[self._operator(*one, side) for one in _by_operator(side.first)] for side in (self.target, self.golden)]
+        sides = [
+            [self._operator(*one, side) for one in _by_operator(side.first)] for side in (self.target, self.golden)
+        ]
         golden = self.golden.first
         target = replace(self.target.first, operators=tuple(sides[0]), step=golden.step, rank=golden.rank)
         return TokenRuns(target, replace(golden, operators=tuple(self._marked(sides[1]))))
@@ -115,7 +119,9 @@ class _TokenRuns:
             return None
         return self._selected(one, steps, side, key if others else None)
 
-    def _selected(self, one: TensorRef, steps: Mapping[int, StepTensor], side: _Side, key: Optional[Key]) -> Optional[TensorRef]:
+    def _selected(
+        self, one: TensorRef, steps: Mapping[int, StepTensor], side: _Side, key: Optional[Key]
+    ) -> Optional[TensorRef]:
         rest = next(iter(steps.values())).axes.rest
         if key is not None and self._rests(key) != {rest}:
             rest = (next(iter(steps.values())).axes.width,)

@@ -36,9 +36,9 @@ class TokenSide:
         return cls(tuple(runs), known, Values(context)) if len(known) == len(shapes) else None
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """The number of tokens of all steps, padding included."""
-        return sum(shape.count for shape in self.shapes)
+        return sum(shape.size for shape in self.shapes)
 
     def turned(self) -> TokenSide:
         """The side with sequences before batches."""
@@ -65,7 +65,7 @@ class TokenSide:
         if len(self.runs) > 1:
             return f"{len(self.runs)} steps"
         if not first.has_batch:
-            return "packed" if first.count > 1 else "one token"
+            return "packed" if first.size > 1 else "one token"
         return f"{'sequence x batch' if first.is_turned else 'batch x sequence'} {list(first.sizes)}"
 
 
@@ -93,7 +93,7 @@ def tensor_pairs(
     target: TokenSide, golden: TokenSide, names: Optional[Names], context: ReadContext
 ) -> Optional[list[TensorPair]]:
     """The tensors of tokens that both sides have, in the order of the golden; None for different networks."""
-    count = max(2, golden.count)
+    count = max(2, golden.size)
     runs = [_uniform(side.runs[0], side.shapes[0], count) for side in (target, golden)]
     try:
         alignment = align(runs[0], runs[1], names, context, "names")

@@ -15,6 +15,7 @@ from npucmp.model.table import Table
 
 BEYOND = 4.0  # limits: chosen: the errors of the tokens of a clean tensor are within four limits of the whole
 STANDS_OUT = 8.0  # times: chosen: the error of a token that rounding makes is within so many times the usual one
+GROWN = 3.0  # times: chosen: an operator enlarges the errors of a token by less
 PART = 0.1  # share: chosen: columns with so small a share of the largest error do not differ
 HALF = 0.5  # share of columns: chosen: a wider stretch of columns is no head
 
@@ -83,9 +84,13 @@ def _odd_token(one: Comparison, search: _TokenErrors) -> Optional[Root]:
             given = max((float(each.relative.max()) for each in reads if each is not None), default=0.0)
             usual = max(float(np.median(found)), finding.limit * HALF, given)
             if largest > BEYOND * finding.limit and largest > STANDS_OUT * usual:
-                words = "the whole is within its limit ({error}), single tokens differ by up to {largest}, the others by "
+                words = (
+                    "the whole is within its limit ({error}), single tokens differ by up to {largest}, the others by "
+                )
                 words += "{usual}; inputs by at most {given}"
-                own = reason("token", words, error=finding.error, largest=largest, usual=float(np.median(found)), given=given)
+                own = reason(
+                    "token", words, error=finding.error, largest=largest, usual=float(np.median(found)), given=given
+                )
                 return Root(1, finding.pair, Cause.BORN, finding.pair.slot, "rel_l2", largest, BEYOND * finding.limit,
                             given, largest, (own,), "odd_token")  # fmt: skip
     return None
@@ -98,7 +103,11 @@ def _with_verdict(findings: Sequence[Finding], odd: Root) -> Sequence[Finding]:
         for at, each in enumerate(findings)
         if each.pair.order == odd.pair.order and each.pair.slot == odd.slot
     }
-    return findings.replaced(changes) if isinstance(findings, Table) else [*map(changes.get, range(len(findings)), findings)]
+    return (
+        findings.replaced(changes)
+        if isinstance(findings, Table)
+        else [*map(changes.get, range(len(findings)), findings)]
+    )
 
 
 def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: _TokenErrors) -> Root:
@@ -125,13 +134,13 @@ def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: _Token
 
 
 def _limit(root: Root, one: Comparison, search: _TokenErrors) -> float:
-    """The error beyond which a token differs: it stands out of the errors of all that the operator read, and is beyond
-    the limit of the whole."""
+    """The error beyond which a token differs: it is larger than an operator makes of the errors of all that it read, or
+    than some limits of the whole."""
     if root.rule == "odd_token":
         return root.limit
-    reads = [search.of(each.pair) for each in one.findings if each.pair.order == root.pair.order and not is_output(each.pair)]
-    known = [float(each.relative.max()) for each in reads if each is not None]
-    return min(BEYOND * root.limit, max(root.limit, STANDS_OUT * max(known))) if known else BEYOND * root.limit
+    own = [each.pair for each in one.findings if each.pair.order == root.pair.order and not is_output(each.pair)]
+    known = [float(each.relative.max()) for each in map(search.of, own) if each is not None]
+    return min(BEYOND * root.limit, GROWN * max([root.limit / BEYOND, *known]))
 
 
 def _sentences(bad: Any, places: TokenPlaces) -> Iterator[Evidence]:
@@ -158,7 +167,9 @@ def _sentences(bad: Any, places: TokenPlaces) -> Iterator[Evidence]:
         words = "{requests} requests differ from a position on; request {request} from position {position}"
         yield reason("tokens", words, requests=len(requests), **facts)
     else:
-        words = "{count} of {every} tokens of {requests} requests differ, the first: request {request}, position {position}"
+        words = (
+            "{count} of {every} tokens of {requests} requests differ, the first: request {request}, position {position}"
+        )
         yield reason("tokens", words, count=count, every=every, requests=len(requests), **facts)
 
 

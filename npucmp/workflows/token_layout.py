@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional, Sequence
 
 from npucmp.align.cross_framework.msprobe_mapping import Names
 from npucmp.align.token_axes import token_shape
-from npucmp.align.token_evidence import Evidence, gather_evidence
+from npucmp.align.token_evidence import gather_evidence
 from npucmp.align.token_index import TokenIndex, find_index
 from npucmp.align.token_runs import TokenRuns, token_runs
 from npucmp.align.token_tensors import TensorPair, TokenSide, tensor_pairs
@@ -29,7 +29,7 @@ class _Indexed(NamedTuple):
     """Both sides with their index. `problem`: the reason why there is none."""
 
     runs: TokenRuns
-    index: Optional[TokenIndex]
+    tokens: Optional[TokenIndex]
     problem: str = ""
 
 
@@ -39,13 +39,15 @@ def compared_tokens(sides: Sides, options: Options, context: ReadContext, by_sha
     targets, goldens = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
     if not _may_differ(targets, goldens, by_shape):
         return None
-    groups = [(targets, goldens)] if 1 in (len(targets), len(goldens)) else [([a], [b]) for a, b in zip(targets, goldens)]
+    groups = (
+        [(targets, goldens)] if 1 in (len(targets), len(goldens)) else [([a], [b]) for a, b in zip(targets, goldens)]
+    )
     found = []
     for own, other in groups:
         one = _indexed(own, other, options.names(), context)
-        if one is None or (one.index is not None and one.index.is_identity) or (one.index is None and not by_shape):
+        if one is None or (one.tokens is not None and one.tokens.is_identity) or (one.tokens is None and not by_shape):
             return None
-        if one.problem and not by_shape:
+        if one.tokens is None and not by_shape:
             return None
         found.append(one)
     together = [one.runs for one in found]
@@ -74,9 +76,7 @@ def _may_differ(targets: Sequence[Run], goldens: Sequence[Run], by_shape: bool) 
     return differ if by_shape else not differ
 
 
-def _indexed(
-    targets: Sequence[Run], goldens: Sequence[Run], names: Names, context: ReadContext
-) -> Optional[_Indexed]:
+def _indexed(targets: Sequence[Run], goldens: Sequence[Run], names: Names, context: ReadContext) -> Optional[_Indexed]:
     target, golden = TokenSide.of(targets, context), TokenSide.of(goldens, context)
     if target is None or golden is None or len(golden.runs) > 1:
         return None
@@ -90,7 +90,9 @@ def _indexed(
     if index is None:
         return None
     if index.problem:
-        words = f"no index of tokens: {index.problem}; record the ids and the attention mask or the lengths of both runs"
+        words = (
+            f"no index of tokens: {index.problem}; record the ids and the attention mask or the lengths of both runs"
+        )
         return _Indexed(_without_values(target, golden, pairs), None, words)
     return _Indexed(token_runs(index, pairs, evidence, context), index, _open_words(index))
 
@@ -116,7 +118,7 @@ def _without_values(target: TokenSide, golden: TokenSide, pairs: Sequence[Tensor
         for operator in run.operators:
             number = seen[operator.name] = seen.get(operator.name, -1) + 1
             tensors = [
-                one._replace(shape=(golden.count, width[operator.name, number, one.slot]), file="", payload=None,
+                one._replace(shape=(golden.size, width[operator.name, number, one.slot]), file="", payload=None,
                              statistics=None, checksum="", layout="")
                 for one in operator.tensors if (operator.name, number, one.slot) in width
             ]  # fmt: skip
@@ -127,7 +129,7 @@ def _without_values(target: TokenSide, golden: TokenSide, pairs: Sequence[Tensor
 
 def _with_index(one: Comparison, indexed: _Indexed, context: ReadContext) -> Comparison:
     """The comparison with the tokens of its roots, and with those of the golden that have no row."""
-    index = indexed.index
+    index = indexed.tokens
     if index is None:
         return one
     target = [index.where(at) for at in range(len(index.rows))]
@@ -143,7 +145,7 @@ def _with_index(one: Comparison, indexed: _Indexed, context: ReadContext) -> Com
 
 
 def _facts(one: _Indexed) -> TokenFacts:
-    index = one.index
+    index = one.tokens
     if index is None:
         return TokenFacts(0, 0, (), "", "", problem=one.problem)
     requests = len({*map(int, index.requests)})

@@ -120,7 +120,13 @@ def _cut(
 def views_of(whole: TensorRef, shapes: Sequence[tuple[int, ...]], axis: int, context: ReadContext) -> list[TensorRef]:
     """Consecutive views of a tensor along an axis, in the sizes of the parts; empty if these do not fit."""
     payload = open_payload(whole, context)
-    if not whole.shape or payload is None or payload.device or (payload.parts and not payload.made_by) or payload.dataset:
+    if (
+        not whole.shape
+        or payload is None
+        or payload.device
+        or (payload.parts and not payload.made_by)
+        or payload.dataset
+    ):
         return []
     kind = lookup(payload.dtype)
     last = axis == len(whole.shape) - 1

@@ -45,7 +45,9 @@ def write(
 Tensors = tuple[Record, list[Any], list[Any], dict[str, Any]]
 
 
-def _tensors(one: Record, pad: Record, step: Step, style: Style, fused: bool) -> tuple[list[Any], list[Any], dict[str, Any]]:
+def _tensors(
+    one: Record, pad: Record, step: Step, style: Style, fused: bool
+) -> tuple[list[Any], list[Any], dict[str, Any]]:
     inputs = [step.gathered(*both) for both in zip(one.inputs, (each[0] for each in pad.inputs))]
     outputs = [step.gathered(*both) for both in zip(one.outputs, (each[0] for each in pad.outputs))]
     more: dict[str, Any] = {}
@@ -71,7 +73,9 @@ def _fused(records: Sequence[Record]) -> list[Record]:
         elif last in ("v_proj", "up_proj"):
             parts = [*held, one]
             held = []
-            name, kind = ("qkv_proj", "QKVParallelLinear") if len(parts) == 3 else ("gate_up_proj", "MergedColumnParallelLinear")
+            name, kind = (
+                ("qkv_proj", "QKVParallelLinear") if len(parts) == 3 else ("gate_up_proj", "MergedColumnParallelLinear")
+            )
             whole = [np.concatenate(some, 1) for some in zip(*(part.outputs[0] for part in parts))]
             found.append(Record(f"{one.path.rpartition('.')[0]}.{name}", kind, one.inputs, [whole]))
         elif last == "o_proj" or last == "down_proj":

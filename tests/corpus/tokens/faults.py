@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.corpus.tokens.network import HEADS, HIDDEN, LAYERS, Arrays, Change, attention
 
-KINDS = ("token", "cache", "request", "mask", "head", "all", "suffix")
+KINDS = ("token", "cache", "request", "mask", "head", "all", "suffix", "exchanged")
 LINEAR = ("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
           "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.act_fn", "mlp.down_proj")  # fmt: skip
 
@@ -34,6 +34,10 @@ class Fault(NamedTuple):
             made = [one.copy() for one in arrays]
             if self.kind == "token":
                 made[self.request][self.position] *= self.size
+            elif self.kind == "exchanged":  # two rows of one request, or of two
+                other = (self.request + 1) % len(made)
+                rows = made[self.request][self.position].copy(), made[other][-1].copy()
+                made[self.request][self.position], made[other][-1] = rows[::-1]
             elif self.kind == "suffix":
                 made[self.request][self.position :] *= self.size
             elif self.kind == "head":
@@ -71,7 +75,7 @@ class Fault(NamedTuple):
         return wrong
 
 
-def draw(generator: np.random.Generator, lengths: list[int], requests: list[int], act: bool) -> Fault:
+def draw(generator: np.random.Generator, lengths: list[int], requests: list[int], act: bool, coarse: bool) -> Fault:
     """A fault of one of the requests that both sides have."""
     kind = KINDS[generator.integers(len(KINDS))]
     layer = int(generator.integers(LAYERS))
@@ -79,7 +83,8 @@ def draw(generator: np.random.Generator, lengths: list[int], requests: list[int]
     position = int(generator.integers(lengths[request]))
     names = [one for one in LINEAR if act or one != "mlp.act_fn"]
     name = "self_attn.core" if kind in ("cache", "request", "mask", "head") else names[generator.integers(len(names))]
-    return Fault(kind, f"model.layers.{layer}.{name}", request, position, float(generator.choice([1.3, 0.7, 1.15])))
+    size = float(generator.choice([1.3, 0.7, 1.15] if coarse else [1.3, 1.05, 1.01]))
+    return Fault(kind, f"model.layers.{layer}.{name}", request, position, size)
 
 
 __all__ = ["HIDDEN", "Fault", "draw"]

@@ -17,7 +17,9 @@ class Step(NamedTuple):
     def gathered(self, arrays: Sequence[np.ndarray], padding: np.ndarray) -> np.ndarray:
         """The values of the tokens in the shape of the step."""
         flat = self.tokens.reshape(-1, 2)
-        rows = [padding[place % len(padding)] if request == PADDING else arrays[request][place] for request, place in flat]
+        rows = [
+            padding[place % len(padding)] if request == PADDING else arrays[request][place] for request, place in flat
+        ]
         return np.stack(rows).reshape(*self.tokens.shape[:-1], *np.shape(rows[0]))
 
     @property
@@ -31,7 +33,9 @@ def packed(lengths: Sequence[int], order: Sequence[int], lead: bool = False) -> 
     return [Step(found[None] if lead else found)]
 
 
-def padded(lengths: Sequence[int], order: Sequence[int], left: bool = False, turned: bool = False, wide: int = 0) -> list[Step]:
+def padded(
+    lengths: Sequence[int], order: Sequence[int], left: bool = False, turned: bool = False, wide: int = 0
+) -> list[Step]:
     """One request a lane, padded at one end; `turned`: the sequence first."""
     most = max(lengths[one] for one in order) + wide
     lanes = []

@@ -70,7 +70,10 @@ class Network:
             if exact:
                 return [one.astype(np.float64) @ weight.T.astype(np.float64) for one in arrays]
             if self.dtype == "bfloat16":  # the last bits of a float32 sum in another order, of thousands of terms
-                return [one @ weight.T * (1 + 2.0**-13 * self.noise.standard_normal((len(one), len(weight)))) for one in arrays]
+                return [
+                    one @ weight.T * (1 + 2.0**-13 * self.noise.standard_normal((len(one), len(weight))))
+                    for one in arrays
+                ]
             order = np.arange(weight.shape[1])[::-1]
             return [one[:, order] @ weight[:, order].T for one in arrays]
 
@@ -83,14 +86,18 @@ class Network:
             path = f"model.layers.{number}"
             h = record(f"{path}.input_layernorm", "LlamaRMSNorm", [x], norm(x))
             q, k, v = (record(f"{path}.self_attn.{one}_proj", "Linear", [h], product(h, weights[one])) for one in "qkv")
-            q, k = record(f"{path}.self_attn.rotary_emb", "RotaryEmbedding", [q, k], *(map(_rotated, one) for one in (q, k)))
+            q, k = record(
+                f"{path}.self_attn.rotary_emb", "RotaryEmbedding", [q, k], *(map(_rotated, one) for one in (q, k))
+            )
             own = attend or attention
             core = [own(number, at, *one) for at, one in enumerate(zip(q, k, v))]
             core = record(f"{path}.self_attn.core", "Attention", [q, k, v], core)
             out = record(f"{path}.self_attn.o_proj", "Linear", [core], product(core, weights["o"]))
             x = [self._rounded(a + b) for a, b in zip(x, out)]
             h = record(f"{path}.post_attention_layernorm", "LlamaRMSNorm", [x], norm(x))
-            gate, up = (record(f"{path}.mlp.{one}_proj", "Linear", [h], product(h, weights[one])) for one in ("gate", "up"))
+            gate, up = (
+                record(f"{path}.mlp.{one}_proj", "Linear", [h], product(h, weights[one])) for one in ("gate", "up")
+            )
             act = record(f"{path}.mlp.act_fn", "SiluAndMul", [gate, up], [_silu(a) * b for a, b in zip(gate, up)])
             down = record(f"{path}.mlp.down_proj", "Linear", [act], product(act, weights["down"]))
             x = [self._rounded(a + b) for a, b in zip(x, down)]
