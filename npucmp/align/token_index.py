@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.align.token_axes import TokenShape
-from npucmp.align.token_chains import Lines, Matched, match_chains
+from npucmp.align.token_chains import HALF, Lines, Matched, match_chains
 from npucmp.align.token_evidence import TokenEvidence
 from npucmp.align.token_lengths import Recorded, recorded_lengths
 from npucmp.align.token_padding import Padding, end_class, may_be_padding, padding_of
@@ -87,7 +87,7 @@ def find_index(target: TokenSide, golden: TokenSide, evidence: TokenEvidence) ->
         matched = match_chains(own, _lines(left), _lines(right), right.shapes[0].has_batch)
         known = int((matched.rows >= 0).sum())
         if known and known >= FEWEST * min(len(matched.rows), target.size):
-            found.append(_Candidate(_index(matched, left, right, own, padding), matched.total, matched.evidence))
+            found.append(_Candidate(_index(matched, left, right, own, padding), matched.total, matched.evidence, own.tensors * HALF / 2))
     if not found:
         return None
     found = [one for one in found if not one.found.problem] or found
@@ -102,17 +102,20 @@ def find_index(target: TokenSide, golden: TokenSide, evidence: TokenEvidence) ->
 
 
 class _Candidate(NamedTuple):
-    """An index for an order of axes, and its evidence as in `Matched`."""
+    """An index for an order of axes, its evidence as in `Matched`, and the cost of a chain."""
 
     found: TokenIndex
     total: float
     evidence: float
+    cost: float
 
     def rank(self, several: bool) -> tuple[float, ...]:
-        """The smallest is best. What is padding in one order of axes stands at no end of a request in the other. Then
-        few chains decide; with `several` steps those of decoding go over the batch."""
-        total = (self.is_unusual, -self.total) if several else (-self.total, self.is_unusual)
-        return (sum(one[2] for one in self.found.open) if several else 0, -self.found.padded, *total)
+        """The smallest is best. Few chains decide, and padding, which stands at no end of a request in the other order of
+        axes. With `several` steps the chains of decoding go over the batch, and decide last."""
+        index = self.found
+        if several:
+            return sum(one[2] for one in index.open), -index.padded, self.is_unusual, -self.total
+        return -self.total - index.padded * self.cost, self.is_unusual
 
     @property
     def is_unusual(self) -> bool:
@@ -199,14 +202,9 @@ def _index(matched: Matched, target: TokenSide, golden: TokenSide, evidence: Tok
     requests = _requests(rows, target, golden, padding)
     lines = _lines(target)
     for at in range(len(rows)):  # a token taken in a later round, away from its neighbours, proves nothing
-        near = [
-            one for one in (at - 1, at + 1) if 0 <= one < len(rows) and requests[one] == requests[at] and rows[one] >= 0
-        ]
-        if (
-            rows[at] >= 0
-            and matched.rounds[at] > 0
-            and any(not _follows(min(one, at), max(one, at), rows, lines) for one in near)
-        ):
+        near = [one for one in (at - 1, at + 1) if 0 <= one < len(rows) and requests[one] == requests[at]]
+        ends = [(min(one, at), max(one, at)) for one in near if rows[one] >= 0]
+        if rows[at] >= 0 < matched.rounds[at] and ends and not any(_follows(*end, rows, lines) for end in ends):
             rows[at] = -1
     if padding.golden.named is None and not padding.golden.lengths:
         rows[end_class(evidence, target.shapes[0], golden.shapes[0])] = -1

@@ -16,6 +16,7 @@ from npucmp.model.table import Table
 BEYOND = 4.0  # limits: chosen: the errors of the tokens of a clean tensor are within four limits of the whole
 STANDS_OUT = 8.0  # times: chosen: the error of a token that rounding makes is within so many times the usual one
 GROWN = 3.0  # times: chosen: an operator enlarges the errors of a token by less
+LEAST = 1e-3  # share: chosen: a token with so small a share of the largest error does not differ
 PART = 0.1  # share: chosen: columns with so small a share of the largest error do not differ
 HALF = 0.5  # share of columns: chosen: a wider stretch of columns is no head
 
@@ -112,13 +113,15 @@ def _with_verdict(findings: Sequence[Finding], odd: Root) -> Sequence[Finding]:
 
 def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: _TokenErrors) -> Root:
     """The root with the first token that differs, the pattern of all that do, and the row of the target."""
+    import numpy as np
+
     pair = next((each.pair for each in one.findings if each.pair.order == root.pair.order and each.pair.slot == root.slot),
                 root.pair)  # fmt: skip
     errors = search.of(pair)
     if errors is None or len(errors.error) != len(places.requests):
         return root
     found = errors.relative
-    bad = found > _limit(root, one, search)
+    bad = found > max(_limit(root, one, search), LEAST * float(found[np.isfinite(found)].max(initial=0.0)))
     if not bad.any():
         bad = found >= found.max()
     if not found.max():
