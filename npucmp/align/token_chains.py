@@ -16,7 +16,10 @@ from npucmp.align.token_evidence import TokenEvidence
 ROUNDS = 12  # work: later rounds find nothing more
 HALF = 0.5  # share: chosen: evidence below half of the usual one is that of another token with the same id
 USUAL = 0.9  # share of rows: chosen: the evidence of all but the best tenth is smaller; padding may be most of the rest
+CHAIN = HALF / 2  # share of tensors: chosen: a chain of fewer agreeing tensors is left
 SURE = 0.9  # share of tensors: chosen: tokens that agree in so many are the same
+SAME = 0.98  # share: chosen: a token as good as another agrees in all tensors but one of fifty
+WEAK = 0.05  # share: chosen: what tokens count that are as good as another
 TIE = 1e-9  # relative: definition: equal sums of the same numbers
 
 
@@ -35,8 +38,8 @@ class _Chain(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """The row of each token, -1 without one; the round in which it was taken; the sum of the evidence beyond half of the
-    usual one, less the cost of each chain; and the sum of all evidence."""
+    """The row of each token, -1 without one; the round in which it was taken; the sum of the evidence less the cost of
+    each chain; and the sum of the evidence."""
 
     rows: Any
     rounds: Any
@@ -59,15 +62,16 @@ class _Search:
         self.counts = evidence.counts[order].astype(np.float64) + 1.0
         self.lines, self.are_requests = (rows, tokens), are_requests
         self.most = evidence.tensors + 1.0
+        self.weights = self.counts
         self._keys = self._key(self.rows - self.tokens, self.rows)
         self.row_of = np.full(len(tokens.lane), -1, np.int64)
         self.round_of = np.full(len(tokens.lane), -1, np.int64)
         self.token_of = np.full(len(rows.lane), -1, np.int64)
-        self.total = 0.0
 
     def run(self) -> Matched:
         import numpy as np
 
+        alone = True  # whether candidates count little that are as good as another one
         for number in range(ROUNDS):
             free = (self.row_of[self.tokens] < 0) & (self.token_of[self.rows] < 0)
             free &= self._in_order() if number else True
@@ -77,13 +81,21 @@ class _Search:
             np.maximum.at(best, self.rows[free], self.counts[free])
             half = HALF * float(np.quantile(best[best > 0], USUAL))
             before = self.row_of >= 0
-            if not self._take(np.nonzero(free)[0], half, number > 0):
+            self.weights = self._weights(free, half) if alone else self.counts
+            taken = self._take(np.nonzero(free)[0], half, number > 0)
+            if not taken and not alone:
                 break
+            alone = alone and taken > 0
             self.round_of[(self.row_of >= 0) & ~before] = number
         self._exchange()
         known = np.nonzero(self.row_of >= 0)[0]
         every = sum(self._count(int(self.row_of[at]), int(at)) for at in known)
-        return Matched(self.row_of, self.round_of, self.total, every)
+        behind = known[known > 0]
+        rows, before = self.row_of[behind], self.row_of[behind - 1]
+        follows = (rows == before + 1) & (self.lines[1].lane[behind] == self.lines[1].lane[behind - 1])
+        follows &= (before >= 0) & (self.lines[0].lane[rows] == self.lines[0].lane[before])
+        chains = len(known) - int(follows.sum())
+        return Matched(self.row_of, self.round_of, every - CHAIN * self.most * chains, every)
 
     def _exchange(self) -> None:
         """Exchange the rows of two tokens that agree as well with each other's, if tokens then follow each other: first
@@ -122,6 +134,21 @@ class _Search:
         at = int(self._keys.searchsorted(self._key(row - token, row)))
         known = at < len(self.rows) and self.rows[at] == row and self.tokens[at] == token
         return float(self.counts[at]) if known else 0.0
+
+    def _weights(self, free: Any, half: float) -> Any:
+        """The evidence of candidates, of which those count little that are as good as another one of their row or token:
+        they follow those that are not."""
+        import numpy as np
+
+        unlike = np.ones(len(self.rows), bool)
+        for places, size in ((self.rows, len(self.token_of)), (self.tokens, len(self.row_of))):
+            best, rivals = np.zeros(size), np.zeros(size, np.int64)
+            np.maximum.at(best, places[free], self.counts[free])
+            near = free & (self.counts >= SAME * best[places])
+            np.add.at(rivals, places[near], 1)
+            unlike &= rivals[places] <= 1
+        beyond = self.counts - half
+        return np.where(unlike | (beyond < 0.0), self.counts, half + WEAK * beyond)
 
     def _in_order(self) -> Any:
         """Whether a candidate keeps the order of steps within its request."""
@@ -170,7 +197,6 @@ class _Search:
                 continue
             self.row_of[chain.token : chain.token + chain.length] = range(chain.row, chain.row + chain.length)
             self.token_of[chain.row : chain.row + chain.length] = range(chain.token, chain.token + chain.length)
-            self.total += chain.score
             taken += 1
         return taken
 
@@ -182,7 +208,7 @@ class _Search:
         )
 
     def _is_sure(self, chain: _Chain) -> bool:
-        return self._evidence(chain) >= SURE * self.most * chain.length
+        return self._evidence(chain, self.counts) >= SURE * self.most * chain.length
 
     def _parts(self, places: Any) -> Any:
         """Candidates that follow each other, as (first row, first token, evidence of each)."""
@@ -196,7 +222,7 @@ class _Search:
             new[1:] |= np.diff(self.lines[1].lane[tokens]) != 0
         starts = [*np.nonzero(new)[0], len(places)]
         for start, stop in zip(starts, starts[1:]):
-            yield int(rows[start]), int(tokens[start]), self.counts[places[start:stop]]
+            yield int(rows[start]), int(tokens[start]), self.weights[places[start:stop]]
 
     def _best(self, part: tuple[int, int, Any], half: float, later: bool) -> list[_Chain]:
         """The stretches of a part with the largest sums of evidence beyond half of the usual one."""
@@ -222,7 +248,7 @@ class _Search:
         return found
 
     def _score(self, chain: _Chain, half: float, later: bool, counts: Optional[Any] = None) -> float:
-        total = float(counts.sum()) if counts is not None else self._evidence(chain)
+        total = float(counts.sum()) if counts is not None else self._evidence(chain, self.weights)
         score = total - half * chain.length - half / 2
         if later:
             score += half * self._continues(chain)
@@ -239,9 +265,9 @@ class _Search:
                 count += int(self.lines[0].lane[row] == self.lines[0].lane[row + near])
         return count
 
-    def _evidence(self, chain: _Chain) -> float:
+    def _evidence(self, chain: _Chain, counts: Any) -> float:
         start = int(self._keys.searchsorted(self._key(chain.row - chain.token, chain.row)))
-        return float(self.counts[start : start + chain.length].sum())
+        return float(counts[start : start + chain.length].sum())
 
     def _key(self, diagonal: Any, row: Any) -> Any:
         """A number that sorts candidates by diagonal, then by row."""

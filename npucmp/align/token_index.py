@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.align.token_axes import TokenShape
-from npucmp.align.token_chains import HALF, Lines, Matched, match_chains
+from npucmp.align.token_chains import CHAIN, Lines, Matched, match_chains
 from npucmp.align.token_evidence import TokenEvidence
 from npucmp.align.token_lengths import Recorded, recorded_lengths
 from npucmp.align.token_padding import Padding, end_class, may_be_padding, padding_of
@@ -32,7 +32,7 @@ class TokenIndex(NamedTuple):
     lengths  of the requests of the golden, without padding
     open     requests, first positions and numbers of tokens without a row
     padding  where the golden has padding, in words; "" without padding; `padded`: the number of its tokens
-    problem  the reason why the index is refused; "" otherwise
+    problem  the reason why the index is refused; "" otherwise. `is_ambiguous`: another index is as good
     """
 
     target: TokenSide
@@ -46,6 +46,7 @@ class TokenIndex(NamedTuple):
     padding: str = ""
     padded: int = 0
     problem: str = ""
+    is_ambiguous: bool = False
 
     def runs(self, of_target: bool) -> list[RowRun]:
         """The rows of the tokens on one side, in the order of the tokens."""
@@ -63,9 +64,8 @@ class TokenIndex(NamedTuple):
 
     @property
     def is_identity(self) -> bool:
-        """Whether both sides have the same layout, and each token is in the same row."""
-        same = [one.sizes for one in self.target.shapes] == [one.sizes for one in self.golden.shapes]
-        return same and not self.open and bool((self.rows == self.places).all())
+        """Whether both sides have the same layout, and each token that has a row is in the same one."""
+        return [*self.target.shapes] == [*self.golden.shapes] and bool((self.rows == self.places).all())
 
 
 def place_of(number: int, shapes: Sequence[TokenShape]) -> tuple[int, int, int]:
@@ -85,9 +85,9 @@ def find_index(target: TokenSide, golden: TokenSide, evidence: TokenEvidence) ->
         padding = Padding(recorded_lengths(left), recorded_lengths(right), left.shapes[0], right.shapes[0])
         own = _without_padding(_renumbered(evidence, left, right), left, right, padding)
         matched = match_chains(own, _lines(left), _lines(right), right.shapes[0].has_batch)
-        known = int((matched.rows >= 0).sum())
-        if known and known >= FEWEST * min(len(matched.rows), target.size):
-            found.append(_Candidate(_index(matched, left, right, own, padding), matched.total, matched.evidence, own.tensors * HALF / 2))
+        index = _index(matched, left, right, own, padding)
+        if len(index.rows) >= max(1, FEWEST * min(sum(index.lengths), target.size)):
+            found.append(_Candidate(index, matched.total, matched.evidence, own.tensors * CHAIN))
     if not found:
         return None
     found = [one for one in found if not one.found.problem] or found
@@ -97,7 +97,7 @@ def find_index(target: TokenSide, golden: TokenSide, evidence: TokenEvidence) ->
     best = found[0]
     if any(one.total >= best.total * (1 - TIE) and one.contradicts(best) for one in found[1:]):
         words = "batch and sequence can be exchanged: two indices have the same evidence"
-        return best.found._replace(problem=words)
+        return best.found._replace(problem=words, is_ambiguous=True)
     return best.found
 
 
@@ -138,7 +138,7 @@ def _orders(side: TokenSide) -> list[TokenSide]:
     if not any(shape.has_batch for shape in side.shapes):
         return [side]
     both = [side, side.turned()]
-    masked = [one for one in both if recorded_lengths(one).named is not None]
+    masked = [one for one in both if recorded_lengths(one).named is not None or recorded_lengths(one).masks]
     return masked or both
 
 

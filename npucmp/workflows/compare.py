@@ -73,8 +73,7 @@ def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Repo
     report = _by_token(sides, options, context) if may_hold_other_tokens(sides) else None
     report = report or _put_together(sides, options, context) or compare_runs(sides, options)
     if any(root.cause is Cause.GAP and root.slot.startswith("input") for root in report.roots):
-        by_token = _by_token(sides, options, context, by_shape=False)
-        report = by_token if by_token is not None and by_token.exit_status != 2 else report
+        report = _by_token(sides, options, context, by_shape=False) or report
     return report
 
 

@@ -31,6 +31,7 @@ class _Indexed(NamedTuple):
     runs: TokenRuns
     tokens: Optional[TokenIndex]
     problem: str = ""
+    is_ambiguous: bool = False
 
 
 def compared_tokens(sides: Sides, options: Options, context: ReadContext, by_shape: bool = True) -> Optional[Report]:
@@ -45,9 +46,9 @@ def compared_tokens(sides: Sides, options: Options, context: ReadContext, by_sha
     found = []
     for own, other in groups:
         one = _indexed(own, other, options.names(), context)
-        if one is None or (one.tokens is not None and one.tokens.is_identity) or (one.tokens is None and not by_shape):
+        if one is None or (one.tokens is not None and one.tokens.is_identity):
             return None
-        if one.tokens is None and not by_shape:
+        if one.tokens is None and not (by_shape or one.is_ambiguous):
             return None
         found.append(one)
     together = [one.runs for one in found]
@@ -93,7 +94,7 @@ def _indexed(targets: Sequence[Run], goldens: Sequence[Run], names: Names, conte
         words = (
             f"no index of tokens: {index.problem}; record the ids and the attention mask or the lengths of both runs"
         )
-        return _Indexed(_without_values(target, golden, pairs), None, words)
+        return _Indexed(_without_values(target, golden, pairs), None, words, index.is_ambiguous)
     return _Indexed(token_runs(index, pairs, evidence, context), index, _open_words(index))
 
 
