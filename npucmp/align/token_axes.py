@@ -1,4 +1,4 @@
-"""The axes of tokens of a tensor: (batch, sequence), (sequence, batch), one axis of packed tokens, or heads before tokens.
+"""The axes of tokens of a tensor: (batch, sequence), (sequence, batch), one axis of packed tokens, perhaps after heads.
 
 A run has one shape of tokens, that of most of its activations: (3, 7) for tensors of shape (3, 7, 16), (18,) for
 (18, 16). A token of a tensor stands in a lane at a place. A lane is a request of a batch, or all of a packed run.

@@ -1,7 +1,7 @@
 """Chains of candidates: rows that stand behind each other in the target, and tokens that do so in the golden.
 
-The chains with the most evidence are taken first; no row and no token is in two of them. A part of a chain of which less
-than half of the usual evidence speaks is left for later rounds, in which only the rows and tokens that remain count.
+The chains with the most evidence are taken first; no row and no token is in two of them. A part of a chain that has
+less than half of the usual evidence is left for later rounds, in which only the rows and tokens that remain count.
 Chains that continue one that was taken come first there. If two chains that exclude each other have the same evidence,
 neither is taken, unless all tensors agree along both: then their tokens are the same.
 """
@@ -48,7 +48,7 @@ class Matched(NamedTuple):
 
 
 def match_chains(evidence: TokenEvidence, rows: Lines, tokens: Lines, are_requests: bool) -> Matched:
-    """Match rows and tokens. `are_requests`: each lane of the golden is a request, of which later tokens do not stand in
+    """Match rows and tokens. `are_requests`: each lane of the golden is a request, and its later tokens do not stand in
     earlier steps."""
     return _Search(evidence, rows, tokens, are_requests).run()
 
@@ -73,8 +73,8 @@ class _Search:
 
         alone = True  # whether candidates count little that are as good as another one
         for number in range(ROUNDS):
-            free = (self.row_of[self.tokens] < 0) & (self.token_of[self.rows] < 0)
-            free &= self._in_order() if number else True
+            free: Any = (self.row_of[self.tokens] < 0) & (self.token_of[self.rows] < 0)
+            free = free & self._in_order() if number else free
             if not free.any():
                 break
             best = np.zeros(len(self.token_of))
@@ -91,9 +91,9 @@ class _Search:
         known = np.nonzero(self.row_of >= 0)[0]
         every = sum(self._count(int(self.row_of[at]), int(at)) for at in known)
         behind = known[known > 0]
-        rows, before = self.row_of[behind], self.row_of[behind - 1]
-        follows = (rows == before + 1) & (self.lines[1].lane[behind] == self.lines[1].lane[behind - 1])
-        follows &= (before >= 0) & (self.lines[0].lane[rows] == self.lines[0].lane[before])
+        rows, last = self.row_of[behind], self.row_of[behind - 1]
+        follows = (rows == last + 1) & (self.lines[1].lane[behind] == self.lines[1].lane[behind - 1])
+        follows &= (last >= 0) & (self.lines[0].lane[rows] == self.lines[0].lane[last])
         chains = len(known) - int(follows.sum())
         return Matched(self.row_of, self.round_of, every - CHAIN * self.most * chains, every)
 
@@ -136,11 +136,11 @@ class _Search:
         return float(self.counts[at]) if known else 0.0
 
     def _weights(self, free: Any, half: float) -> Any:
-        """The evidence of candidates, of which those count little that are as good as another one of their row or token:
-        they follow those that are not."""
+        """The evidence of candidates. A candidate that is as good as another one of its row or token counts little: it
+        follows its neighbours."""
         import numpy as np
 
-        unlike = np.ones(len(self.rows), bool)
+        unlike: Any = np.ones(len(self.rows), bool)
         for places, size in ((self.rows, len(self.token_of)), (self.tokens, len(self.row_of))):
             best, rivals = np.zeros(size), np.zeros(size, np.int64)
             np.maximum.at(best, places[free], self.counts[free])

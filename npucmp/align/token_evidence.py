@@ -1,8 +1,8 @@
 """The evidence that a row of the target is a token of the golden: how many tensors agree there.
 
-Candidates have the same id, or agree in the first tensor that both sides have. Each tensor is read once. A row of values
-is represented by its norm and a few random projections of it; the difference of two projections is distributed as the
-norm of the difference of the rows.
+Candidates have the same id, or agree in the first tensor that both sides have. Each tensor is read once. The norm of a
+row of values and a few random projections of it represent the row; the difference of two projections is distributed as
+the norm of the difference of the rows.
 """
 
 from __future__ import annotations

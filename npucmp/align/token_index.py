@@ -1,9 +1,9 @@
 """The token index of two runs: for each token of the golden, by request and position, its row in a step of the target.
 
 There is one index for all operators. It is found from the evidence of all tensors (token_evidence.py, token_chains.py)
-and is refused if the tokens of a request do not stand behind each other in the target. Tokens of the golden without a row
-are padding only at one end of a request, and only if a mask, lengths or a pad id show it (token_padding.py); all others
-stay open.
+and is refused if the tokens of a request do not stand behind each other in the target. Tokens of the golden without a
+row are padding only at one end of a request, and only if a mask, lengths or a pad id show it (token_padding.py); all
+others stay open.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class _Candidate(NamedTuple):
     cost: float
 
     def rank(self, several: bool) -> tuple[float, ...]:
-        """The smallest is best. Few chains decide, and padding, which stands at no end of a request in the other order of
-        axes. With `several` steps the chains of decoding go over the batch, and decide last."""
+        """The smallest is best. Few chains decide, and padding, which stands at no end of a request in the other order
+        of axes. With `several` steps the chains of decoding go over the batch, and decide last."""
         index = self.found
         if several:
             return sum(one[2] for one in index.open), -index.padded, self.is_unusual, -self.total
@@ -195,7 +195,9 @@ def _without_padding(evidence: TokenEvidence, target: TokenSide, golden: TokenSi
     return evidence._replace(rows=evidence.rows[keep], tokens=evidence.tokens[keep], counts=evidence.counts[keep])
 
 
-def _index(matched: Matched, target: TokenSide, golden: TokenSide, evidence: TokenEvidence, padding: Padding) -> TokenIndex:
+def _index(
+    matched: Matched, target: TokenSide, golden: TokenSide, evidence: TokenEvidence, padding: Padding
+) -> TokenIndex:
     import numpy as np
 
     rows = matched.rows.copy()
@@ -271,7 +273,11 @@ def _repeated(index: TokenIndex, evidence: TokenEvidence, lines: Lines) -> str:
         tokens = [int(index.places[at]) for at in own]
         known = sum(counts.get((int(index.rows[at]), token), 0) for at, token in zip(own, tokens))
         for chain in chains.values():
-            if len(own) == length and all(token in chain for token in tokens) and sum(chain[token] for token in tokens) < known:
+            if (
+                len(own) == length
+                and all(token in chain for token in tokens)
+                and sum(chain[token] for token in tokens) < known
+            ):
                 return f"request {number} of the golden is in the target more than once"
     return ""
 

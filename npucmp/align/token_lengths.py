@@ -16,7 +16,7 @@ MASKED = -1.0  # definition: an additive mask has 0 for a token and a large nega
 
 
 class Recorded(NamedTuple):
-    """What the first step of a run records on its requests.
+    """The records of the first step of a run on its requests.
 
     named   for each token, lane by lane, whether it is one and not padding, by a tensor that is called a mask; None
             without one

@@ -15,7 +15,7 @@ TWICE = 2  # tokens: chosen: one token at an end, whose id is nowhere else, may 
 
 
 class Padding(NamedTuple):
-    """What both sides record on lengths, and the shapes of their tokens."""
+    """The records of both sides on lengths, and the shapes of their tokens."""
 
     target: Recorded
     golden: Recorded
@@ -45,8 +45,8 @@ def padding_of(rows: Any, requests: Any, evidence: TokenEvidence, padding: Paddi
 
 
 def end_class(evidence: TokenEvidence, rows: TokenShape, tokens: TokenShape) -> Any:
-    """The tokens of the golden whose id stands only at one end of its requests, of some but not of all, and only at ends
-    of the target's: padding on both sides. At most one id is taken."""
+    """The tokens of the golden whose id stands only at one end of its requests, of some but not of all, and only at
+    ends of the target's: padding on both sides. At most one id is taken."""
     import numpy as np
 
     none = np.zeros(len(evidence.classes), bool)
@@ -58,9 +58,9 @@ def end_class(evidence: TokenEvidence, rows: TokenShape, tokens: TokenShape) -> 
         own = classes[:, ::-1] if turned else classes
         for one in np.unique(own[:, -1]):
             runs = np.cumprod((own == one)[:, ::-1], axis=1)[:, ::-1].astype(bool)
-            if runs.sum() == (own == one).sum() and runs[:, -1].any() and not runs[:, -1].all():
-                if not runs.all(1).any() and runs.sum() >= TWICE and _at_ends(evidence, one, rows):
-                    found.append((int(runs[:, -1].sum()), int(runs.sum()), runs[:, ::-1] if turned else runs))
+            at_end = runs.sum() == (own == one).sum() and runs[:, -1].any() and not runs[:, -1].all()
+            if at_end and not runs.all(1).any() and runs.sum() >= TWICE and _at_ends(evidence, one, rows):
+                found.append((int(runs[:, -1].sum()), int(runs.sum()), runs[:, ::-1] if turned else runs))
     found.sort(key=lambda one: one[:2], reverse=True)
     if not found or (len(found) > 1 and found[0][:2] == found[1][:2]):
         return none
@@ -68,8 +68,8 @@ def end_class(evidence: TokenEvidence, rows: TokenShape, tokens: TokenShape) -> 
 
 
 def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: TokenShape) -> Any:
-    """Tokens at an end of a request, with an id that no other token has, in rows at an end of a lane of the target, that
-    agree in fewer tensors than the tokens of the request beside them: padding, of which nothing proves it."""
+    """Tokens at an end of a request, with an id that no other token has, in rows at an end of a lane of the target,
+    that agree in fewer tensors than the tokens of the request beside them: perhaps padding, without a proof."""
     import numpy as np
 
     found = np.zeros(len(rows), bool)
@@ -126,8 +126,8 @@ def _ends(is_open: Any, requests: Any) -> Any:
 
 
 def _has_lengths(is_open: Any, requests: Any, padding: Padding) -> bool:
-    """Whether the numbers of tokens that have a row are lengths that the golden recorded. Those of the target prove
-    nothing: it may have lost tokens."""
+    """Whether the numbers of tokens that have a row are lengths that the golden recorded. Lengths of the
+    target prove nothing: it may have lost tokens."""
     counts = tuple(int((~is_open[own]).sum()) for own in _spans(requests))
     return counts in padding.golden.lengths
 

@@ -27,7 +27,9 @@ class TokenRuns(NamedTuple):
     golden: Run
 
 
-def token_runs(index: TokenIndex, pairs: Sequence[TensorPair], evidence: TokenEvidence, context: ReadContext) -> TokenRuns:
+def token_runs(
+    index: TokenIndex, pairs: Sequence[TensorPair], evidence: TokenEvidence, context: ReadContext
+) -> TokenRuns:
     """The runs of both sides by token. Raises nothing: a tensor that cannot be selected is not in its run."""
     return _TokenRuns(index, pairs, evidence, context).runs()
 
@@ -79,20 +81,18 @@ class _TokenRuns:
         return TokenRuns(target, replace(golden, operators=tuple(self._marked(sides[1]))))
 
     def _is_own(self, pair: TensorPair) -> bool:
-        """Whether integers differ: positions and indices of the run's own layout, if no activation was read for them."""
+        """Whether integers differ: positions and indices of a layout, which no operator made of activations."""
         if pair.is_float:
             return False
         if pair.is_output and any(other.is_float and not other.is_output and other.golden[:2] == pair.golden[:2]
                                   for others in self.partner.values() for other in others):  # fmt: skip
             return False
-        steps = self.target.steps_of(pair.target), self.golden.steps_of(pair.golden)
-        if steps[0] is None or steps[1] is None:
+        steps, others = self.target.steps_of(pair.target), self.golden.steps_of(pair.golden)
+        if steps is None or others is None:
             return True
         try:
-            left, right = (
-                row_values(selected(found, side.rows, (pair.width,)), self.context)
-                for found, side in zip(steps, (self.target, self.golden))
-            )
+            left = row_values(selected(steps, self.target.rows, (pair.width,)), self.context)
+            right = row_values(selected(others, self.golden.rows, (pair.width,)), self.context)
         except NpucmpError:
             return False
         return bool((left != right).any())
@@ -108,7 +108,7 @@ class _TokenRuns:
         return operator._replace(tensors=tuple(tensors), scope=operator.scope)
 
     def _tensor(self, operator: Operator, key: Key, one: TensorRef, side: _Side) -> Optional[TensorRef]:
-        """The tensor by token; as it is if tokens have no part in it; None if it depends on the layout."""
+        """The tensor by token; unchanged if tokens have no part in it; None if it depends on the layout."""
         if not one.slot or one.problem or not is_activation(operator, one) or key in self.own:
             return None if key in self.own else one
         steps = side.steps_of(key)

@@ -52,8 +52,8 @@ GROUPS = {  # title → options of the help, in this order; the last group lists
     "Output": "output top json junit quiet verbose color show_progress parts parquet excel xlsx",
     "Selection of runs, operators and names": "step rank pair layout golden_layout ranks_apart include exclude mapping "
     "align explain graph also format limits",
-    "Judgement": "rtol atol tolerances noise trust_statistics strict coverage skip_rules list_rules metrics baseline "
-    "precheck recompute replay",
+    "Judgement": "rtol atol tolerances noise trust_statistics strict batch_invariance coverage skip_rules list_rules "
+    "metrics baseline precheck recompute replay",
     "Execution": "jobs resume scheduler disk",
 }
 ARGUMENTS = (("TARGET", "The run under test: a dump."), ("GOLDEN", "The reference run: a dump."))
@@ -93,8 +93,8 @@ class _Command(click.Command):
     CompareFields,
     ClusterFields,
     ScreenFields,
-    only="layout golden_layout ranks_apart align explain noise resume also disk recompute replay scheduler precheck "
-    "parts parquet",
+    only="layout golden_layout ranks_apart batch_invariance align explain noise resume also disk recompute replay "
+    "scheduler precheck parts parquet",
 )
 @click.option(
     "--list-rules",

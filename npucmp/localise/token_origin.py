@@ -1,4 +1,4 @@
-"""The tokens of a root: the first one that differs, and which others do: one token, from a position on, a request, all."""
+"""The tokens of a root: the first one that differs, and the pattern: one token, from a position on, a request, all."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: _Token
     """The root with the first token that differs, the pattern of all that do, and the row of the target."""
     import numpy as np
 
-    pair = next((each.pair for each in one.findings if each.pair.order == root.pair.order and each.pair.slot == root.slot),
-                root.pair)  # fmt: skip
+    own = [each.pair for each in one.findings if each.pair.order == root.pair.order and each.pair.slot == root.slot]
+    pair = own[0] if own else root.pair
     errors = search.of(pair)
     if errors is None or len(errors.error) != len(places.requests):
         return root

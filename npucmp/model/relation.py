@@ -302,3 +302,21 @@ class TokenFacts(NamedTuple):
     padding: str = ""
     steps: int = 1
     problem: str = ""
+
+
+class TokenBits(NamedTuple):
+    """The tokens of an output whose bits are equal in both runs: one row of batch_invariance.csv.
+
+    originated  tokens that differ although all inputs of the operator have equal bits; None without recorded inputs
+    error       the largest relative error of a token
+    """
+
+    step: Optional[int]
+    operator: str
+    golden_operator: str
+    op_type: str
+    slot: str
+    tokens: int
+    equal: int
+    originated: Optional[int]
+    error: float

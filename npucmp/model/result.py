@@ -21,7 +21,7 @@ from npucmp.model.ticket_facts import TicketFacts
 from npucmp.presenter import present
 
 if TYPE_CHECKING:
-    from npucmp.model.relation import LayoutFacts, TokenFacts
+    from npucmp.model.relation import LayoutFacts, TokenBits, TokenFacts
 
 
 class Presentable:
@@ -132,6 +132,7 @@ class Report(Result):
     the first suspects. `least` is the share of golden elements that must be covered, and `excluded` describes the steps
     and ranks that the user excluded. `layout` says how ranks were put together; None if layouts are equal.
     `tokens` says how the tokens of both runs correspond; None if token layouts are equal.
+    `token_bits` has the tokens with equal bits of each operator, if the user asked for them.
     """
 
     command = "compare"
@@ -148,6 +149,7 @@ class Report(Result):
     looks: tuple[TensorDetail, ...] = ()
     layout: Optional[LayoutFacts] = None
     tokens: Optional[TokenFacts] = None
+    token_bits: tuple[TokenBits, ...] = ()
     least: float = 1.0
     excluded: str = ""
 

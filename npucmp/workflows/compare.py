@@ -14,7 +14,7 @@ from npucmp.dump.formats import graph_source
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
-from npucmp.model import Cause, Comparison, Report, RunHeader, map_comparisons
+from npucmp.model import Cause, Comparison, Report, Root, RunHeader, map_comparisons
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
 from npucmp.workflows.select_runs import (
@@ -72,9 +72,23 @@ def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Repo
     """Compare the runs of unequal token layouts or parallel layouts, else each pair of runs."""
     report = _by_token(sides, options, context) if may_hold_other_tokens(sides) else None
     report = report or _put_together(sides, options, context) or compare_runs(sides, options)
-    if any(root.cause is Cause.GAP and root.slot.startswith("input") for root in report.roots):
+    if report.tokens is None and (options.batch_invariance or any(map(_is_other_input, report.roots))):
         report = _by_token(sides, options, context, by_shape=False) or report
+    if options.batch_invariance:
+        if report.tokens is None:
+            raise UsageError(
+                "--batch-invariance needs the same tokens with values on both sides: there is no index of tokens"
+            )
+        from npucmp.localise.batch_invariance import token_bits
+
+        bits = tuple(row for one in report.comparisons for row in token_bits(one, context))
+        report = replace(report, token_bits=bits)
     return report
+
+
+def _is_other_input(root: Root) -> bool:
+    """Return whether the runs were given other inputs, perhaps the same tokens in another order."""
+    return root.cause is Cause.GAP and root.slot.startswith("input")
 
 
 def _by_token(sides: Sides, options: Options, context: ReadContext, by_shape: bool = True) -> Optional[Report]:

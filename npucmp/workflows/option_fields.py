@@ -255,6 +255,10 @@ class CompareFields(DumpFields):
         None, "Sizes of the golden's parallel layout, if it has several ranks: --golden-layout tp=2.", metavar="SIZES"
     )
     ranks_apart: bool = option(False, "Compare rank by rank, although the parallel layouts of the runs are unequal.")
+    batch_invariance: bool = option(
+        False,
+        "Print which operators give a token other bits in another batch or token layout (batch_invariance.csv).",
+    )
     coverage: float = option(
         1.0,
         "Smallest share of the golden's elements that the target must cover: --coverage 0.8. Default: 1, all elements.",

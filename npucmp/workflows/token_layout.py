@@ -1,5 +1,5 @@
-"""Compare runs with unequal token layouts: padded, packed, in steps, of another batch. Both sides become runs of the rows
-of the same tokens, which the pipeline compares as any two runs."""
+"""Compare runs with unequal token layouts: padded, packed, in steps, of another batch. Both sides become runs of the
+rows of the same tokens, which the pipeline compares as any two runs."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class _Indexed(NamedTuple):
 
 
 def compared_tokens(sides: Sides, options: Options, context: ReadContext, by_shape: bool = True) -> Optional[Report]:
-    """Compare the runs token by token; None if their token layouts are equal. `by_shape`: shapes must show that they are
-    not; otherwise equal shapes may hold the tokens in another order."""
+    """Compare the runs token by token; None if their token layouts are equal. `by_shape`: shapes must show that they
+    are not; otherwise equal shapes may hold the tokens in another order."""
     targets, goldens = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
     if not _may_differ(targets, goldens, by_shape):
         return None
@@ -46,7 +46,7 @@ def compared_tokens(sides: Sides, options: Options, context: ReadContext, by_sha
     found = []
     for own, other in groups:
         one = _indexed(own, other, options.names(), context)
-        if one is None or (one.tokens is not None and one.tokens.is_identity):
+        if one is None or (one.tokens is not None and one.tokens.is_identity and not options.batch_invariance):
             return None
         if one.tokens is None and not (by_shape or one.is_ambiguous):
             return None
@@ -105,8 +105,8 @@ def _open_words(index: TokenIndex) -> str:
     count = sum(one[2] for one in index.open)
     request, first, length = index.open[0]
     last = f" to {first + length - 1}" if length > 1 else ""
-    return (f"{count} of {sum(index.lengths)} tokens of the golden have no row in the target that can be only theirs, the "
-            f"first: request {request}, position {first}{last}; ids, and a mask or lengths, decide on them")  # fmt: skip
+    words = f"{count} of {sum(index.lengths)} tokens of the golden have no row in the target that can be only theirs"
+    return f"{words}, the first: request {request}, position {first}{last}; ids, and a mask or lengths, decide on them"
 
 
 def _without_values(target: TokenSide, golden: TokenSide, pairs: Sequence[TensorPair]) -> TokenRuns:

@@ -55,7 +55,9 @@ def case(seed: int, number: int, what: str, place: Path) -> Case:
     """One case: its draw depends on the seed and the number alone."""
     generator = np.random.default_rng([seed, number])
     kind = KINDS[number % len(KINDS)]
-    lengths = [int(one) for one in generator.integers(2, int(generator.choice([6, 10, 24])), int(generator.integers(2, 7)))]
+    lengths = [
+        int(one) for one in generator.integers(2, int(generator.choice([6, 10, 24])), int(generator.integers(2, 7)))
+    ]
     if kind == "unpadded" or kind == "flat":
         lengths = [lengths[0]] * len(lengths)
     if kind == "turned" and len(set(lengths)) == 1 and lengths[0] == len(lengths):
@@ -95,10 +97,10 @@ def case(seed: int, number: int, what: str, place: Path) -> Case:
     act = style.names == "equal"
     _write(place / "target", target, wrong, pads, style, style.names == "vllm", act)
     _write(place / "golden", golden, exact, network.run([padding], True), style, False, act)
-    truth = _truth(fault, right, wrong, requests, dtype == 'bfloat16') if fault is not None else None
+    truth = _truth(fault, right, wrong, requests, dtype == "bfloat16") if fault is not None else None
     if truth is not None and kind == "lead" and not extras:  # nothing shows where a request ends
         truth = truth[0], 0, sum(lengths[: truth[1]]) + truth[2]
-    label = f"{seed}.{number} {what} {kind if not trap else trap} {style.form} {style.dtype} {style.names}"
+    label = f"{seed}.{number} {what} {trap or kind} {style.form} {style.dtype} {style.names}"
     label += f"{'' if style.ids else ' no-ids'}{' extras' if style.extras else ''} {lengths}"
     return Case(f"{label} {fault or ''}", place / "target", place / "golden", truth, trap or "")
 
@@ -165,7 +167,9 @@ def _trapped(
     return [Step(tokens)], golden, style
 
 
-def _truth(fault: Fault, right: list[Record], wrong: list[Record], requests: list[int], coarse: bool) -> tuple[str, int, int]:
+def _truth(
+    fault: Fault, right: list[Record], wrong: list[Record], requests: list[int], coarse: bool
+) -> tuple[str, int, int]:
     """The operator and the first token of the golden's requests at which the target differs by more than rounding."""
     least = 0.02 if coarse else 1e-5
     for one, other in zip(right, wrong):

@@ -15,8 +15,8 @@ from tests.corpus.writers.msprobe import npy, pt, statistics
 
 
 class Style(NamedTuple):
-    """`form`: "npy", "L0" or "statistics"; `names`: "equal" or "vllm"; `ids`: whether the embedding is recorded; `extras`:
-    masks or lengths, and positions; `ending` of the files of msprobe."""
+    """`form`: "npy", "L0" or "statistics"; `names`: "equal" or "vllm"; `ids`: whether the embedding is recorded;
+    `extras`: masks or lengths, and positions; `ending` of the files of msprobe."""
 
     form: str = "npy"
     names: str = "equal"

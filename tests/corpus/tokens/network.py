@@ -41,7 +41,7 @@ class Network:
 
         self.embedding = self._rounded(generator.standard_normal((VOCABULARY, HIDDEN)))
         self.layers = [
-            {"q": matrix(HIDDEN, HIDDEN), "k": matrix(HIDDEN, HIDDEN), "v": matrix(HIDDEN, HIDDEN), "o": matrix(HIDDEN, HIDDEN),
+            {**{name: matrix(HIDDEN, HIDDEN) for name in "qkvo"},
              "gate": matrix(INNER, HIDDEN), "up": matrix(INNER, HIDDEN), "down": matrix(HIDDEN, INNER)}
             for _ in range(LAYERS)
         ]  # fmt: skip

@@ -29,7 +29,8 @@ def graded(case: Case) -> Graded:
     status = report.exit_status
     if first is None:
         return Graded(case, _grade(case, status, None), f"{status} {str(report)[-300:]}")
-    said = f"{status} {first.pair.operator.name} {first.slot} {first.cause.value} {first.request}/{first.position} {first.because[:200]}"
+    said = f"{status} {first.pair.operator.name} {first.slot} {first.cause.value} {first.request}/{first.position}"
+    said += f" {first.because[:200]}"
     return Graded(case, _grade(case, status, first), said)
 
 
