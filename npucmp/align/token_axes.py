@@ -85,17 +85,17 @@ def token_axes(shape: Dims, strides: Dims, tokens: TokenShape) -> Optional[Token
     """The tokens of a tensor of this shape; None if it has no axes of tokens. `strides` may be () for C order."""
     strides = strides or c_strides(shape)
     lead = tokens.sizes
-    if len(lead) == 1:
-        axes: Optional[tuple[int, ...]] = next(
-            (places for places in _of_one_axis(shape) if _fits(shape, places, lead)), None
-        )
-    else:
-        axes = next((places for places in ((0, 1), (0, 2)) if _fits(shape, places, lead)), None)
-        if axes is None and shape and shape[0] == tokens.size:
-            return _axes((*lead, *shape[1:]), (lead[1] * strides[0], strides[0], *strides[1:]), (0, 1), tokens)
-        if axes is None and shape[:1] == (1,) and shape[1:2] == (tokens.size,):
-            return token_axes(shape[1:], strides[1:], tokens)
-    return None if axes is None else _axes(shape, strides, axes, tokens)
+    places = _of_one_axis(shape) if len(lead) == 1 else ((0, 1), (0, 2))
+    found = [axes for axes in dict.fromkeys(places) if _fits(shape, axes, lead)]
+    if len(found) > 1 and len(shape) > len(lead) + 1:
+        return None  # as many heads as tokens
+    if found:
+        return _axes(shape, strides, found[0], tokens)
+    if len(lead) == 1 or not shape:
+        return None
+    if shape[0] == tokens.size:
+        return _axes((*lead, *shape[1:]), (lead[1] * strides[0], strides[0], *strides[1:]), (0, 1), tokens)
+    return token_axes(shape[1:], strides[1:], tokens) if shape[:2] == (1, tokens.size) else None
 
 
 def _of_one_axis(shape: Dims) -> tuple[tuple[int, ...], ...]:

@@ -20,6 +20,7 @@ PROJECTIONS = 8  # chosen: rows of other tokens agree by chance in all of them w
 AGREE = 2.0**-9  # relative: chosen: rounding of float32, with products of 11 bits, is below
 AGREE_COARSE = 2.0**-5  # relative: chosen: rounding of bfloat16 and float16 is below after tens of operators
 READ = 1 << 29  # bytes: work: larger runs give evidence of an even choice of their tensors
+MOST = 1 << 31  # pairs of tokens: work: more have no index
 CHUNK = 1 << 22  # pairs: work
 
 
@@ -43,9 +44,12 @@ class TokenEvidence(NamedTuple):
 def gather_evidence(
     target: TokenSide, golden: TokenSide, pairs: Sequence[TensorPair], context: ReadContext
 ) -> Optional[TokenEvidence]:
-    """The evidence of all tensors; None if no tensor has values on both sides."""
+    """The evidence of all tensors; None if no tensor has values on both sides, or if there are too
+    many tokens."""
     import numpy as np
 
+    if target.size * golden.size > MOST:
+        return None
     tensors = target.tensors(), golden.tensors()
     ids = next(iter(id_pairs(golden, pairs)), None)
     floats = [one for one in pairs if one.is_float]

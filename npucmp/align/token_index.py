@@ -84,7 +84,8 @@ def find_index(target: TokenSide, golden: TokenSide, evidence: TokenEvidence) ->
     for left, right in product(_orders(target), _orders(golden)):
         padding = Padding(recorded_lengths(left), recorded_lengths(right), left.shapes[0], right.shapes[0])
         own = _without_padding(_renumbered(evidence, left, right), left, right, padding)
-        matched = match_chains(own, _lines(left), _lines(right), right.shapes[0].has_batch)
+        lines = _lines(left, padding.target), _lines(right, padding.golden)
+        matched = match_chains(own, *lines, right.shapes[0].has_batch or lines[1].lane[-1] > 0)
         index = _index(matched, left, right, own, padding)
         if len(index.rows) >= max(1, FEWEST * min(sum(index.lengths), target.size)):
             found.append(_Candidate(index, matched.total, matched.evidence, own.tensors * CHAIN))
@@ -171,8 +172,14 @@ def _renumbered(evidence: TokenEvidence, target: TokenSide, golden: TokenSide) -
     return evidence._replace(rows=rows[evidence.rows], tokens=tokens[evidence.tokens], classes=classes)
 
 
-def _lines(side: TokenSide) -> Lines:
+def _lines(side: TokenSide, recorded: Recorded) -> Lines:
+    """Where rows stand. The lanes of one packed step are its requests, if it records their lengths."""
     import numpy as np
+
+    first = side.shapes[0]
+    lengths = next((one for one in recorded.lengths if sum(one) == first.size), None)
+    if lengths is not None and len(side.shapes) == 1 and not first.has_batch:
+        return Lines(np.repeat(np.arange(len(lengths)), lengths), np.zeros(first.size, np.int64))
 
     lanes, steps, count = [], [], 0
     for step, shape in enumerate(side.shapes):
@@ -202,7 +209,7 @@ def _index(
 
     rows = matched.rows.copy()
     requests = _requests(rows, target, golden, padding)
-    lines = _lines(target)
+    lines = _lines(target, padding.target)
     for at in range(len(rows)):  # a token taken in a later round, away from its neighbours, proves nothing
         near = [one for one in (at - 1, at + 1) if 0 <= one < len(rows) and requests[one] == requests[at]]
         ends = [(min(one, at), max(one, at)) for one in near if rows[one] >= 0]
@@ -289,23 +296,16 @@ def _requests(rows: Any, target: TokenSide, golden: TokenSide, padding: Padding)
 
     shape = golden.shapes[0]
     if shape.has_batch:
-        return _lines(golden).lane
+        return _lines(golden, padding.golden).lane
     lengths = next((one for one in padding.golden.lengths if sum(one) == shape.size), None)
     if lengths is not None:
         return np.repeat(np.arange(len(lengths)), lengths)
-    owners = _lines(target).lane
-    first = target.shapes[0]
-    if not first.has_batch:
-        known: Optional[Recorded] = padding.target if len(target.shapes) == 1 else None
-        own = next((one for one in known.lengths if sum(one) == first.size), None) if known is not None else None
-        if own is not None:
-            owners = np.repeat(np.arange(len(own)), own)
-        elif len(target.shapes) > 1:
-            return np.zeros(len(rows), np.int64)
-        else:
-            owners = np.cumsum(np.concatenate([[0], np.diff(np.arange(first.size)) != 1]))
-            breaks = np.concatenate([[False], np.diff(rows) != 1])
-            return np.cumsum(breaks & (rows >= 0))
+    owners = _lines(target, padding.target).lane
+    if len(target.shapes) > 1 and not target.shapes[0].has_batch:
+        return np.zeros(len(rows), np.int64)
+    if not owners.any():  # a request ends where rows do not follow each other
+        breaks = np.concatenate([[False], np.diff(rows) != 1])
+        return np.cumsum(breaks & (rows >= 0))
     found = np.where(rows >= 0, owners[rows], -1)
     for at in range(1, len(found)):
         found[at] = found[at - 1] if found[at] < 0 else found[at]

@@ -115,9 +115,14 @@ class _TokenRuns:
         others = self.partner.get(key, [])
         if steps is None:
             return one if not one.shape and len(side.side.runs) == 1 else None
-        if not others and not is_float(one) and not one.is_output:
+        if not others and ((not is_float(one) and not one.is_output) or self._is_elsewhere(key, side)):
             return None
         return self._selected(one, steps, side, key if others else None)
+
+    def _is_elsewhere(self, key: Key, side: _Side) -> bool:
+        """Whether the other side has a tensor of this name that is no partner, because it is not by token."""
+        other = self.golden if side is self.target else self.target
+        return any(key in tensors for tensors in other.tensors.values())
 
     def _selected(
         self, one: TensorRef, steps: Mapping[int, StepTensor], side: _Side, key: Optional[Key]

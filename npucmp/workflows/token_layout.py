@@ -25,6 +25,9 @@ NO_VALUES = ("statistics of tensors with other tokens prove nothing: record valu
              "(npucmp plan diverged, task tensor)")  # fmt: skip
 
 
+SEVERAL_STEPS = "several steps of the golden against one of the target: compare with the run of one step as GOLDEN"
+
+
 class _Indexed(NamedTuple):
     """Both sides with their index. `problem`: the reason why there is none."""
 
@@ -79,11 +82,13 @@ def _may_differ(targets: Sequence[Run], goldens: Sequence[Run], by_shape: bool) 
 
 def _indexed(targets: Sequence[Run], goldens: Sequence[Run], names: Names, context: ReadContext) -> Optional[_Indexed]:
     target, golden = TokenSide.of(targets, context), TokenSide.of(goldens, context)
-    if target is None or golden is None or len(golden.runs) > 1:
+    if target is None or golden is None:
         return None
     pairs = tensor_pairs(target, golden, names, context)
     if not pairs:
         return None
+    if len(golden.runs) > 1:
+        return _Indexed(_without_values(target, golden, pairs), None, SEVERAL_STEPS)
     evidence = gather_evidence(target, golden, pairs, context)
     if evidence is None:
         return _Indexed(_without_values(target, golden, pairs), None, NO_VALUES)

@@ -60,6 +60,8 @@ def case(seed: int, number: int, what: str, place: Path) -> Case:
     ]
     if kind == "unpadded" or kind == "flat":
         lengths = [lengths[0]] * len(lengths)
+    if kind == "left" and len(set(lengths)) == 1:
+        lengths[0] += 1
     if kind == "turned" and len(set(lengths)) == 1 and lengths[0] == len(lengths):
         lengths[0] += 1
     ids = [generator.integers(1, VOCABULARY, length) for length in lengths]
@@ -75,7 +77,8 @@ def case(seed: int, number: int, what: str, place: Path) -> Case:
         else "equal"
     )
     has_ids, extras = generator.random() < 0.6, generator.random() < 0.5
-    style = Style(form, names, bool(has_ids), bool(extras), str(generator.choice(["pt", "npy"])), dtype)
+    heads = names == "equal" and bool(generator.random() < 0.3) and "turned" not in kind
+    style = Style(form, names, bool(has_ids), bool(extras), str(generator.choice(["pt", "npy"])), dtype, heads)
     network = Network(int(generator.integers(1 << 30)), dtype)
     target, golden = _layouts(kind, generator, lengths)
     requests = sorted({int(one) for step in golden for one in np.unique(step.tokens[..., 0])} - {PADDING})
@@ -101,7 +104,7 @@ def case(seed: int, number: int, what: str, place: Path) -> Case:
     if truth is not None and kind == "lead" and not extras:  # nothing shows where a request ends
         truth = truth[0], 0, sum(lengths[: truth[1]]) + truth[2]
     label = f"{seed}.{number} {what} {trap or kind} {style.form} {style.dtype} {style.names}"
-    label += f"{'' if style.ids else ' no-ids'}{' extras' if style.extras else ''} {lengths}"
+    label += f"{'' if style.ids else ' no-ids'}{' extras' if style.extras else ''}{' heads' if style.heads else ''} {lengths}"
     return Case(f"{label} {fault or ''}", place / "target", place / "golden", truth, trap or "")
 
 

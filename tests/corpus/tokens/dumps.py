@@ -9,14 +9,15 @@ from typing import Any, NamedTuple, Sequence
 import numpy as np
 
 from tests.corpus.tokens.layouts import PADDING, Step
-from tests.corpus.tokens.network import Arrays, Record
+from tests.corpus.tokens.network import HEADS, Arrays, Record
 from tests.corpus.trace import Tensor
 from tests.corpus.writers.msprobe import npy, pt, statistics
 
 
 class Style(NamedTuple):
     """`form`: "npy", "L0" or "statistics"; `names`: "equal" or "vllm"; `ids`: whether the embedding is recorded;
-    `extras`: masks or lengths, and positions; `ending` of the files of msprobe."""
+    `extras`: masks or lengths, and positions; `ending` of the files of msprobe; `heads`: rotated queries and keys have
+    an axis of heads."""
 
     form: str = "npy"
     names: str = "equal"
@@ -24,6 +25,7 @@ class Style(NamedTuple):
     extras: bool = False
     ending: str = "pt"
     dtype: str = "float32"
+    heads: bool = False
 
 
 def write(
@@ -51,6 +53,10 @@ def _tensors(
     inputs = [step.gathered(*both) for both in zip(one.inputs, (each[0] for each in pad.inputs))]
     outputs = [step.gathered(*both) for both in zip(one.outputs, (each[0] for each in pad.outputs))]
     more: dict[str, Any] = {}
+    if style.heads and one.kind == "RotaryEmbedding":
+        outputs = [_by_head(values) for values in outputs]
+    if style.heads and one.kind == "Attention":
+        inputs = [*map(_by_head, inputs[:2]), *inputs[2:]]
     if style.extras and one.kind == "RotaryEmbedding":
         more["position_ids"] = np.where(step.tokens[..., 0] == PADDING, 0, step.tokens[..., 1])
     if style.extras and one.kind == "Attention":
@@ -60,6 +66,12 @@ def _tensors(
             starts = np.nonzero(np.diff(step.tokens[:, 0]))[0] + 1
             more["cu_seqlens"] = np.array([0, *starts, len(step.tokens)], np.int32)
     return inputs, outputs, more
+
+
+def _by_head(values: np.ndarray) -> np.ndarray:
+    """(batch, heads, sequence, width) of a batch, (tokens, heads, width) of packed tokens."""
+    heads = values.reshape(*values.shape[:-1], HEADS, -1)
+    return heads.transpose(0, 2, 1, 3) if heads.ndim == 4 else heads
 
 
 def _fused(records: Sequence[Record]) -> list[Record]:
