@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Optional
 
 from npucmp.align.token_evidence import TokenEvidence
 
+PASSES = 3  # work: later ones move nothing
 ROUNDS = 12  # work: later rounds find nothing more
 HALF = 0.5  # share: chosen: evidence below half of the usual one is that of another token with the same id
 USUAL = 0.9  # share of rows: chosen: the evidence of all but the best tenth is smaller; padding may be most of the rest
@@ -47,15 +48,21 @@ class Matched(NamedTuple):
     evidence: float
 
 
-def match_chains(evidence: TokenEvidence, rows: Lines, tokens: Lines, are_requests: bool) -> Matched:
-    """Match rows and tokens. `are_requests`: each lane of the golden is a request, and its later tokens do not stand in
-    earlier steps."""
-    return _Search(evidence, rows, tokens, are_requests).run()
+def match_chains(
+    evidence: TokenEvidence, rows: Lines, tokens: Lines, are_requests: bool, padding: Optional[Any] = None
+) -> Matched:
+    """Match rows and tokens. `are_requests`: each lane of the golden is a request, and its later tokens, without
+    `padding`, do not stand in earlier steps."""
+    return _Search(evidence, rows, tokens, are_requests, padding).run()
 
 
 class _Search:
-    def __init__(self, evidence: TokenEvidence, rows: Lines, tokens: Lines, are_requests: bool) -> None:
+    def __init__(
+        self, evidence: TokenEvidence, rows: Lines, tokens: Lines, are_requests: bool, padding: Optional[Any]
+    ) -> None:
         import numpy as np
+
+        self.is_real = ~padding if padding is not None else np.ones(len(tokens.lane), bool)
 
         order = np.lexsort((evidence.rows, evidence.rows - evidence.tokens))
         self.rows, self.tokens = evidence.rows[order], evidence.tokens[order]
@@ -98,36 +105,50 @@ class _Search:
         return Matched(self.row_of, self.round_of, every - CHAIN * self.most * chains, every)
 
     def _exchange(self) -> None:
-        """Exchange the rows of two tokens that agree as well with each other's, if tokens then follow each other: first
-        tokens of requests are the same if their ids are."""
-        for token in range(len(self.row_of)):
-            row = int(self.row_of[token])
-            if row < 0 or self._follows(token, row):
-                continue
-            for wanted in self._beside(token):
-                other = int(self.token_of[wanted])
-                if other < 0 or other == token or self._follows(other, wanted) == 2:
-                    continue
-                now = self._count(row, token), self._count(wanted, other)
-                then = self._count(wanted, token), self._count(row, other)
-                if min(then) > 0 and sum(then) >= sum(now) - 1:
-                    self.row_of[token], self.row_of[other] = wanted, row
-                    self.token_of[wanted], self.token_of[row] = token, other
-                    break
+        """Exchange the rows of two tokens that agree as well with each other's, if more tokens then follow each other:
+        requests that begin alike have equal tokens there."""
+        import numpy as np
 
-    def _beside(self, token: int) -> list[int]:
-        """The rows in which a token would follow the one before it, or stand before the one behind it."""
-        found = []
+        order = np.argsort(self.tokens, kind="stable")
+        starts = np.searchsorted(self.tokens[order], np.arange(len(self.row_of) + 1))
+        for _ in range(PASSES):
+            moved = False
+            for token in range(len(self.row_of)):
+                if self.row_of[token] >= 0 and self._breaks(token):
+                    own = order[starts[token] : starts[token + 1]]
+                    best = self._count(int(self.row_of[token]), token)
+                    likely = self.rows[own[self.counts[own] >= best - 1.0]]
+                    moved |= any(self._swap(token, int(row)) for row in likely)
+            if not moved:
+                break
+
+    def _swap(self, token: int, wanted: int) -> bool:
+        """Give a token another row, and the token that has it the row of this one, if fewer breaks remain."""
+        row, other = int(self.row_of[token]), int(self.token_of[wanted])
+        if wanted == row or (other >= 0 and self._count(row, other) < self._count(wanted, other) - 1.0):
+            return False
+        before = self._breaks(token) + (self._breaks(other) if other >= 0 else 0)
+        self._set(token, wanted, other, row)
+        if self._breaks(token) + (self._breaks(other) if other >= 0 else 0) < before:
+            return True
+        self._set(token, row, other, wanted)
+        return False
+
+    def _set(self, token: int, row: int, other: int, rest: int) -> None:
+        self.row_of[token], self.token_of[row], self.token_of[rest] = row, token, other
+        if other >= 0:
+            self.row_of[other] = rest
+
+    def _breaks(self, token: int) -> int:
+        """At how many sides a token does not stand beside its neighbour, nor in an earlier or later step."""
+        row, (rows, tokens) = int(self.row_of[token]), self.lines
+        count = 0
         for near in (token - 1, token + 1):
-            if 0 <= near < len(self.row_of) and self.lines[1].lane[near] == self.lines[1].lane[token]:
-                row, wanted = int(self.row_of[near]), int(self.row_of[near]) + token - near
-                if row >= 0 <= wanted < len(self.token_of) and self.lines[0].lane[row] == self.lines[0].lane[wanted]:
-                    found.append(wanted)
-        return found
-
-    def _follows(self, token: int, row: int) -> int:
-        """At how many sides a token in a row stands beside its neighbour."""
-        return self._beside(token).count(row)
+            if 0 <= near < len(self.row_of) and tokens.lane[near] == tokens.lane[token] and self.row_of[near] >= 0:
+                first, last = sorted(((token, row), (near, int(self.row_of[near]))))
+                follows = last[1] == first[1] + 1 and rows.lane[last[1]] == rows.lane[first[1]]
+                count += not (follows or rows.step[last[1]] > rows.step[first[1]])
+        return count
 
     def _count(self, row: int, token: int) -> float:
         """The evidence of a candidate; 0 if it is none."""
@@ -158,7 +179,7 @@ class _Search:
         if not self.are_requests:
             return fits
         lanes, steps = self.lines[1].lane, self.lines[0].step
-        known = self.row_of >= 0
+        known = (self.row_of >= 0) & self.is_real
         step = np.where(known, steps[self.row_of], -1)
         low, high = step.copy(), np.where(known, step, np.iinfo(np.int64).max)
         for at in range(1, len(low)):

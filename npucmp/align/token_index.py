@@ -15,7 +15,7 @@ from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_chains import CHAIN, Lines, Matched, match_chains
 from npucmp.align.token_evidence import TokenEvidence
 from npucmp.align.token_lengths import Recorded, recorded_lengths
-from npucmp.align.token_padding import Padding, end_class, may_be_padding, padding_of
+from npucmp.align.token_padding import Padding, by_class, end_class, may_be_padding, padding_of
 from npucmp.align.token_rows import RowRun, coalesced
 from npucmp.align.token_tensors import TokenSide
 
@@ -83,9 +83,12 @@ def find_index(target: TokenSide, golden: TokenSide, evidence: TokenEvidence) ->
     found = []
     for left, right in product(_orders(target), _orders(golden)):
         padding = Padding(recorded_lengths(left), recorded_lengths(right), left.shapes[0], right.shapes[0])
-        own = _without_padding(_renumbered(evidence, left, right), left, right, padding)
+        own = _renumbered(evidence, left, right)
+        padding = padding._replace(golden=by_class(own, padding.golden))
+        own = _without_padding(own, left, right, padding)
         lines = _lines(left, padding.target), _lines(right, padding.golden)
-        matched = match_chains(own, *lines, right.shapes[0].has_batch or lines[1].lane[-1] > 0)
+        free = end_class(own, left.shapes[0], right.shapes[0])
+        matched = match_chains(own, *lines, right.shapes[0].has_batch or lines[1].lane[-1] > 0, free)
         index = _index(matched, left, right, own, padding)
         if len(index.rows) >= max(1, FEWEST * min(sum(index.lengths), target.size)):
             found.append(_Candidate(index, matched.total, matched.evidence, own.tensors * CHAIN))
@@ -94,9 +97,11 @@ def find_index(target: TokenSide, golden: TokenSide, evidence: TokenEvidence) ->
     found = [one for one in found if not one.found.problem] or found
     most = max(one.evidence for one in found)
     found = [one for one in found if one.evidence >= LIKE * most]
-    found.sort(key=lambda one: one.rank(len(target.runs) > 1))
+    several = len(target.runs) > 1
+    found.sort(key=lambda one: one.rank(several))
     best = found[0]
-    if any(one.total >= best.total * (1 - TIE) and one.contradicts(best) for one in found[1:]):
+    rivals = [one for one in found[1:] if not several or one.rank(several)[:2] == best.rank(several)[:2]]
+    if any(one.total >= best.total * (1 - TIE) and one.contradicts(best) for one in rivals):
         words = "batch and sequence can be exchanged: two indices have the same evidence"
         return best.found._replace(problem=words, is_ambiguous=True)
     return best.found

@@ -67,6 +67,18 @@ def end_class(evidence: TokenEvidence, rows: TokenShape, tokens: TokenShape) -> 
     return found[0][2].reshape(-1)
 
 
+def by_class(evidence: TokenEvidence, recorded: Recorded) -> Recorded:
+    """The records of the golden, in which a mask without a name counts as one that is called a mask if all tokens that it
+    masks have one id, which no other token has."""
+    import numpy as np
+
+    for real in recorded.masks if recorded.named is None else ():
+        kinds = np.unique(evidence.classes[~real])
+        if len(kinds) == 1 and not (evidence.classes[real] == kinds[0]).any():
+            return recorded._replace(named=real)
+    return recorded
+
+
 def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: TokenShape) -> Any:
     """Tokens at an end of a request, with an id that no other token has, in rows at an end of a lane of the target,
     that agree in fewer tensors than the tokens of the request beside them: perhaps padding, without a proof."""
@@ -82,15 +94,20 @@ def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: Tok
         for line in (own, own[::-1]):
             kind = evidence.classes[line[0]]
             run = int(np.argmax([*(evidence.classes[line] != kind), True]))
-            inside = run < len(line) and (evidence.classes == kind).sum() == run
-            if not inside or not all(
-                int(rows[at]) % shape.places in (*range(run), *range(shape.places - run, shape.places))
-                for at in line[:run]
-            ):
+            if run == len(line) or (evidence.classes == kind).sum() != run:
                 continue
-            beside = counts.get((int(rows[line[run]]), int(line[run])), 0)
-            found[line[:run]] = [counts.get((int(rows[at]), int(at)), 0) < SURE * beside for at in line[:run]]
+            used = np.setdiff1d(rows, rows[line[:run]])
+            if all(rows[at] < 0 or _is_at_end(int(rows[at]), used, shape) for at in line[:run]):
+                beside = counts.get((int(rows[line[run]]), int(line[run])), 0)
+                found[line[:run]] = [counts.get((int(rows[at]), int(at)), 0) < SURE * beside for at in line[:run]]
     return found
+
+
+def _is_at_end(row: int, used: Any, shape: TokenShape) -> bool:
+    """Whether no other row is used before a row in its lane, or none behind it."""
+    first = row // shape.places * shape.places
+    before = ((used >= first) & (used < row)).any()
+    return not before or not ((used > row) & (used < first + shape.places)).any()
 
 
 def _at_ends(evidence: TokenEvidence, one: int, rows: TokenShape) -> bool:

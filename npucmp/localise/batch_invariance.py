@@ -11,15 +11,13 @@ from npucmp.model.relation import TokenBits
 from npucmp.model.roles import is_output
 
 
-def token_bits(one: Comparison, context: ReadContext) -> Iterator[TokenBits]:
-    """Yield a row for each output that both runs have by token, in the order of the golden's operators. An operator
-    originates a difference at the tokens of requests of which it read equal bits and wrote others."""
+def token_bits(one: Comparison, requests: Any, context: ReadContext) -> Iterator[TokenBits]:
+    """Yield a row for each output that both runs have by token, in the order of the golden's operators. `requests` has
+    the request of each token. A difference originates in an operator at a token if the inputs of the operator have
+    equal bits at all tokens of the request up to it."""
     for findings in _by_operator(one):
-        read = [
-            found
-            for found in (row_errors(each.pair, context) for each in findings if not is_output(each.pair))
-            if found
-        ]
+        inputs = [row_errors(each.pair, context) for each in findings if not is_output(each.pair)]
+        read = [each for each in inputs if each is not None]
         for finding in findings:
             pair = finding.pair
             errors = row_errors(pair, context) if is_output(pair) else None
@@ -28,7 +26,7 @@ def token_bits(one: Comparison, context: ReadContext) -> Iterator[TokenBits]:
             golden = pair.golden_op.name if pair.golden_op is not None else ""
             tokens, equal = len(errors.equal), int(errors.equal.sum())
             yield TokenBits(one.step, pair.operator.name, golden, pair.operator.op_type, pair.slot, tokens, equal,
-                            _originated(read, errors), float(errors.relative.max()))  # fmt: skip
+                            _originated(read, errors, requests), float(errors.relative.max()))  # fmt: skip
 
 
 def _by_operator(one: Comparison) -> Iterator[list[Finding]]:
@@ -40,11 +38,13 @@ def _by_operator(one: Comparison) -> Iterator[list[Finding]]:
     yield from (found[order] for order in sorted(found))
 
 
-def _originated(read: list[RowErrors], errors: RowErrors) -> Optional[int]:
-    """The number of tokens that differ although the inputs are equal in all of them; None without recorded inputs."""
+def _originated(read: list[RowErrors], errors: RowErrors, requests: Any) -> Optional[int]:
+    """The number of tokens at which a difference originates; None without recorded inputs."""
     if not read or any(len(each.equal) != len(errors.equal) for each in read):
         return None
     equal: Any = read[0].equal.copy()
     for each in read[1:]:
         equal &= each.equal
-    return int((~errors.equal).sum()) if equal.all() else 0
+    for at in range(1, len(equal)):
+        equal[at] &= equal[at - 1] or requests[at] != requests[at - 1]
+    return int((equal & ~errors.equal).sum())

@@ -13,11 +13,12 @@ from npucmp.model import Cause, Comparison, Evidence, Finding, Pair, Root, Verdi
 from npucmp.model.roles import is_output
 from npucmp.model.table import Table
 
-BEYOND = 4.0  # limits: chosen: the errors of the tokens of a clean tensor are within four limits of the whole
+BEYOND = 4.0  # limits: chosen: a token that differs by less may be one that rounding makes of errors before it
 STANDS_OUT = 8.0  # times: chosen: the error of a token that rounding makes is within so many times the usual one
 GROWN = 3.0  # times: chosen: an operator enlarges the errors of a token by less
 LEAST = 1e-3  # share: chosen: a token with so small a share of the largest error does not differ
 PART = 0.1  # share: chosen: columns with so small a share of the largest error do not differ
+ODD = 2.0  # limits: chosen: the errors of the tokens of a clean tensor are within two limits of the whole
 HALF = 0.5  # share of columns: chosen: a wider stretch of columns is no head
 
 
@@ -83,8 +84,8 @@ def _odd_token(one: Comparison, search: _TokenErrors) -> Optional[Root]:
             largest = float(found.max())
             reads = [search.of(other.pair) for other in by_order[order] if not is_output(other.pair)]
             given = max((float(each.relative.max()) for each in reads if each is not None), default=0.0)
-            usual = max(float(np.median(found)), finding.limit * HALF, given)
-            if largest > BEYOND * finding.limit and largest > STANDS_OUT * usual:
+            usual = max(float(np.median(found)), finding.limit / STANDS_OUT, given)
+            if largest > ODD * finding.limit and largest > STANDS_OUT * usual:
                 words = (
                     "the whole is within its limit ({error}), single tokens differ by up to {largest}, the others by "
                 )
@@ -92,7 +93,7 @@ def _odd_token(one: Comparison, search: _TokenErrors) -> Optional[Root]:
                 own = reason(
                     "token", words, error=finding.error, largest=largest, usual=float(np.median(found)), given=given
                 )
-                return Root(1, finding.pair, Cause.BORN, finding.pair.slot, "rel_l2", largest, BEYOND * finding.limit,
+                return Root(1, finding.pair, Cause.BORN, finding.pair.slot, "rel_l2", largest, ODD * finding.limit,
                             given, largest, (own,), "odd_token")  # fmt: skip
     return None
 

@@ -307,7 +307,8 @@ class TokenFacts(NamedTuple):
 class TokenBits(NamedTuple):
     """The tokens of an output whose bits are equal in both runs: one row of batch_invariance.csv.
 
-    originated  tokens that differ although all inputs of the operator have equal bits; None without recorded inputs
+    originated  tokens that differ although the inputs of the operator have equal bits at all tokens of the request up
+                to it; None without recorded inputs
     error       the largest relative error of a token
     """
 

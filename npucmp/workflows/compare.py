@@ -74,15 +74,10 @@ def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Repo
     report = report or _put_together(sides, options, context) or compare_runs(sides, options)
     if report.tokens is None and (options.batch_invariance or any(map(_is_other_input, report.roots))):
         report = _by_token(sides, options, context, by_shape=False) or report
-    if options.batch_invariance:
-        if report.tokens is None:
-            raise UsageError(
-                "--batch-invariance needs the same tokens with values on both sides: there is no index of tokens"
-            )
-        from npucmp.localise.batch_invariance import token_bits
-
-        bits = tuple(row for one in report.comparisons for row in token_bits(one, context))
-        report = replace(report, token_bits=bits)
+    if options.batch_invariance and not report.token_bits:
+        raise UsageError(
+            "--batch-invariance needs the same tokens with values on both sides: there is no index of tokens"
+        )
     return report
 
 

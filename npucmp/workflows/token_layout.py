@@ -4,7 +4,7 @@ rows of the same tokens, which the pipeline compares as any two runs."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.cross_framework.msprobe_mapping import Names
 from npucmp.align.token_axes import token_shape
@@ -16,7 +16,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.localise.token_origin import TokenPlaces, with_tokens
 from npucmp.model import Comparison, Report, Run
 from npucmp.model.comparison import Coverage, OpenTensor
-from npucmp.model.relation import TokenFacts
+from npucmp.model.relation import TokenBits, TokenFacts
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
 from npucmp.workflows.select_runs import Sides
@@ -59,7 +59,18 @@ def compared_tokens(sides: Sides, options: Options, context: ReadContext, by_sha
     report = compare_steps(source, replace(options, recompute="none"))
     comparisons = tuple(_with_index(one, indexed, context) for one, indexed in zip(report.comparisons, found))
     notes = tuple(one.problem for one in found if one.problem)
-    return replace(report, comparisons=comparisons, notes=(*report.notes, *notes), tokens=_facts(found[0]))
+    bits = tuple(_bits(comparisons, found, context)) if options.batch_invariance else ()
+    facts = _facts(found[0])
+    return replace(report, comparisons=comparisons, notes=(*report.notes, *notes), tokens=facts, token_bits=bits)
+
+
+def _bits(comparisons: Sequence[Comparison], found: Sequence[_Indexed], context: ReadContext) -> Iterator[TokenBits]:
+    """Yield the tokens with equal bits of each operator."""
+    from npucmp.localise.batch_invariance import token_bits
+
+    for one, indexed in zip(comparisons, found):
+        if indexed.tokens is not None:
+            yield from token_bits(one, indexed.tokens.requests, context)
 
 
 def _may_differ(targets: Sequence[Run], goldens: Sequence[Run], by_shape: bool) -> bool:

@@ -28,6 +28,9 @@ KINDS = (
     "unpadded",
     "flat",
     "apart",
+    "wider",
+    "reversed",
+    "golden turned",
 )
 TRAPS = ("dropped", "swapped", "inner padding", "another id", "cut", "statistics")
 
@@ -162,7 +165,7 @@ def _trapped(
     elif trap == "swapped":
         tokens[[1, 2]] = tokens[[2, 1]]
     elif trap == "inner padding":
-        tokens = np.concatenate([tokens[:2], np.array([[PADDING, 0]]), tokens[2:]])
+        tokens = np.concatenate([tokens[:1], np.array([[PADDING, 0]]), tokens[1:]])
     elif trap == "cut":
         tokens = tokens[:-1]
     elif trap == "statistics":

@@ -135,7 +135,7 @@ def _write_msprobe(place: Path, tensors: Sequence[Tensors], style: Style, fused:
             "output": [leaf(values, f"{name}.output.{at}") for at, values in enumerate(outputs)],
         }
     top = {"task": "statistics" if style.form == "statistics" else "tensor", "level": "L0", "framework": "pytorch",
-           "dump_data_dir": str(folder), "data": data}  # fmt: skip
+           "dump_data_dir": "dump_tensor_data", "data": data}  # fmt: skip
     place.joinpath("dump.json").write_text(json.dumps(top))
     place.joinpath("stack.json").write_text("{}")
     place.joinpath("construct.json").write_text(json.dumps(dict.fromkeys(data)))
