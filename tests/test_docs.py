@@ -111,6 +111,7 @@ S = "sample_dumps"
 STAND_INS = {  # what pages call the reader's own dumps → the sample that a test takes for it
     "npu_dump": f"{S}/msprobe_softmax/target", "gpu_dump": f"{S}/msprobe_softmax/golden",
     "tp2_dump": f"{S}/msprobe_tensor_parallel/target", "one_card_dump": f"{S}/msprobe_tensor_parallel/golden",
+    "packed_dump": f"{S}/msprobe_tokens/target", "padded_dump": f"{S}/msprobe_tokens/golden",
     "npu_values": f"{S}/msprobe_softmax/target", "gpu_values": f"{S}/msprobe_softmax/golden",
 }  # fmt: skip
 FILES = {
