@@ -123,16 +123,36 @@ class _Search:
                 break
 
     def _swap(self, token: int, wanted: int) -> bool:
-        """Give a token another row, and the token that has it the row of this one, if fewer breaks remain."""
+        """Give a token another row, and the token that has it the row of this one, if fewer breaks remain; or the rows of
+        all tokens before both too."""
         row, other = int(self.row_of[token]), int(self.token_of[wanted])
         if wanted == row or (other >= 0 and self._count(row, other) < self._count(wanted, other) - 1.0):
             return False
         before = self._breaks(token) + (self._breaks(other) if other >= 0 else 0)
-        self._set(token, wanted, other, row)
-        if self._breaks(token) + (self._breaks(other) if other >= 0 else 0) < before:
-            return True
-        self._set(token, row, other, wanted)
+        heads = self._heads(token, other) if other >= 0 else []
+        for moved in (heads[:1] or [(token, other)], heads):
+            for one, partner in moved:
+                self._set(one, int(self.row_of[partner]) if partner >= 0 else wanted, partner, int(self.row_of[one]))
+            if moved and self._breaks(token) + (self._breaks(other) if other >= 0 else 0) < before:
+                return True
+            for one, partner in moved:
+                self._set(one, int(self.row_of[partner]) if partner >= 0 else row, partner, int(self.row_of[one]))
         return False
+
+    def _heads(self, token: int, other: int) -> list[tuple[int, int]]:
+        """Two tokens and the pairs of those before them, as far as both have rows that agree with the other as well."""
+        found = []
+        lanes = self.lines[1].lane
+        for back in range(min(token, other) + 1):
+            one, partner = token - back, other - back
+            if lanes[one] != lanes[token] or lanes[partner] != lanes[other] or lanes[token] == lanes[other]:
+                break
+            rows = int(self.row_of[one]), int(self.row_of[partner])
+            if min(rows) < 0 or min(self._count(rows[1], one) - self._count(rows[0], one),
+                                    self._count(rows[0], partner) - self._count(rows[1], partner)) < -1.0:  # fmt: skip
+                break
+            found.append((one, partner))
+        return found
 
     def _set(self, token: int, row: int, other: int, rest: int) -> None:
         self.row_of[token], self.token_of[row], self.token_of[rest] = row, token, other

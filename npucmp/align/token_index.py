@@ -223,7 +223,8 @@ def _index(
     if padding.golden.named is None and not padding.golden.lengths:
         rows[end_class(evidence, target.shapes[0], golden.shapes[0])] = -1
     is_padding, words = padding_of(rows, requests, evidence, padding)
-    if not words and padding.golden.named is None and not padding.golden.lengths:
+    is_known = bool(words) or padding.golden.named is not None or bool(padding.golden.lengths)
+    if not is_known and golden.shapes[0].has_batch:
         rows[may_be_padding(rows, requests, evidence, target.shapes[0])] = -1
         is_padding, words = padding_of(rows, requests, evidence, padding)
     places: list[int] = []

@@ -68,8 +68,8 @@ def end_class(evidence: TokenEvidence, rows: TokenShape, tokens: TokenShape) -> 
 
 
 def by_class(evidence: TokenEvidence, recorded: Recorded) -> Recorded:
-    """The records of the golden, in which a mask without a name counts as one that is called a mask if all tokens that it
-    masks have one id, which no other token has."""
+    """The records of the golden. A mask without a name counts as one that is called a mask if all tokens that it masks
+    have one id, which no other token has."""
     import numpy as np
 
     for real in recorded.masks if recorded.named is None else ():
