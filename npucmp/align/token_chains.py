@@ -123,8 +123,8 @@ class _Search:
                 break
 
     def _swap(self, token: int, wanted: int) -> bool:
-        """Give a token another row, and the token that has it the row of this one, if fewer breaks remain; or the rows of
-        all tokens before both too."""
+        """Give a token another row, and the token that has it the row of this one, if fewer breaks remain; or exchange
+        the rows of all tokens before both too."""
         row, other = int(self.row_of[token]), int(self.token_of[wanted])
         if wanted == row or (other >= 0 and self._count(row, other) < self._count(wanted, other) - 1.0):
             return False

@@ -107,7 +107,8 @@ def case(seed: int, number: int, what: str, place: Path) -> Case:
     if truth is not None and kind == "lead" and not extras:  # nothing shows where a request ends
         truth = truth[0], 0, sum(lengths[: truth[1]]) + truth[2]
     label = f"{seed}.{number} {what} {trap or kind} {style.form} {style.dtype} {style.names}"
-    label += f"{'' if style.ids else ' no-ids'}{' extras' if style.extras else ''}{' heads' if style.heads else ''} {lengths}"
+    more = ["no-ids"] * (not style.ids) + ["extras"] * style.extras + ["heads"] * style.heads
+    label = " ".join([label, *more, str(lengths)])
     return Case(f"{label} {fault or ''}", place / "target", place / "golden", truth, trap or "")
 
 
