@@ -15,7 +15,15 @@ from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_chains import CHAIN, Lines, Matched, match_chains
 from npucmp.align.token_evidence import TokenEvidence
 from npucmp.align.token_lengths import Recorded, recorded_lengths
-from npucmp.align.token_padding import Padding, by_class, end_class, may_be_padding, padding_of
+from npucmp.align.token_padding import (
+    PAD_ID,
+    Padding,
+    by_class,
+    end_class,
+    is_of_one_request,
+    may_be_padding,
+    padding_of,
+)
 from npucmp.align.token_rows import RowRun, coalesced
 from npucmp.align.token_tensors import TokenSide
 
@@ -64,8 +72,11 @@ class TokenIndex(NamedTuple):
 
     @property
     def is_identity(self) -> bool:
-        """Whether both sides have the same layout, and each token that has a row is in the same one."""
-        return [*self.target.shapes] == [*self.golden.shapes] and bool((self.rows == self.places).all())
+        """Whether each token that has a row is in the same one, in a step with the layout of the golden."""
+        step = place_of(int(self.rows[0]), self.target.shapes)[0]
+        first = sum(shape.size for shape in self.target.shapes[:step])
+        is_same = self.target.shapes[step] == self.golden.shapes[0]
+        return is_same and bool((self.rows - first == self.places).all())
 
 
 def place_of(number: int, shapes: Sequence[TokenShape]) -> tuple[int, int, int]:
@@ -221,12 +232,17 @@ def _index(
         if rows[at] >= 0 < matched.rounds[at] and ends and not any(_follows(*end, rows, lines) for end in ends):
             rows[at] = -1
     if padding.golden.named is None and not padding.golden.lengths:
-        rows[end_class(evidence, target.shapes[0], golden.shapes[0])] = -1
+        free = end_class(evidence, target.shapes[0], golden.shapes[0])
+        rows[free & ~_beside_tokens(free, rows, requests, evidence)] = -1
     is_padding, words = padding_of(rows, requests, evidence, padding)
-    is_known = bool(words) or padding.golden.named is not None or bool(padding.golden.lengths)
+    is_known = padding.golden.named is not None or bool(padding.golden.lengths)
     if not is_known and golden.shapes[0].has_batch:
-        rows[may_be_padding(rows, requests, evidence, target.shapes[0])] = -1
+        ends = end_class(evidence, target.shapes[0], golden.shapes[0])
+        free = may_be_padding(rows, requests, evidence, target.shapes[0], ends)
+        free = free & np.isin(evidence.classes, evidence.classes[is_padding]) if words else free
+        rows[free] = -1
         is_padding, words = padding_of(rows, requests, evidence, padding)
+        is_padding = is_padding & ~is_of_one_request(free, requests, evidence)
     places: list[int] = []
     numbers: list[int] = []
     positions: list[int] = []
@@ -249,6 +265,24 @@ def _index(
     found = TokenIndex(target, golden, rows[known], known, np.array(numbers), np.array(positions), tuple(lengths),
                        tuple(open_tokens), words, int(is_padding.sum()))  # fmt: skip
     return found._replace(problem=_disorder(found, lines) or _repeated(found, evidence, lines))
+
+
+def _beside_tokens(free: Any, rows: Any, requests: Any, evidence: TokenEvidence) -> Any:
+    """The tokens with the pad id that stand beside the tokens of their request in the target too. They may be tokens
+    that repeat, unless their id is 0."""
+    import numpy as np
+
+    found = np.zeros(len(free), bool)
+    if evidence.is_ids and (evidence.classes[free] == PAD_ID).all():
+        return found
+    for request in np.unique(requests[free]):
+        own = np.nonzero(requests == request)[0]
+        for line in (own, own[::-1]):
+            inside = int(np.argmin(free[line]))
+            if inside > 0 and rows[line[inside]] >= 0 and rows[line[inside - 1]] >= 0:
+                ends = sorted((int(line[inside - 1]), int(line[inside])))
+                found[line[:inside]] = rows[ends[1]] == rows[ends[0]] + 1
+    return found
 
 
 def _follows(before: int, after: int, rows: Any, lines: Lines) -> bool:

@@ -12,15 +12,16 @@ from npucmp.model import Operator, TensorRef
 from npucmp.model.dtypes import lookup
 
 MOST = 1 << 24  # elements: work
+NAMES = "attention_mask", "attn_mask", "padding_mask", "pad_mask"  # definition: masks of padding in all frameworks
 MASKED = -1.0  # definition: an additive mask has 0 for a token and a large negative number for padding
 
 
 class Recorded(NamedTuple):
     """The records of the first step of a run on its requests.
 
-    named   for each token, lane by lane, whether it is one and not padding, by a tensor that is called a mask; None
-            without one
-    masks   the same by tensors of 0 and 1 whose names say nothing
+    named   for each token, lane by lane, whether it is one and not padding, by a tensor that is called a mask of
+            attention or padding; None without one
+    masks   the same by other tensors of 0 and 1
     lengths lists of lengths, whose sum is the number of tokens or which fit the lanes
     """
 
@@ -41,9 +42,10 @@ def recorded_lengths(side: TokenSide) -> Recorded:
         if values is None:
             continue
         real = _mask(values, tensor, shape) if is_mask else None
-        if real is not None and "mask" in f"{tensor.slot} {tensor.label}":
-            named = real if named is None else named
-        elif real is not None:
+        if real is not None and any(word in f"{tensor.slot} {tensor.label}" for word in NAMES):
+            if named is None or (named.all() and not real.all()):
+                named = real
+        elif real is not None and not real.all():
             masks.append(real)
         if len(tensor.shape) == 1:
             found = _lengths(values, shape)
@@ -98,7 +100,7 @@ def _mask(values: Any, tensor: TensorRef, shape: TokenShape) -> Optional[Any]:
             own = own > MASKED
         elif own.shape[1] > 1 and bool((own[:, 0, -1] != 0).all()):  # the first token sees the last: 1 is masked
             own = own == 0
-        real = own[:, -1] != 0
+        real = (own != 0).any(1)  # a window hides the first tokens from the last
     else:
         if not np.isin(values, (0, 1)).all():
             return None
@@ -108,7 +110,7 @@ def _mask(values: Any, tensor: TensorRef, shape: TokenShape) -> Optional[Any]:
         return None
     changes = np.abs(np.diff(real.astype(np.int8), axis=1)).sum(1)
     ends = real[:, 0] | real[:, -1]
-    return real.reshape(-1) if ends.all() and (changes <= 1).all() and not real.all() else None
+    return real.reshape(-1) if ends.all() and (changes <= 1).all() else None
 
 
 def _lengths(values: Any, shape: TokenShape) -> tuple[int, ...]:

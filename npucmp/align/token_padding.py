@@ -59,12 +59,25 @@ def end_class(evidence: TokenEvidence, rows: TokenShape, tokens: TokenShape) -> 
         for one in np.unique(own[:, -1]):
             runs = np.cumprod((own == one)[:, ::-1], axis=1)[:, ::-1].astype(bool)
             at_end = runs.sum() == (own == one).sum() and runs[:, -1].any() and not runs[:, -1].all()
-            if at_end and not runs.all(1).any() and runs.sum() >= TWICE and _at_ends(evidence, one, rows):
+            enough = runs.sum() >= TWICE or (evidence.is_ids and one == PAD_ID)
+            if at_end and not runs.all(1).any() and enough and _at_ends(evidence, one, rows):
                 found.append((int(runs[:, -1].sum()), int(runs.sum()), runs[:, ::-1] if turned else runs))
     found.sort(key=lambda one: one[:2], reverse=True)
     if not found or (len(found) > 1 and found[0][:2] == found[1][:2]):
         return none
     return found[0][2].reshape(-1)
+
+
+def is_of_one_request(tokens: Any, requests: Any, evidence: TokenEvidence) -> Any:
+    """The tokens with an id that no other request has, and that is not 0: they may be tokens that repeat."""
+    import numpy as np
+
+    found = np.zeros(len(tokens), bool)
+    for kind in np.unique(evidence.classes[tokens]):
+        own = evidence.classes == kind
+        if len(np.unique(requests[own])) == 1 and not (evidence.is_ids and kind == PAD_ID):
+            found |= own & tokens
+    return found
 
 
 def by_class(evidence: TokenEvidence, recorded: Recorded) -> Recorded:
@@ -79,9 +92,10 @@ def by_class(evidence: TokenEvidence, recorded: Recorded) -> Recorded:
     return recorded
 
 
-def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: TokenShape) -> Any:
+def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: TokenShape, ends: Any) -> Any:
     """Tokens at an end of a request, with an id that no other token has, in rows at an end of a lane of the target,
-    that agree in fewer tensors than the tokens of the request beside them: perhaps padding, without a proof."""
+    that agree in fewer tensors than the tokens of the request beside them: perhaps padding, without a proof. `ends`
+    are those of `end_class`."""
     import numpy as np
 
     found = np.zeros(len(rows), bool)
@@ -94,7 +108,7 @@ def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: Tok
         for line in (own, own[::-1]):
             kind = evidence.classes[line[0]]
             run = int(np.argmax([*(evidence.classes[line] != kind), True]))
-            if run == len(line) or (evidence.classes == kind).sum() != run:
+            if run == len(line) or not ((evidence.classes == kind).sum() == run or ends[line[:run]].all()):
                 continue
             used = np.setdiff1d(rows, rows[line[:run]])
             if all(rows[at] < 0 or _is_at_end(int(rows[at]), used, shape) for at in line[:run]):

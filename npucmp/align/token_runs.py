@@ -120,9 +120,9 @@ class _TokenRuns:
         return self._selected(one, steps, side, key if others else None)
 
     def _is_elsewhere(self, key: Key, side: _Side) -> bool:
-        """Whether the other side has a tensor of this name that is no partner, because it is not by token."""
+        """Whether the other side has a tensor of this name, and not by token."""
         other = self.golden if side is self.target else self.target
-        return any(key in tensors for tensors in other.tensors.values())
+        return any(key in tensors for tensors in other.tensors.values()) and other.steps_of(key) is None
 
     def _selected(
         self, one: TensorRef, steps: Mapping[int, StepTensor], side: _Side, key: Optional[Key]

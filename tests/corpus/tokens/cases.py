@@ -84,7 +84,11 @@ def case(seed: int, number: int, what: str, place: Path) -> Case:
     style = Style(form, names, bool(has_ids), bool(extras), str(generator.choice(["pt", "npy"])), dtype, heads)
     network = Network(int(generator.integers(1 << 30)), dtype)
     target, golden = _layouts(kind, generator, lengths)
-    requests = sorted({int(one) for step in golden for one in np.unique(step.tokens[..., 0])} - {PADDING})
+    requests = [
+        *dict.fromkeys(int(one) for step in golden for one in step.tokens.reshape(-1, 2)[:, 0] if one != PADDING)
+    ]
+    if golden[0].tokens.ndim == 3:
+        requests.sort()
     fault = draw(generator, lengths, requests, names == "equal", dtype == "bfloat16") if what == "fault" else None
     trap = TRAPS[number % len(TRAPS)] if what == "trap" else ""
     exact = network.run(ids, True)
