@@ -38,7 +38,7 @@ class TokenIndex(NamedTuple):
     rows, places  the row of the target and of the golden, numbered lane by lane, step by step
     requests, positions  as the golden counts them, from 0, without padding
     lengths  of the requests of the golden, without padding
-    open     requests, first positions and numbers of tokens without a row
+    open     requests, first positions and numbers of tokens without a row; negative for those that may be padding
     padding  where the golden has padding, in words; "" without padding; `padded`: the number of its tokens
     problem  the reason why the index is refused; "" otherwise. `is_ambiguous`: another index is as good
     """
@@ -252,7 +252,9 @@ def _index(
     for number, request in enumerate(order):
         own = np.nonzero((requests == request) & ~is_padding)[0]
         lengths.append(len(own))
-        for position, at in enumerate(map(int, own)):
+        known_at = np.nonzero(rows[own] >= 0)[0]
+        lead = int(known_at[0]) if len(known_at) and len(np.unique(evidence.classes[own[: known_at[0]]])) == 1 else 0
+        for position, at in enumerate(map(int, own), -lead):  # tokens of one id before the first may be padding
             if rows[at] >= 0:
                 places.append(at)
                 numbers.append(number)

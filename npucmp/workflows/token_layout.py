@@ -123,8 +123,9 @@ def _open_words(index: TokenIndex) -> str:
     count = sum(one[2] for one in index.open)
     request, first, length = index.open[0]
     last = f" to {first + length - 1}" if length > 1 else ""
+    where = f"position {first}{last}" if first >= 0 else "before position 0"
     words = f"{count} of {sum(index.lengths)} tokens of the golden have no row in the target that can be only theirs"
-    return f"{words}, the first: request {request}, position {first}{last}; ids, and a mask or lengths, decide on them"
+    return f"{words}, the first: request {request}, {where}; ids, and a mask or lengths, decide on them"
 
 
 def _without_values(target: TokenSide, golden: TokenSide, pairs: Sequence[TensorPair]) -> TokenRuns:
@@ -156,7 +157,7 @@ def _with_index(one: Comparison, indexed: _Indexed, context: ReadContext) -> Com
     if not index.open:
         return found
     request, first, _ = index.open[0]
-    name = f"request {request}, position {first}"
+    name = f"request {request}, position {first}" if first >= 0 else f"request {request}, before position 0"
     missed = sum(count for *_, count in index.open) * max(1, one.coverage.covered // max(1, len(index.rows)))
     more = Coverage(missed=missed, tensors=len(index.open),
                     first=(OpenTensor(name, "", missed, "", "the token has no row in the target"),))  # fmt: skip
