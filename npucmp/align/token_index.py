@@ -16,8 +16,8 @@ from npucmp.align.token_chains import CHAIN, Lines, Matched, match_chains
 from npucmp.align.token_evidence import TokenEvidence
 from npucmp.align.token_lengths import Recorded, recorded_lengths
 from npucmp.align.token_padding import (
-    PAD_ID,
     Padding,
+    beside_tokens,
     by_class,
     end_class,
     is_of_one_request,
@@ -233,7 +233,7 @@ def _index(
             rows[at] = -1
     if padding.golden.named is None and not padding.golden.lengths:
         free = end_class(evidence, target.shapes[0], golden.shapes[0])
-        rows[free & ~_beside_tokens(free, rows, requests, evidence)] = -1
+        rows[free & ~beside_tokens(free, rows, requests, evidence)] = -1
     is_padding, words = padding_of(rows, requests, evidence, padding)
     is_known = padding.golden.named is not None or bool(padding.golden.lengths)
     if not is_known and golden.shapes[0].has_batch:
@@ -267,24 +267,6 @@ def _index(
     found = TokenIndex(target, golden, rows[known], known, np.array(numbers), np.array(positions), tuple(lengths),
                        tuple(open_tokens), words, int(is_padding.sum()))  # fmt: skip
     return found._replace(problem=_disorder(found, lines) or _repeated(found, evidence, lines))
-
-
-def _beside_tokens(free: Any, rows: Any, requests: Any, evidence: TokenEvidence) -> Any:
-    """The tokens with the pad id that stand beside the tokens of their request in the target too. They may be tokens
-    that repeat, unless their id is 0."""
-    import numpy as np
-
-    found = np.zeros(len(free), bool)
-    if evidence.is_ids and (evidence.classes[free] == PAD_ID).all():
-        return found
-    for request in np.unique(requests[free]):
-        own = np.nonzero(requests == request)[0]
-        for line in (own, own[::-1]):
-            inside = int(np.argmin(free[line]))
-            if inside > 0 and rows[line[inside]] >= 0 and rows[line[inside - 1]] >= 0:
-                ends = sorted((int(line[inside - 1]), int(line[inside])))
-                found[line[:inside]] = rows[ends[1]] == rows[ends[0]] + 1
-    return found
 
 
 def _follows(before: int, after: int, rows: Any, lines: Lines) -> bool:

@@ -117,6 +117,24 @@ def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: Tok
     return found
 
 
+def beside_tokens(free: Any, rows: Any, requests: Any, evidence: TokenEvidence) -> Any:
+    """The tokens with the pad id that stand beside the tokens of their request in the target too. They may be tokens
+    that repeat, unless their id is 0."""
+    import numpy as np
+
+    found = np.zeros(len(free), bool)
+    if evidence.is_ids and (evidence.classes[free] == PAD_ID).all():
+        return found
+    for request in np.unique(requests[free]):
+        own = np.nonzero(requests == request)[0]
+        for line in (own, own[::-1]):
+            inside = int(np.argmin(free[line]))
+            if inside > 0 and rows[line[inside]] >= 0 and rows[line[inside - 1]] >= 0:
+                ends = sorted((int(line[inside - 1]), int(line[inside])))
+                found[line[:inside]] = rows[ends[1]] == rows[ends[0]] + 1
+    return found
+
+
 def _is_at_end(row: int, used: Any, shape: TokenShape) -> bool:
     """Whether no other row is used before a row in its lane, or none behind it."""
     first = row // shape.places * shape.places
