@@ -168,7 +168,7 @@ def _trapped(
     if trap == "dropped":
         tokens = tokens[tokens[:, 0] != len(lengths) - 1]
     elif trap == "swapped":
-        tokens[[1, 2]] = tokens[[2, 1]]
+        tokens[[0, 1]] = tokens[[1, 0]]
     elif trap == "inner padding":
         tokens = np.concatenate([tokens[:1], np.array([[PADDING, 0]]), tokens[1:]])
     elif trap == "cut":
