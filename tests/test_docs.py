@@ -113,6 +113,7 @@ STAND_INS = {  # what pages call the reader's own dumps → the sample that a te
     "tp2_dump": f"{S}/msprobe_tensor_parallel/target", "one_card_dump": f"{S}/msprobe_tensor_parallel/golden",
     "megatron_weights": f"{S}/weights_megatron/target", "hf_weights": f"{S}/weights_megatron/golden",
     "weights_before": f"{S}/weights_megatron/target", "weights_after": f"{S}/weights_megatron/target",
+    "packed_dump": f"{S}/msprobe_tokens/target", "padded_dump": f"{S}/msprobe_tokens/golden",
     "npu_values": f"{S}/msprobe_softmax/target", "gpu_values": f"{S}/msprobe_softmax/golden",
 }  # fmt: skip
 FILES = {

@@ -18,6 +18,7 @@ DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 SHARED = DATA / "msprobe"
 
 LENET = "Default_network-WithLossCell__backbone-Net_"
+LAYERS = "Module.model.layers"
 FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
     ("msprobe_softmax", "Functional.softmax.1.forward", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("msprobe_extra_operator", "Functional.layer_norm.1.forward", "BORN", "output:0", "argument input:4 (eps) is 0.01"),
@@ -26,6 +27,8 @@ FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
     ("msprobe_two_ranks", "Functional.linear.1.forward", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("msprobe_tensor_parallel", "Tensor.__add__.4.forward", "GAP", "input:0", "a reduction is missing before it"),
     ("weights_megatron", "model.layers.1.mlp.gate_proj.weight", "GAP", "output:0", "holds model.layers.1.mlp.up_proj"),
+    ("msprobe_tokens", f"{LAYERS}.1.self_attn.core.Attention.forward.0", "BORN", "output:0",
+     "request 1 differs from position 3 on"),
     ("npy_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "UNKNOWN", "output:0", "inputs were not dumped"),
     ("tfdbg_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("cann_fused_conv", "net/block_0/b/Conv2D", "BORN", "output:0", "net/block_0/b/bn/FusedBatchNormV3 by Conv"),

@@ -53,8 +53,8 @@ GROUPS = {  # title → options of the help, in this order; the last group lists
     "Selection of runs, operators and names": "step rank pair layout golden_layout ranks_apart kv_heads lora_scale "
     "fc1 include exclude mapping "
     "align explain graph also format limits",
-    "Judgement": "rtol atol tolerances noise trust_statistics strict coverage skip_rules list_rules metrics baseline "
-    "precheck recompute replay",
+    "Judgement": "rtol atol tolerances noise trust_statistics strict batch_invariance coverage skip_rules list_rules "
+    "metrics baseline precheck recompute replay",
     "Execution": "jobs resume scheduler disk",
 }
 ARGUMENTS = (("TARGET", "The run under test: a dump."), ("GOLDEN", "The reference run: a dump."))
@@ -94,9 +94,8 @@ class _Command(click.Command):
     CompareFields,
     ClusterFields,
     ScreenFields,
-    only="layout golden_layout ranks_apart kv_heads lora_scale "
-    "fc1 align explain noise resume also disk recompute replay scheduler precheck "
-    "parts parquet",
+    only="layout golden_layout ranks_apart kv_heads lora_scale fc1 batch_invariance align explain noise resume also "
+    "disk recompute replay scheduler precheck parts parquet",
 )
 @click.option(
     "--list-rules",

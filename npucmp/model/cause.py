@@ -96,7 +96,8 @@ class Root(Statement):
     """An operator that diverged and its part in the error; one row of roots.csv. `rule` is the rule that decided this.
 
     `input_error` and `output_error` are the largest errors of its inputs and outputs (None: unknown). If ranks were put
-    together, `ranks` hold the tensor by a `relation`, `rank` stands out, and `collective` stands before it.
+    together, `ranks` hold the tensor by a `relation`, `rank` stands out, and `collective` stands before it. If tokens
+    were compared, `request` and `position` are those of the first token that differs, from 0, as the golden counts.
     """
 
     place: int
@@ -114,6 +115,8 @@ class Root(Statement):
     rank: Optional[int] = None
     relation: str = ""
     collective: str = ""
+    request: Optional[int] = None
+    position: Optional[int] = None
 
     def __repr__(self) -> str:
         value = "unknown" if self.value is None else f"{self.value:.2e}"

@@ -284,3 +284,80 @@ class WeightFacts(NamedTuple):
 
     lines: tuple[str, ...] = ()
     only_target: tuple[str, ...] = ()
+
+
+class TokenRelation(NamedTuple):
+    """A tensor whose rows are those of the same tokens: `tokens` of `requests`, selected from `steps` steps. `is_own`:
+    the tensor depends on the layout of its own run (a mask, lengths, a cache) and is not compared; all that is made of
+    it is."""
+
+    tokens: int
+    requests: int
+    steps: int = 1
+    is_own: bool = False
+
+    @property
+    def words(self) -> str:
+        """The relation as tensors.csv has it: "tokens(18 of 3 requests, 5 steps)"."""
+        steps = f", {self.steps} steps" if self.steps > 1 else ""
+        return f"tokens({self.tokens} of {self.requests} request{'s' if self.requests != 1 else ''}{steps})"
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """None: no rank shares it."""
+        return ()
+
+    @property
+    def operators(self) -> tuple[tuple[int, str], ...]:
+        """None: no rank shares it."""
+        return ()
+
+    @property
+    def is_partial(self) -> bool:
+        return False
+
+    @property
+    def is_local(self) -> bool:
+        return self.is_own
+
+    @property
+    def rounding(self) -> float:
+        return 1.0
+
+
+class TokenFacts(NamedTuple):
+    """How the tokens of two runs correspond.
+
+    tokens, requests  of the golden that have a row in the target
+    lengths  of the requests, without padding; `padding`: where the golden has it, "" without padding
+    target, golden  the layouts in words; `steps` of the target
+    problem  the reason why there is no index, or why a part of the golden has no row; "" if all tokens have one
+    """
+
+    tokens: int
+    requests: int
+    lengths: tuple[int, ...]
+    target: str
+    golden: str
+    padding: str = ""
+    steps: int = 1
+    problem: str = ""
+
+
+class TokenBits(NamedTuple):
+    """The tokens of an output whose bits are equal in both runs: one row of batch_invariance.csv.
+
+    originated  tokens that differ although the inputs of the operator have equal bits at all tokens of the request up
+                to it; None without recorded inputs
+    error       the largest relative error of a token
+    """
+
+    step: Optional[int]
+    operator: str
+    golden_operator: str
+    op_type: str
+    slot: str
+    tokens: int
+    equal: int
+    originated: Optional[int]
+    error: float

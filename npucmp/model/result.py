@@ -21,7 +21,7 @@ from npucmp.model.ticket_facts import TicketFacts
 from npucmp.presenter import present
 
 if TYPE_CHECKING:
-    from npucmp.model.relation import LayoutFacts, WeightFacts
+    from npucmp.model.relation import LayoutFacts, TokenBits, TokenFacts, WeightFacts
 
 
 class Presentable:
@@ -130,8 +130,10 @@ class Report(Result):
     could not do, `unlike` one line about why the runs are not comparable, "" if they are or this was not checked.
     `looks` has details of tensors that diverged, suspects first, as many as are cheap to get. `accused` has facts about
     the first suspects. `least` is the share of golden elements that must be covered, and `excluded` describes the steps
-    and ranks that the user excluded. `layout` says how ranks were put together; None if layouts are equal. `weights`
-    says how the tensors of two checkpoints correspond; None for other dumps.
+    and ranks that the user excluded. `layout` says how ranks were put together; None if layouts are equal.
+    `tokens` says how the tokens of both runs correspond; None if token layouts are equal.
+    `token_bits` has the tokens with equal bits of each operator, if the user asked for them.
+    `weights` says how the tensors of two checkpoints correspond; None for other dumps.
     """
 
     command = "compare"
@@ -147,6 +149,8 @@ class Report(Result):
     accused: tuple[TicketFacts, ...] = ()
     looks: tuple[TensorDetail, ...] = ()
     layout: Optional[LayoutFacts] = None
+    tokens: Optional[TokenFacts] = None
+    token_bits: tuple[TokenBits, ...] = ()
     least: float = 1.0
     excluded: str = ""
     weights: Optional[WeightFacts] = None

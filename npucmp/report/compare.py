@@ -122,6 +122,15 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
 
         line = layout_line(report.layout)
         sections = [one._replace(aligned=f"{line}\n{one.aligned}") if one is sections[0] else one for one in sections]
+    if report.tokens is not None:
+        from npucmp.report.tokens import token_line
+
+        line = token_line(report.tokens)
+        if report.token_bits:
+            from npucmp.report.batch_invariance import invariance_line
+
+            line = f"{line}\n{invariance_line(report.token_bits)}"
+        sections = [one._replace(aligned=f"{line}\n{one.aligned}") if one is sections[0] else one for one in sections]
     sections = worst_elements.with_worst_elements(sections, report.looks)
     suspects = Suspects.of([suspect for one in sections for section_part in one.suspects for suspect in section_part])
     lines = [line.head + line.rest for one in sections for line in one.lines]
@@ -285,6 +294,10 @@ def _placements(report: Report) -> Iterator[ReportTable]:
         from npucmp.report.placements import placements
 
         yield placements(report.layout)
+    if report.token_bits:
+        from npucmp.report.batch_invariance import invariance_table
+
+        yield invariance_table(report.token_bits)
 
 
 def _mapping(parts: Parts) -> Iterator[Text]:

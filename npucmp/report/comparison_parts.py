@@ -106,6 +106,7 @@ def facts(parts: Parts) -> Row:
         "notes": parts.notes,
         "unlike": report.unlike,
         **_layout(report),
+        **({"tokens": report.tokens._asdict()} if report.tokens is not None else {}),
         "accused": [_ticket_facts(one) for one in report.accused],
         "passes": [],
         "unpaired": [

@@ -42,7 +42,7 @@ SIDES = ("target", "golden")
 ROOT_COLUMNS = tuple(
     (
         "place step rank order op op_type phase cause slot metric value limit input_error output_error growth "
-        "evidence stack target_op golden_op rule golden_slot relation ranks collective"
+        "evidence stack target_op golden_op rule golden_slot relation ranks collective request position"
     ).split(" ")
 )
 
@@ -90,6 +90,8 @@ def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
         "relation": root.relation or None,
         "ranks": _ranks(root) or None,
         "collective": root.collective or None,
+        "request": root.request,
+        "position": root.position,
     }
 
 

@@ -14,7 +14,7 @@ from npucmp.dump.formats import graph_source, mentions_log_probs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
-from npucmp.model import Comparison, Report, Run, RunHeader, map_comparisons
+from npucmp.model import Cause, Comparison, Report, Root, Run, RunHeader, map_comparisons
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
 from npucmp.workflows.select_runs import (
@@ -23,6 +23,7 @@ from npucmp.workflows.select_runs import (
     check_equal_layouts,
     keys,
     layouts_differ,
+    may_hold_other_tokens,
     most_ranks,
     pair_runs,
     pair_suggestion,
@@ -69,7 +70,7 @@ def _compare_opened(sides: Sides, options: Options, context: ReadContext) -> Rep
     if all(_holds_log_probs(runs, context) for runs in (sides.targets, sides.goldens)):
         words = "both sides hold log-probabilities of tokens: npucmp parity compares them, token by token"
     try:
-        report = _put_together(sides, options, context) or compare_runs(sides, options)
+        report = _compare_sides(sides, options, context)
     except UsageError as error:
         if words:
             raise UsageError(words) from error
@@ -114,6 +115,33 @@ def _compared_weights(target: StrPath, golden: StrPath, options: Options, contex
     from npucmp.workflows import weights
 
     return weights.compared_weights(target, golden, options, context)
+
+
+def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Report:
+    """Compare the runs of unequal token layouts or parallel layouts, else each pair of runs."""
+    report = _by_token(sides, options, context) if may_hold_other_tokens(sides) else None
+    report = report or _put_together(sides, options, context) or compare_runs(sides, options)
+    if report.tokens is None and (options.batch_invariance or any(map(_is_other_input, report.roots))):
+        report = _by_token(sides, options, context, by_shape=False) or report
+    if options.batch_invariance and not report.token_bits:
+        raise UsageError(
+            "--batch-invariance needs the same tokens with values on both sides: there is no index of tokens"
+        )
+    return report
+
+
+def _is_other_input(root: Root) -> bool:
+    """Return whether the runs were given other inputs, perhaps the same tokens in another order."""
+    return root.cause is Cause.GAP and root.slot.startswith("input")
+
+
+def _by_token(sides: Sides, options: Options, context: ReadContext, by_shape: bool = True) -> Optional[Report]:
+    """Return the report of runs of unequal token layouts; None if these are equal."""
+    if options.layout is not None or options.golden_layout is not None or options.ranks_apart or options.pair:
+        return None
+    from npucmp.workflows import token_layout
+
+    return token_layout.compared_tokens(sides, options, context, by_shape)
 
 
 def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:

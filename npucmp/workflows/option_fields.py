@@ -276,6 +276,10 @@ class CompareFields(DumpFields):
         choices=("gate,up", "up,gate"),
     )
     ranks_apart: bool = option(False, "Compare rank by rank, although the parallel layouts of the runs are unequal.")
+    batch_invariance: bool = option(
+        False,
+        "Print which operators give a token other bits in another batch or token layout (batch_invariance.csv).",
+    )
     coverage: float = option(
         1.0,
         "Smallest share of the golden's elements that the target must cover: --coverage 0.8. Default: 1, all elements.",

@@ -267,6 +267,19 @@ def layouts_differ(targets: Sequence[Run], goldens: Sequence[Run], stated: bool 
     return parts or is_part(one) or _has_other_shapes(one, lone)
 
 
+def may_hold_other_tokens(sides: Sides) -> bool:
+    """Return whether single ranks have unequal numbers of steps, or tensors of other shapes that no rank shares."""
+    runs = [[run for run in own if not run.problem] for own in (sides.targets, sides.goldens)]
+    if not all(runs) or most_ranks(runs[0]) != 1 or most_ranks(runs[1]) != 1:
+        return False
+    if len(runs[0]) != len(runs[1]):
+        return True
+    if any(map(is_part, (runs[0][0], runs[1][0]))) or _has_other_batches(runs[0][0], runs[1][0]):
+        return False
+    shapes = [{tensor.shape for op in own[0].operators for tensor in op.tensors} for own in runs]
+    return shapes[0] != shapes[1]
+
+
 def check_equal_layouts(targets: Sequence[Run], goldens: Sequence[Run]) -> None:
     """Raise UsageError if equal numbers of communicating ranks have unequal layouts: one side alone has pipeline
     stages, or many operators of one name have shapes that are multiples of one another."""

@@ -20,6 +20,7 @@ from npucmp.align.cross_framework.msprobe_mapping import Api
 from npucmp.align.shape_match import alike, merge_leading_axes
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import header
+from npucmp.dump.readers.assembly import sliced
 from npucmp.dump.readers.strides import c_strides
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError
@@ -74,7 +75,9 @@ def ends_of(tensor: TensorRef, context: ReadContext) -> Optional[tuple[Any, Any]
 
     payload = open_payload(tensor, context)
     kind = lookup(payload.dtype) if payload is not None else None
-    if payload is None or kind is None or kind.bits or payload.device or payload.parts or payload.dataset:
+    if payload is None or kind is None or kind.bits or payload.device or payload.dataset:
+        return None
+    if payload.parts and not payload.made_by:
         return None
     if kind.kind != "f" or 0 in payload.shape or not payload.shape:
         return None
@@ -93,6 +96,13 @@ def _corners(tensor: TensorRef, payload: Payload, itemsize: int) -> Iterator[Pay
     axis = 0 if tensor.slot.startswith("param") else len(shape) - 1
     few = [min(size, _ROWS) if at in (0, len(shape) - 1) else 1 for at, size in enumerate(shape)]
     for start in (0, shape[axis] - few[axis]):
+        if payload.made_by:
+            view = payload
+            for at, size in enumerate(few):
+                first = start if at == axis else 0
+                view = sliced(view, at, first, first + size)
+            yield view
+            continue
         yield payload._replace(
             shape=tuple(few), strides=strides, offset=payload.offset + start * strides[axis] * itemsize
         )

@@ -25,6 +25,7 @@ from typing import Any, Iterator, NamedTuple, Optional, Sequence
 from npucmp.align.cross_framework.aliases import WHOLES, NeutralOperator, executions
 from npucmp.align.cross_framework.slots import ends_of, is_near, open_payload, partner_of, reshape_leading
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.assembly import sliced
 from npucmp.dump.readers.strides import c_strides, compact
 from npucmp.model import Match, Operator, Statistics, TensorRef
 from npucmp.model.dtypes import lookup
@@ -119,7 +120,13 @@ def _cut(
 def views_of(whole: TensorRef, shapes: Sequence[tuple[int, ...]], axis: int, context: ReadContext) -> list[TensorRef]:
     """Consecutive views of a tensor along an axis, in the sizes of the parts; empty if these do not fit."""
     payload = open_payload(whole, context)
-    if not whole.shape or payload is None or payload.device or payload.parts or payload.dataset:
+    if (
+        not whole.shape
+        or payload is None
+        or payload.device
+        or (payload.parts and not payload.made_by)
+        or payload.dataset
+    ):
         return []
     kind = lookup(payload.dtype)
     last = axis == len(whole.shape) - 1
@@ -132,11 +139,11 @@ def views_of(whole: TensorRef, shapes: Sequence[tuple[int, ...]], axis: int, con
     found, start = [], 0
     for size in sizes:
         shape = (*whole.shape[:axis], size, *whole.shape[axis + 1 :])
-        view = payload._replace(
-            shape=shape,
-            strides=compact(shape, strides),
-            offset=payload.offset + start * strides[axis] * kind.itemsize,
-        )
+        if payload.made_by:
+            view = sliced(payload, axis, start, start + size)
+        else:
+            offset = payload.offset + start * strides[axis] * kind.itemsize
+            view = payload._replace(shape=shape, strides=compact(shape, strides), offset=offset)
         label = f"{whole.label} [axis {axis}: {start} to {start + size}]"
         found.append(whole._replace(shape=shape, payload=view, label=label, statistics=None, checksum=""))
         start += size

@@ -1,0 +1,220 @@
+"""The evidence that a row of the target is a token of the golden: how many tensors agree there.
+
+Candidates have the same id, or agree in the first tensor that both sides have. Each tensor is read once. The norm of a
+row of values and a few random projections of it represent the row; the difference of two projections is distributed as
+the norm of the difference of the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.align.token_axes import TokenShape
+from npucmp.align.token_rows import StepTensor, all_rows, row_blocks, row_values, selected
+from npucmp.align.token_tensors import TensorPair, TokenSide
+from npucmp.dump.limits import ReadContext
+from npucmp.errors import NpucmpError
+from npucmp.model import TensorRef
+
+PROJECTIONS = 8  # chosen: rows of other tokens agree by chance in all of them with a probability below 1e-9
+AGREE = 2.0**-9  # relative: chosen: rounding of float32, with products of 11 bits, is below
+AGREE_COARSE = 2.0**-5  # relative: chosen: rounding of bfloat16 and float16 is below after tens of operators
+READ = 1 << 29  # bytes: work: larger runs give evidence of an even choice of their tensors
+MOST = 1 << 31  # pairs of tokens: work: more have no index
+CHUNK = 1 << 22  # pairs: work
+
+
+class TokenEvidence(NamedTuple):
+    """Candidates: pairs of a row of the target and a token of the golden, and the number of tensors that agree there.
+
+    rows, tokens, counts  arrays of one length; rows and tokens are numbered lane by lane, step by step
+    tensors  how many were asked; `first`: the tensor that makes candidates; `is_ids`: it holds ids
+    classes  of the golden tokens by the first tensor: their ids, or equal numbers for rows that agree
+    """
+
+    rows: Any
+    tokens: Any
+    counts: Any
+    tensors: int
+    first: TensorPair
+    is_ids: bool
+    classes: Any
+
+
+def gather_evidence(
+    target: TokenSide, golden: TokenSide, pairs: Sequence[TensorPair], context: ReadContext
+) -> Optional[TokenEvidence]:
+    """The evidence of all tensors; None if no tensor has values on both sides, or if there are too
+    many tokens."""
+    import numpy as np
+
+    if target.size * golden.size > MOST:
+        return None
+    tensors = target.tensors(), golden.tensors()
+    ids = next(iter(id_pairs(golden, pairs)), None)
+    floats = [one for one in pairs if one.is_float]
+    first = ids or next((one for one in floats), None)
+    if first is None:
+        return None
+    both = _values(target, golden, tensors, first, context)
+    if both is None:
+        return None
+    if ids is not None:
+        rows, tokens, classes = _equal(both[0][:, 0], both[1][:, 0])
+    else:
+        limit = _limit(tensors[1][0][first.golden])
+        rows, tokens = _close(_sketch(both[0]), _sketch(both[1]), limit)
+        classes = _classes(_sketch(both[1]), limit)
+    counts, asked = np.zeros(len(rows), np.int64), 0
+    for one in _chosen([one for one in floats if one is not first], target, golden):
+        sketches = _sketches(target, golden, tensors, one, context)
+        if sketches is not None:
+            asked += 1
+            counts += _agree(sketches[0][rows], sketches[1][tokens], _limit(tensors[1][0][one.golden]))
+    return TokenEvidence(rows, tokens, counts, asked, first, ids is not None, classes)
+
+
+def id_pairs(golden: TokenSide, pairs: Sequence[TensorPair]) -> Iterator[TensorPair]:
+    """Tensors of ids: the integers that an operator reads beside no activation, and of which it makes activations."""
+    by_operator: dict[tuple[str, int], list[TensorPair]] = {}
+    for one in pairs:
+        by_operator.setdefault(one.golden[:2], []).append(one)
+    for own in by_operator.values():
+        reads = [one for one in own if not one.is_output]
+        if any(one.is_float for one in reads) or not any(one.is_output and one.is_float for one in own):
+            continue
+        numbers = [one for one in reads if not one.is_float and one.width == 1]
+        if len(numbers) == 1:
+            yield numbers[0]
+
+
+def _chosen(pairs: Sequence[TensorPair], target: TokenSide, golden: TokenSide) -> list[TensorPair]:
+    """Outputs, or inputs if there are none; an even choice of them if they are large."""
+    outputs = [one for one in pairs if one.is_output] or [*pairs]
+    size = 4 * (target.size + golden.size) * sum(one.width for one in outputs)
+    every = max(1, -(-size // READ))
+    return outputs[::every]
+
+
+Tensors = Sequence[Mapping[tuple[str, int, str], TensorRef]]
+
+
+def _steps(
+    target: TokenSide, golden: TokenSide, tensors: tuple[Tensors, Tensors], pair: TensorPair
+) -> Optional[tuple[dict[int, StepTensor], dict[int, StepTensor]]]:
+    left, right = target.steps_of(tensors[0], pair.target), golden.steps_of(tensors[1], pair.golden)
+    return None if left is None or right is None else (left, right)
+
+
+def _values(
+    target: TokenSide, golden: TokenSide, tensors: tuple[Tensors, Tensors], pair: TensorPair, context: ReadContext
+) -> Optional[tuple[Any, Any]]:
+    """The values of all rows of both sides; None if they cannot be read."""
+    steps = _steps(target, golden, tensors, pair)
+    if steps is None:
+        return None
+    try:
+        left, right = (
+            row_values(selected(found, _every_row(side.shapes), (pair.width,)), context)
+            for found, side in zip(steps, (target, golden))
+        )
+    except NpucmpError:
+        return None
+    return left, right
+
+
+def _sketches(
+    target: TokenSide, golden: TokenSide, tensors: tuple[Tensors, Tensors], pair: TensorPair, context: ReadContext
+) -> Optional[tuple[Any, Any]]:
+    import numpy as np
+
+    steps = _steps(target, golden, tensors, pair)
+    if steps is None:
+        return None
+    try:
+        left, right = (
+            np.concatenate(
+                [
+                    _sketch(block)
+                    for block in row_blocks(selected(found, _every_row(side.shapes), (pair.width,)), context)
+                ]
+            )
+            for found, side in zip(steps, (target, golden))
+        )
+    except NpucmpError:
+        return None
+    return left, right
+
+
+def _every_row(shapes: Sequence[TokenShape]) -> Any:
+    return [run for step, shape in enumerate(shapes) for run in all_rows(step, shape)]
+
+
+def _sketch(values: Any) -> Any:
+    """The norm and the projections of each row. A row with NaN or Inf has NaN."""
+    import numpy as np
+
+    generator = np.random.default_rng(values.shape[1])
+    plain = np.asarray(values, np.float64)
+    with np.errstate(all="ignore"):
+        norm = np.sqrt((plain * plain).sum(1, keepdims=True))
+        found = np.concatenate([norm, plain @ generator.standard_normal((values.shape[1], PROJECTIONS))], 1)
+    return np.where(np.isfinite(found).all(1, keepdims=True), found, np.nan)
+
+
+def _limit(tensor: TensorRef) -> float:
+    return AGREE_COARSE if "16" in tensor.dtype or "8" in tensor.dtype else AGREE
+
+
+def _agree(left: Any, right: Any, limit: float) -> Any:
+    """Whether rows agree, one by one."""
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):
+        most = limit * np.maximum(left[:, 0], right[:, 0])
+        return (np.abs(left - right) <= PROJECTIONS**0.5 * most[:, None]).all(1)
+
+
+def _equal(left: Any, right: Any) -> tuple[Any, Any, Any]:
+    """All pairs of equal numbers, and the numbers on the right."""
+    import numpy as np
+
+    classes = right.astype(np.int64)
+    order = np.argsort(right, kind="stable")
+    known = right[order]
+    start, stop = np.searchsorted(known, left, "left"), np.searchsorted(known, left, "right")
+    rows = np.repeat(np.arange(len(left)), stop - start)
+    offsets = np.arange(len(rows)) - np.repeat(np.cumsum(stop - start) - (stop - start), stop - start)
+    return rows, order[np.repeat(start, stop - start) + offsets], classes
+
+
+def _close(left: Any, right: Any, limit: float) -> tuple[Any, Any]:
+    """All pairs of rows that agree."""
+    import numpy as np
+
+    step = max(1, CHUNK // max(1, len(right)))
+    rows, tokens = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for start in range(0, len(left), step):
+        own = left[start : start + step]
+        with np.errstate(invalid="ignore"):
+            near = np.abs(own[:, None, 0] - right[None, :, 0]) <= PROJECTIONS**0.5 * limit * np.maximum(
+                own[:, None, 0], right[None, :, 0]
+            )
+        i, j = np.nonzero(near)
+        agree = _agree(own[i], right[j], limit)
+        rows.append(i[agree] + start)
+        tokens.append(j[agree])
+    return np.concatenate(rows), np.concatenate(tokens)
+
+
+def _classes(sketches: Any, limit: float) -> Any:
+    """A number for each row; rows that agree with the first of a class have its number."""
+    import numpy as np
+
+    classes = np.full(len(sketches), -1, np.int64)
+    for at in range(len(sketches)):
+        if classes[at] < 0:
+            same = _agree(np.repeat(sketches[at : at + 1], len(sketches), 0), sketches, limit)
+            classes[same & (classes < 0)] = at
+            classes[at] = at
+    return classes

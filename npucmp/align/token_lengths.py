@@ -1,0 +1,133 @@
+"""Lengths of requests and padding as a run records them: masks of (batch, sequence), lengths, cumulative lengths."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, NamedTuple, Optional
+
+from npucmp.align.token_axes import TokenShape
+from npucmp.align.token_tensors import TokenSide, tensors_of
+from npucmp.dump.readers.values import blocks
+from npucmp.errors import NpucmpError
+from npucmp.model import Operator, TensorRef
+from npucmp.model.dtypes import lookup
+
+MOST = 1 << 24  # elements: work
+NAMES = "attention_mask", "attn_mask", "padding_mask", "pad_mask"  # definition: masks of padding in all frameworks
+MASKED = -1.0  # definition: an additive mask has 0 for a token and a large negative number for padding
+
+
+class Recorded(NamedTuple):
+    """The records of the first step of a run on its requests.
+
+    named   for each token, lane by lane, whether it is one and not padding, by a tensor that is called a mask of
+            attention or padding; None without one
+    masks   the same by other tensors of 0 and 1
+    lengths lists of lengths, whose sum is the number of tokens or which fit the lanes
+    """
+
+    named: Optional[Any]
+    masks: tuple[Any, ...]
+    lengths: tuple[tuple[int, ...], ...]
+
+
+def recorded_lengths(side: TokenSide) -> Recorded:
+    """The masks and lengths of the first step."""
+    named, masks, lengths = None, [], []
+    shape = side.shapes[0]
+    for _, tensor in _numbers(side):
+        is_mask = shape.has_batch and _may_mask(tensor.shape, shape)
+        if not is_mask and len(tensor.shape) != 1:
+            continue
+        values = _values(side, tensor)
+        if values is None:
+            continue
+        real = _mask(values, tensor, shape) if is_mask else None
+        if real is not None and any(word in f"{tensor.slot} {tensor.label}" for word in NAMES):
+            if named is None or (named.all() and not real.all()):
+                named = real
+        elif real is not None and not real.all():
+            masks.append(real)
+        if len(tensor.shape) == 1:
+            found = _lengths(values, shape)
+            lengths += [found] if found and found not in lengths else []
+    return Recorded(named, tuple(masks), tuple(lengths))
+
+
+def _numbers(side: TokenSide) -> Iterator[tuple[Operator, TensorRef]]:
+    """Inputs that are integers, truth values or additive masks, each file once."""
+    seen = set()
+    for operator, _, tensor in tensors_of(side.runs[0]):
+        kind = lookup(tensor.dtype)
+        if kind is None or not tensor.slot.startswith("input") or (tensor.file, tensor.payload) in seen:
+            continue
+        if kind.kind in "iub" or len(tensor.shape) == 4:
+            seen.add((tensor.file, tensor.payload))
+            yield operator, tensor
+
+
+def _may_mask(shape: tuple[int, ...], tokens: TokenShape) -> bool:
+    """Whether a shape is (batch, sequence), (batch, 1, 1, sequence) or (batch, 1, sequence, sequence)."""
+    first, second = tokens.sizes
+    if shape in ((first, second), (second, first)):
+        return True
+    batch, places = (
+        (second, first) if len(shape) == 4 and shape[0] == second and shape[-1] == first else (first, second)
+    )
+    return len(shape) == 4 and shape[:2] == (batch, 1) and shape[2] in (1, places) and shape[3] == places
+
+
+def _values(side: TokenSide, tensor: TensorRef) -> Optional[Any]:
+    import numpy as np
+
+    payload = side.values.payload(tensor)
+    if payload is None or np.prod(tensor.shape) > MOST:
+        return None
+    try:
+        found = [np.array(one) for one in blocks(payload, context=side.values.context)]
+    except NpucmpError:
+        return None
+    return (np.concatenate(found) if found else np.empty(0)).reshape(tensor.shape)
+
+
+def _mask(values: Any, tensor: TensorRef, shape: TokenShape) -> Optional[Any]:
+    """Whether each token is one, lane by lane; None for values that are no mask of padding at one end."""
+    import numpy as np
+
+    kind = lookup(tensor.dtype)
+    if values.ndim == 4:
+        own = values[:, 0]
+        if kind is not None and kind.kind == "f":
+            own = own > MASKED
+        elif own.shape[1] > 1 and bool((own[:, 0, -1] != 0).all()):  # the first token sees the last: 1 is masked
+            own = own == 0
+        real = (own != 0).any(1)  # a window hides the first tokens from the last
+    else:
+        if not np.isin(values, (0, 1)).all():
+            return None
+        real = values != 0
+        real = real.T if shape.is_turned and real.shape == shape.sizes else real
+    if real.shape != (shape.lanes, shape.places):
+        return None
+    changes = np.abs(np.diff(real.astype(np.int8), axis=1)).sum(1)
+    ends = real[:, 0] | real[:, -1]
+    return real.reshape(-1) if ends.all() and (changes <= 1).all() else None
+
+
+def _lengths(values: Any, shape: TokenShape) -> tuple[int, ...]:
+    """Lengths of requests; () for other numbers."""
+    import numpy as np
+
+    if values.dtype.kind not in "iu" or not 1 <= len(values) <= shape.size:
+        return ()
+    numbers = values.astype(np.int64)
+    if len(numbers) > 1 and numbers[0] == 0 and (np.diff(numbers) > 0).all() and numbers[-1] <= shape.size:
+        found = tuple(map(int, np.diff(numbers)))
+        return found if shape.has_batch or sum(found) == shape.size else ()
+    if (numbers < 1).any():
+        return ()
+    fits = (
+        len(numbers) == shape.lanes and numbers.max() == shape.places
+        if shape.has_batch
+        else numbers.sum() == shape.size
+    )
+    return tuple(map(int, numbers)) if fits else ()

@@ -1,0 +1,212 @@
+"""Padding of the golden: tokens without a row in the target, at one end of a request, that a mask, lengths or a pad id
+show to be padding."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, NamedTuple
+
+from npucmp.align.token_axes import TokenShape
+from npucmp.align.token_evidence import TokenEvidence
+from npucmp.align.token_lengths import Recorded
+
+PAD_ID = 0  # definition: the id of padding where nothing else is recorded, as of nn.Embedding and most tokenizers
+SURE = 0.9  # share: chosen: a token agrees in as many tensors as those beside it
+TWICE = 2  # tokens: chosen: one token at an end, whose id is nowhere else, may be a token that the target lost
+
+
+class Padding(NamedTuple):
+    """The records of both sides on lengths, and the shapes of their tokens."""
+
+    target: Recorded
+    golden: Recorded
+    rows: TokenShape
+    tokens: TokenShape
+
+
+def padding_of(rows: Any, requests: Any, evidence: TokenEvidence, padding: Padding) -> tuple[Any, str]:
+    """Whether each token of the golden is padding, and the sides with the proof in words."""
+    import numpy as np
+
+    is_open = rows < 0
+    if padding.golden.named is not None:
+        found = ~padding.golden.named
+        return found, _words(found, requests, "attention mask") if found.any() else ""
+    ends = _ends(is_open, requests)
+    if not ends.any():
+        return np.zeros(len(rows), bool), ""
+    for real in padding.golden.masks:
+        if not (~real & ~is_open).any() and (~real[ends]).any():
+            found = ends & ~real
+            return found, _words(found, requests, "mask")
+    if _has_lengths(is_open, requests, padding):
+        return ends, _words(ends, requests, "lengths")
+    found = _pad_ids(ends, is_open, requests, evidence)
+    return found, _words(found, requests, "pad id" if evidence.is_ids else "pad embedding") if found.any() else ""
+
+
+def end_class(evidence: TokenEvidence, rows: TokenShape, tokens: TokenShape) -> Any:
+    """The tokens of the golden whose id stands only at one end of its requests, of some but not of all, and only at
+    ends of the target's: padding on both sides. At most one id is taken."""
+    import numpy as np
+
+    none = np.zeros(len(evidence.classes), bool)
+    if not (tokens.has_batch and rows.has_batch):
+        return none
+    classes = evidence.classes.reshape(tokens.lanes, tokens.places)
+    found = []
+    for turned in (False, True):
+        own = classes[:, ::-1] if turned else classes
+        for one in np.unique(own[:, -1]):
+            runs = np.cumprod((own == one)[:, ::-1], axis=1)[:, ::-1].astype(bool)
+            at_end = runs.sum() == (own == one).sum() and runs[:, -1].any() and not runs[:, -1].all()
+            enough = runs.sum() >= TWICE or (evidence.is_ids and one == PAD_ID)
+            if at_end and not runs.all(1).any() and enough and _at_ends(evidence, one, rows):
+                found.append((int(runs[:, -1].sum()), int(runs.sum()), runs[:, ::-1] if turned else runs))
+    found.sort(key=lambda one: one[:2], reverse=True)
+    if not found or (len(found) > 1 and found[0][:2] == found[1][:2]):
+        return none
+    return found[0][2].reshape(-1)
+
+
+def is_of_one_request(tokens: Any, requests: Any, evidence: TokenEvidence) -> Any:
+    """The tokens with an id that no other request has, and that is not 0: they may be tokens that repeat."""
+    import numpy as np
+
+    found = np.zeros(len(tokens), bool)
+    for kind in np.unique(evidence.classes[tokens]):
+        own = evidence.classes == kind
+        if len(np.unique(requests[own])) == 1 and not (evidence.is_ids and kind == PAD_ID):
+            found |= own & tokens
+    return found
+
+
+def by_class(evidence: TokenEvidence, recorded: Recorded) -> Recorded:
+    """The records of the golden. A mask without a name counts as one that is called a mask if all tokens that it masks
+    have one id, which no other token has."""
+    import numpy as np
+
+    for real in recorded.masks if recorded.named is None else ():
+        kinds = np.unique(evidence.classes[~real])
+        if len(kinds) == 1 and not (evidence.classes[real] == kinds[0]).any():
+            return recorded._replace(named=real)
+    return recorded
+
+
+def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: TokenShape, ends: Any) -> Any:
+    """Tokens at an end of a request, with an id that no other token has, in rows at an end of a lane of the target,
+    that agree in fewer tensors than the tokens of the request beside them: perhaps padding, without a proof. `ends`
+    are those of `end_class`."""
+    import numpy as np
+
+    found = np.zeros(len(rows), bool)
+    if not shape.has_batch:
+        return found
+    counts = {
+        (int(row), int(token)): int(count) for row, token, count in zip(evidence.rows, evidence.tokens, evidence.counts)
+    }
+    for own in _spans(requests):
+        for line in (own, own[::-1]):
+            kind = evidence.classes[line[0]]
+            run = int(np.argmax([*(evidence.classes[line] != kind), True]))
+            if run == len(line) or not ((evidence.classes == kind).sum() == run or ends[line[:run]].all()):
+                continue
+            used = np.setdiff1d(rows, rows[line[:run]])
+            if all(rows[at] < 0 or _is_at_end(int(rows[at]), used, shape) for at in line[:run]):
+                beside = counts.get((int(rows[line[run]]), int(line[run])), 0)
+                found[line[:run]] = [counts.get((int(rows[at]), int(at)), 0) < SURE * beside for at in line[:run]]
+    return found
+
+
+def beside_tokens(free: Any, rows: Any, requests: Any, evidence: TokenEvidence) -> Any:
+    """The tokens with the pad id that stand beside the tokens of their request in the target too. They may be tokens
+    that repeat, unless their id is 0."""
+    import numpy as np
+
+    found = np.zeros(len(free), bool)
+    if evidence.is_ids and (evidence.classes[free] == PAD_ID).all():
+        return found
+    for request in np.unique(requests[free]):
+        own = np.nonzero(requests == request)[0]
+        for line in (own, own[::-1]):
+            inside = int(np.argmin(free[line]))
+            if inside > 0 and rows[line[inside]] >= 0 and rows[line[inside - 1]] >= 0:
+                ends = sorted((int(line[inside - 1]), int(line[inside])))
+                found[line[:inside]] = rows[ends[1]] == rows[ends[0]] + 1
+    return found
+
+
+def _is_at_end(row: int, used: Any, shape: TokenShape) -> bool:
+    """Whether no other row is used before a row in its lane, or none behind it."""
+    first = row // shape.places * shape.places
+    before = ((used >= first) & (used < row)).any()
+    return not before or not ((used > row) & (used < first + shape.places)).any()
+
+
+def _at_ends(evidence: TokenEvidence, one: int, rows: TokenShape) -> bool:
+    """Whether the rows of the target that may have this id stand at one end of its lanes, if there are any."""
+    import numpy as np
+
+    own = np.zeros(rows.size, bool)
+    may = np.unique(evidence.rows[evidence.classes[evidence.tokens] == one])
+    own[may[may < rows.size]] = True
+    lanes = own.reshape(rows.lanes, rows.places)
+    right = np.cumprod(lanes[:, ::-1], axis=1).sum() == lanes.sum()
+    left = np.cumprod(lanes, axis=1).sum() == lanes.sum()
+    return bool(own.any() and (right or left) and not lanes.all(1).any())
+
+
+def _spans(requests: Any) -> Iterator[Any]:
+    import numpy as np
+
+    for request in np.unique(requests):
+        yield np.nonzero(requests == request)[0]
+
+
+def _ends(is_open: Any, requests: Any) -> Any:
+    """The open tokens at the ends of requests that have other tokens."""
+    import numpy as np
+
+    found = np.zeros(len(is_open), bool)
+    for own in _spans(requests):
+        known = np.nonzero(~is_open[own])[0]
+        if len(known):
+            found[own[: known[0]]] = found[own[known[-1] + 1 :]] = True
+    return found
+
+
+def _has_lengths(is_open: Any, requests: Any, padding: Padding) -> bool:
+    """Whether the numbers of tokens that have a row are lengths that the golden recorded. Lengths of the
+    target prove nothing: it may have lost tokens."""
+    counts = tuple(int((~is_open[own]).sum()) for own in _spans(requests))
+    return counts in padding.golden.lengths
+
+
+def _pad_ids(ends: Any, is_open: Any, requests: Any, evidence: TokenEvidence) -> Any:
+    """The tokens at the ends that have the pad id: no token with a row has it, all stand at the same end, and a request
+    has none."""
+    import numpy as np
+
+    none = np.zeros(len(ends), bool)
+    kinds, counts = np.unique(evidence.classes[ends], return_counts=True)
+    for kind in kinds[np.argsort(-counts, kind="stable")]:
+        found = ends & (evidence.classes == kind)
+        if (evidence.classes[~ends] == kind).any():
+            continue
+        if found.sum() < TWICE and not (evidence.is_ids and kind == PAD_ID):
+            continue
+        sides = {_side(found[own]) for own in _spans(requests)} - {""}
+        full = any(not found[own].any() for own in _spans(requests))
+        if len(sides) == 1 and not sides & {"both", "middle"} and full:
+            return found
+    return none
+
+
+def _side(ends: Any) -> str:
+    if not ends.any():
+        return ""
+    return "both" if ends[0] and ends[-1] else "left" if ends[0] else "right" if ends[-1] else "middle"
+
+
+def _words(found: Any, requests: Any, proof: str) -> str:
+    sides = {_side(found[own]) for own in _spans(requests)} - {""}
+    return f"padded {' and '.join(sorted(sides - {'both'})) or 'left and right'} ({proof})"

@@ -1,0 +1,90 @@
+"""Errors of the rows of a pair: of each token, and of each column of the tokens that differ."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterator, NamedTuple, Optional
+
+from npucmp.dump.limits import ReadContext
+from npucmp.errors import NpucmpError
+from npucmp.model import Pair, Payload
+
+BLOCK = 1 << 20  # elements: work
+
+
+class RowErrors(NamedTuple):
+    """For each row the norm of the difference, and that of the golden row; `equal`: whether its bits are equal."""
+
+    error: Any
+    norm: Any
+    equal: Any
+
+    @property
+    def relative(self) -> Any:
+        """The error of each row relative to its norm; inf for a row of zeros that differs, and for NaN or Inf on one
+        side."""
+        import numpy as np
+
+        with np.errstate(all="ignore"):
+            found = np.where(self.error == 0.0, 0.0, self.error / self.norm)
+        return np.where(np.isnan(found), np.inf, found)
+
+
+def row_errors(pair: Pair, context: ReadContext) -> Optional[RowErrors]:
+    """The errors of all rows of a pair; None without values of one shape on both sides."""
+    import numpy as np
+
+    found = []
+    try:
+        for a, b in _blocks(pair, context):
+            with np.errstate(all="ignore"):
+                x, y = a.astype(np.float64), b.astype(np.float64)
+                same = (x == y) | (np.isnan(x) & np.isnan(y))
+                difference = np.where(same, 0.0, x - y)
+                norm = np.sqrt((np.where(np.isfinite(y), y, 0.0) ** 2).sum(1))
+                found.append((np.sqrt((difference**2).sum(1)), norm, same.all(1)))
+    except (NpucmpError, _NoValues):
+        return None
+    return RowErrors(*map(np.concatenate, zip(*found))) if found else None
+
+
+def column_errors(pair: Pair, rows: Any, context: ReadContext) -> Optional[Any]:
+    """The error of each column over the rows that are marked, relative to the golden's root mean square there; None as
+    in row_errors."""
+    import numpy as np
+
+    total: Any = 0.0
+    size, at = 0.0, 0
+    try:
+        for a, b in _blocks(pair, context):
+            own = rows[at : at + len(a)]
+            at += len(a)
+            x, y = a[own].astype(np.float64), b[own].astype(np.float64)
+            with np.errstate(all="ignore"):
+                total = total + np.nan_to_num((x - y) ** 2, nan=np.inf).sum(0)
+                size += float((y**2).sum()) / max(1, y.shape[1])
+    except (NpucmpError, _NoValues):
+        return None
+    return np.sqrt(total / size) if size else None
+
+
+class _NoValues(Exception):
+    """A side has no values, or another shape."""
+
+
+def _blocks(pair: Pair, context: ReadContext) -> Iterator[tuple[Any, Any]]:
+    """Yield the rows of both sides."""
+    target, golden = (one.payload if one is not None else None for one in (pair.target, pair.golden))
+    if target is None or golden is None or math.prod(target.shape) != math.prod(golden.shape) or not target.shape:
+        raise _NoValues
+    if target.shape[0] != golden.shape[0] or 0 in target.shape:
+        raise _NoValues
+    yield from zip(_rows(target, context), _rows(golden, context))
+
+
+def _rows(payload: Payload, context: ReadContext) -> Iterator[Any]:
+    from npucmp.dump.readers.values import blocks
+
+    width = max(1, math.prod(payload.shape[1:]))
+    for block in blocks(payload, max(1, BLOCK // width) * width, context=context):
+        yield block.reshape(-1, width)

@@ -1,0 +1,15 @@
+"""A few generated pairs of each layout: none is accused, none agrees wrongly."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.corpus.tokens.cases import KINDS, cases
+from tests.corpus.tokens.score import graded
+
+
+def test_generated_pairs_are_graded_right():
+    every = [graded(one) for one in cases(9, len(KINDS), len(KINDS), 6)]
+    found = Counter(one.grade for one in every)
+    assert not found["accused"] and not found["false agrees"]
+    assert found["silent"] >= 14 and found["found"] >= 14 and found["caught"] == 6

@@ -1,0 +1,196 @@
+"""The same tokens in other layouts: padded, packed, in steps, of another batch. Runs are compared token by token."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import npucmp
+from tests.command import npucmp as run
+from tests.corpus.tokens import layouts
+from tests.corpus.tokens.dumps import Style, write
+from tests.corpus.tokens.faults import Fault
+from tests.corpus.tokens.layouts import PADDING, Step
+from tests.corpus.tokens.network import VOCABULARY, Network
+
+LENGTHS = [7, 5, 6]
+ORDER = [0, 1, 2]
+CORE = "model.layers.1.self_attn.core"
+LAYOUTS = {
+    "packed": layouts.packed(LENGTHS, ORDER),
+    "lead": layouts.packed(LENGTHS, ORDER, lead=True),
+    "other order": layouts.packed(LENGTHS, [2, 0, 1]),
+    "left": layouts.padded(LENGTHS, ORDER, left=True),
+    "sequence first": layouts.padded(LENGTHS, ORDER, turned=True),
+    "wider": layouts.padded(LENGTHS, ORDER, wide=2),
+    "decoded": layouts.decoded(LENGTHS, ORDER, 2, False),
+    "decoded batch": layouts.decoded(LENGTHS, ORDER, 2, True),
+    "chunked": layouts.chunked(LENGTHS, ORDER, 4),
+    "one by one": layouts.one_by_one(LENGTHS, [1, 0, 2]),
+}
+PADDED = layouts.padded(LENGTHS, ORDER)
+
+
+def pair(folder, target, golden=PADDED, fault=None, style=Style("L0"), seed=3, ids=None, without=""):
+    """Write both dumps; `ids` of the target, if they are other ones; no operators of the kind `without`."""
+    network = Network(seed, style.dtype)
+    generator = np.random.default_rng(seed)
+    own = [generator.integers(1, VOCABULARY, length) for length in LENGTHS]
+    padding = network.run([np.zeros(9, np.int64)], True)
+    change, attend = (None, None) if fault is None else (fault.change, fault.attend)
+    sides = network.run(ids or own, False, change, attend), network.run(own, True), padding
+    found, exact, padding = ([one for one in side if one.kind != without] for side in sides)
+    write(folder / "target", target, found, padding, style, style.names == "vllm")
+    write(folder / "golden", golden, exact, padding, style, False)
+    return folder / "target", folder / "golden"
+
+
+def first_root(folder, dumps):
+    status = run("compare", *dumps, "-o", folder / "report").returncode
+    rows = [*csv.DictReader((folder / "report" / "roots.csv").open())]
+    return status, rows[0]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_clean_layout_agrees_and_covers_the_golden(tmp_path, name):
+    style = Style("L0", extras=name in ("packed", "left", "decoded"), ids=name != "chunked")
+    report = npucmp.compare(*pair(tmp_path, LAYOUTS[name], style=style), precheck=False)
+    assert report.exit_status == 0 and not report.roots
+    assert (report.tokens.tokens, report.tokens.lengths) == (18, (7, 5, 6))
+    assert report.tokens.padding.startswith("padded right")
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_token_is_found_in_every_layout(tmp_path, name):
+    fault = Fault("token", "model.layers.1.mlp.up_proj", 1, 3, 1.05)
+    report = npucmp.compare(*pair(tmp_path, LAYOUTS[name], fault=fault), precheck=False)
+    root = report.roots[0]
+    assert report.exit_status == 1 and root.cause.value == "BORN" and fault.path in root.pair.golden_op.name
+    assert (root.request, root.position) == (1, 3) and root.relation.startswith("tokens(18 of 3 requests")
+    assert "one token differs: request 1, position 3" in root.because
+
+
+PATTERNS = [
+    (Fault("cache", CORE, 1, 2, 1.0), ("1", "2"), "request 1 differs from position 2 on"),
+    (Fault("request", CORE, 2, 0, 1.0), ("2", "0"), "all tokens of request 2 differ, and of no other"),
+    (Fault("head", CORE, 0, 0, 1.3), ("0", "0"), "columns 4 to 7 of 16 differ"),
+    (Fault("all", "model.layers.0.mlp.down_proj", 0, 0, 1.1), ("0", "0"), "all tokens differ"),
+]
+
+
+@pytest.mark.parametrize("fault, place, words", PATTERNS)
+def test_the_pattern_of_the_tokens_is_named(tmp_path, fault, place, words):
+    status, root = first_root(tmp_path, pair(tmp_path, LAYOUTS["packed"], fault=fault))
+    assert status == 1 and fault.path in root["golden_op"]
+    assert (root["request"], root["position"]) == place and words in root["evidence"]
+
+
+def test_evidence_names_the_row_of_the_target(tmp_path):
+    """Request 1 stands behind the seven tokens of request 0, of which each step has one at most after the prefill."""
+    fault = Fault("token", "model.layers.0.mlp.up_proj", 1, 4, 1.3)
+    packed, decoded = (tmp_path / one for one in ("packed", "decoded"))
+    assert "row 11" in first_root(packed, pair(packed, LAYOUTS["packed"], fault=fault))[1]["evidence"]
+    assert "step 2, row 1" in first_root(decoded, pair(decoded, LAYOUTS["decoded"], fault=fault))[1]["evidence"]
+
+
+def test_a_faulty_token_of_many_is_found_below_the_limit_of_the_tensor(tmp_path):
+    """bfloat16: the error of one token of 18 is a quarter of itself in the whole tensor."""
+    fault = Fault("token", "model.layers.1.mlp.gate_proj", 0, 6, 1.12)
+    status, root = first_root(
+        tmp_path, pair(tmp_path, LAYOUTS["packed"], fault=fault, style=Style("L0", dtype="bfloat16"))
+    )
+    assert status == 1 and (root["rule"], root["request"], root["position"]) == ("odd_token", "0", "6")
+
+
+def test_bfloat16_and_folders_of_arrays_agree(tmp_path):
+    for style in (Style("L0", dtype="bfloat16"), Style("npy")):
+        assert (
+            npucmp.compare(*pair(tmp_path / style.form / style.dtype, LAYOUTS["packed"], style=style)).exit_status == 0
+        )
+
+
+def test_one_request_is_found_in_a_batch(tmp_path):
+    report = npucmp.compare(*pair(tmp_path, LAYOUTS["other order"], layouts.packed(LENGTHS, [1], lead=True)))
+    assert report.exit_status == 0 and report.tokens.tokens == 5
+
+
+def test_names_of_vllm_agree(tmp_path):
+    """Fused products against their parts, in steps of decoding."""
+    records = Style("L0", names="vllm", extras=True)
+    report = npucmp.compare(*pair(tmp_path, LAYOUTS["decoded"], style=records, without="SiluAndMul"))
+    assert report.exit_status == 0 and report.tokens.steps == 3
+
+
+def test_a_mask_of_the_loss_is_no_padding(tmp_path):
+    """Tokens that a mask with another name hides are compared: the fault of the prompt is found."""
+    fault = Fault("token", "model.layers.0.mlp.up_proj", 0, 0, 1.3)
+    target, golden = pair(tmp_path, LAYOUTS["packed"], fault=fault, style=Style("npy"))
+    mask = np.ones((3, 7), np.int64)
+    mask[:, :2] = 0
+    np.save(golden / "step0" / "rank0" / "lm_head.input.1.npy", mask)
+    root = npucmp.compare(target, golden).roots[0]
+    assert (root.request, root.position) == (0, 0) and fault.path in root.pair.golden_op.name
+
+
+def changed(trap):
+    """The tokens of a packed target that lacks or exchanges some."""
+    tokens = LAYOUTS["packed"][0].tokens
+    if trap == "lost request":
+        return tokens[tokens[:, 0] != 1]
+    if trap == "lost token":
+        return tokens[:-1]
+    if trap == "exchanged":
+        return tokens[[1, 0, *range(2, len(tokens))]]
+    return np.concatenate([tokens[:3], [[PADDING, 0]], tokens[3:]])
+
+
+@pytest.mark.parametrize("extras", [True, False])
+@pytest.mark.parametrize("trap", ["lost request", "lost token", "exchanged", "inner padding"])
+def test_a_target_that_lacks_or_exchanges_tokens_never_agrees(tmp_path, trap, extras):
+    report = npucmp.compare(*pair(tmp_path, [Step(changed(trap))], style=Style("L0", extras=extras)))
+    assert report.exit_status != 0
+
+
+def test_a_row_of_another_id_is_no_token(tmp_path):
+    generator = np.random.default_rng(3)
+    ids = [generator.integers(1, VOCABULARY, length) for length in LENGTHS]
+    ids[2][4] = ids[2][4] % (VOCABULARY - 1) + 1
+    report = npucmp.compare(*pair(tmp_path, LAYOUTS["packed"], ids=ids))
+    assert report.exit_status != 0 and "request 2, position 4" in " ".join(report.notes)
+
+
+def test_statistics_prove_nothing(tmp_path):
+    done = run("compare", *pair(tmp_path, LAYOUTS["packed"], style=Style("statistics")))
+    assert done.returncode == 2 and done.stdout.splitlines()[-1].startswith("UNDECIDED")
+    assert "statistics of tensors with other tokens prove nothing: record values on both sides" in done.stdout
+
+
+def test_summary_and_screen_have_the_lengths(tmp_path):
+    done = run("compare", *pair(tmp_path, LAYOUTS["packed"]), "-o", tmp_path / "report")
+    assert "tokens: 18 of 3 requests, packed; golden batch x sequence [3, 7], padded right" in done.stdout
+    summary = json.loads((tmp_path / "report" / "summary.json").read_text())
+    assert summary["tokens"]["lengths"] == [7, 5, 6]
+    rows = [*csv.DictReader((tmp_path / "report" / "tensors.csv").open())]
+    assert {row["relation"] for row in rows if row["target_shape"] == "18x16"} <= {"tokens(18 of 3 requests)"}
+
+
+def test_batch_invariance_counts_the_tokens_with_equal_bits(tmp_path):
+    """The share is that of the rows of the arrays."""
+    target, golden = pair(tmp_path, LAYOUTS["packed"], style=Style("npy"))
+    done = run("compare", target, golden, "--batch-invariance", "-o", tmp_path / "report")
+    assert "batch invariance: " in done.stdout
+    rows = {
+        (row["op"], row["slot"]): row for row in csv.DictReader((tmp_path / "report" / "batch_invariance.csv").open())
+    }
+    for op in ("model.layers.0.input_layernorm", "model.layers.2.mlp.down_proj", "model.embed_tokens"):
+        left, right = (np.load(one / "step0" / "rank0" / f"{op}.output.0.npy") for one in (target, golden))
+        tokens = np.concatenate([right[request, :length] for request, length in enumerate(LENGTHS)])
+        assert int(rows[op, "output:0"]["equal_tokens"]) == (left == tokens).all(1).sum()
+
+
+def test_batch_invariance_needs_values(tmp_path):
+    done = run("compare", *pair(tmp_path, LAYOUTS["packed"], style=Style("statistics")), "--batch-invariance")
+    assert done.returncode == 2 and "--batch-invariance needs the same tokens" in done.stderr
