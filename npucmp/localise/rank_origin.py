@@ -17,6 +17,7 @@ from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import NOWHERE, HeldTensor, Origin, RankOperator, tensor_in
 from npucmp.localise.evidence import reason
+from npucmp.localise.root_cause import with_root_verdict
 from npucmp.model import Cause, Comparison, Evidence, Pair, Root, Verdict
 from npucmp.model.relation import ranks_in_words
 from npucmp.model.roles import is_output
@@ -254,7 +255,8 @@ def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:
         own = reason("rank", words, rank=rank, error=error, others=others)
         root = Root(1, pair, Cause.BORN, pair.slot, "rel_l2", error, finding.limit, others, error, (own,), "odd_part")
         kept = [each for each in one.roots if each.pair.order != pair.order]
-        return replace(one, roots=(root, *(replace(each, place=at) for at, each in enumerate(kept, 2))))
+        roots = root, *(replace(each, place=at) for at, each in enumerate(kept, 2))
+        return replace(one, findings=with_root_verdict(one.findings, root), roots=roots)
     return one
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Sequence
 
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.tolerance import Limit
 from npucmp.localise import evidence
 from npucmp.localise.rule_context import error_of
 from npucmp.measure import metrics
-from npucmp.model import Cause, Evidence, Finding, Root
+from npucmp.model import Cause, Evidence, Finding, Root, Verdict
 from npucmp.model.relation import AxisOrder
+from npucmp.model.table import Table
 
 # of one rank: its findings, its roots with their clocks
 SearchResult = tuple["list[Finding]", "list[tuple[int, Root]]"]
@@ -68,3 +69,15 @@ def _figure(finding: Finding) -> Optional[float]:
     if finding.error is None or math.isnan(finding.error):
         return finding.measurement.bound
     return finding.error
+
+
+def with_root_verdict(findings: Sequence[Finding], root: Root) -> Sequence[Finding]:
+    """Return the findings, of which that of a root differs, although its tensor is within its limit as a whole."""
+    changes = {
+        at: each._replace(verdict=Verdict.DIVERGED, rule=root.rule, because=root.because)
+        for at, each in enumerate(findings)
+        if each.pair.order == root.pair.order and each.pair.slot == root.slot
+    }
+    if isinstance(findings, Table):
+        return findings.replaced(changes)
+    return [*map(changes.get, range(len(findings)), findings)]

@@ -8,10 +8,10 @@ from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.localise.evidence import reason
+from npucmp.localise.root_cause import with_root_verdict
 from npucmp.measure.row_errors import RowErrors, column_errors, row_errors
 from npucmp.model import Cause, Comparison, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.roles import is_output
-from npucmp.model.table import Table
 
 BEYOND = 4.0  # limits: chosen: a token that differs by less may be one that rounding makes of errors before it
 STANDS_OUT = 8.0  # times: chosen: the error of a token that rounding makes is within so many times the usual one
@@ -39,7 +39,7 @@ def with_tokens(one: Comparison, places: TokenPlaces, context: ReadContext) -> C
     odd = _odd_token(one, search)
     roots = [*one.roots]
     if odd is not None:
-        one = replace(one, findings=_with_verdict(one.findings, odd))
+        one = replace(one, findings=with_root_verdict(one.findings, odd))
         kept = [each for each in roots if each.pair.order != odd.pair.order]
         roots = [odd, *(replace(each, place=at) for at, each in enumerate(kept, 2))]
     return replace(one, roots=tuple(_with_place(root, one, places, search) for root in roots))
@@ -96,20 +96,6 @@ def _odd_token(one: Comparison, search: _TokenErrors) -> Optional[Root]:
                 return Root(1, finding.pair, Cause.BORN, finding.pair.slot, "rel_l2", largest, ODD * finding.limit,
                             given, largest, (own,), "odd_token")  # fmt: skip
     return None
-
-
-def _with_verdict(findings: Sequence[Finding], odd: Root) -> Sequence[Finding]:
-    """The findings, of which that of the root differs."""
-    changes = {
-        at: each._replace(verdict=Verdict.DIVERGED, rule=odd.rule, because=odd.because)
-        for at, each in enumerate(findings)
-        if each.pair.order == odd.pair.order and each.pair.slot == odd.slot
-    }
-    return (
-        findings.replaced(changes)
-        if isinstance(findings, Table)
-        else [*map(changes.get, range(len(findings)), findings)]
-    )
 
 
 def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: _TokenErrors) -> Root:

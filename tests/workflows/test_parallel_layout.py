@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -236,3 +237,30 @@ def test_unequal_layouts_of_equally_many_ranks_are_refused(tmp_path, golden):
     written = pair(tmp_path, Layout(tp=2), golden=golden)
     with pytest.raises(UsageError, match="both runs have 2 ranks, in unequal layouts"):
         npucmp.compare(written.target, written.golden, jobs=1)
+
+
+def test_a_part_that_stands_out_differs_although_the_whole_is_within_its_limit(tmp_path):
+    """Nothing that is computed from the part is wrong: the dump of one output of one rank was changed alone."""
+    written = pair(tmp_path, Layout(tp=4))
+    report = npucmp.compare(written.target, written.golden, jobs=1)
+    name = next(one.pair.target_op.own_name for one in report.findings if "gelu" in one.pair.operator.name)
+    files = [written.target / "step0" / f"rank{rank}" / "dump_tensor_data" / f"{name}.output.0.pt" for rank in range(4)]
+    parts = [read_members(file) for file in files]
+    rank = min(range(4), key=lambda at: np.linalg.norm(parts[at][1]))  # the smallest part moves the whole least
+    members, values, data = parts[rank]
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], values.size)
+    members[data] = (values * (1 + 1e-6 * signs)).astype(np.float32).tobytes()
+    with zipfile.ZipFile(files[rank], "w") as archive:
+        for member, content in members.items():
+            archive.writestr(member, content)
+    report = npucmp.compare(written.target, written.golden, jobs=1)
+    first = report.roots[0]
+    assert first.rule == "odd_part" and first.rank == rank and report.exit_status == 1
+
+
+def read_members(file):
+    """The members of a .pt file, the values of its tensor, and the member that holds them."""
+    with zipfile.ZipFile(file) as archive:
+        members = {one.filename: archive.read(one) for one in archive.infolist()}
+    data = next(one for one in members if one.endswith("/data/0"))
+    return members, np.frombuffer(members[data], np.float32), data
