@@ -277,7 +277,20 @@ def may_hold_other_tokens(sides: Sides) -> bool:
     if any(map(is_part, (runs[0][0], runs[1][0]))) or _has_other_batches(runs[0][0], runs[1][0]):
         return False
     shapes = [{tensor.shape for op in own[0].operators for tensor in op.tensors} for own in runs]
-    return shapes[0] != shapes[1]
+    return shapes[0] != shapes[1] and not _begins_alike(runs[0][0], runs[1][0])
+
+
+def _begins_alike(target: Run, golden: Run) -> bool:
+    """Return whether the first operators of one name have outputs of one shape: other shapes behind them show a fault,
+    and no other layout of tokens."""
+    by_name = {op.name: op for op in golden.operators}
+    for op in target.operators:
+        other = by_name.get(op.name)
+        own, theirs = ([one.shape for one in each.tensors if one.is_output and len(one.shape) > 1]
+                       for each in (op, other or op))  # fmt: skip
+        if other is not None and own and theirs:
+            return own == theirs
+    return False
 
 
 def check_equal_layouts(targets: Sequence[Run], goldens: Sequence[Run]) -> None:
