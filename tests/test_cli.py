@@ -77,7 +77,7 @@ def test_columns_are_those_of_the_contract(tmp_path):
     with open(tmp_path / "roots.csv", encoding="utf-8") as stream:
         assert stream.readline().strip() == (
             "place,step,rank,order,op,op_type,phase,cause,slot,metric,value,limit,input_error,output_error,growth,"
-            "evidence,stack,target_op,golden_op,rule,golden_slot,relation,ranks,collective"
+            "evidence,stack,target_op,golden_op,rule,golden_slot,relation,ranks,collective,request,position"
         )
 
 

@@ -106,7 +106,7 @@ def _indexed(targets: Sequence[Run], goldens: Sequence[Run], names: Names, conte
     if evidence is None:
         return _Indexed(_without_values(target, golden, pairs), None, NO_VALUES)
     index = find_index(target, golden, evidence)
-    if index is None:
+    if index is None or (_trains(golden) and _is_other_batch(index)):
         return None
     if index.problem and target.size == golden.size and _have_other_names(pairs):
         return None  # names of two frameworks: tensors with all tokens are compared as a whole
@@ -116,6 +116,17 @@ def _indexed(targets: Sequence[Run], goldens: Sequence[Run], names: Names, conte
         )
         return _Indexed(_without_values(target, golden, pairs), None, words, index.is_ambiguous)
     return _Indexed(token_runs(index, pairs, evidence, context), index, _open_words(index))
+
+
+def _trains(side: TokenSide) -> bool:
+    return any(op.phase == "backward" for run in side.runs for op in run.operators)
+
+
+def _is_other_batch(index: TokenIndex) -> bool:
+    """Whether one side has requests that the other has not: a loss and the gradients depend on all of a batch."""
+    sizes = [side.shapes[0].sizes for side in (index.target, index.golden)]
+    batches = [one[0] for one in sizes if len(one) > 1]
+    return bool(index.open) or index.target.size < len(index.rows) or (len(batches) == 2 and len({*batches}) == 2)
 
 
 def _have_other_names(pairs: Sequence[TensorPair]) -> bool:

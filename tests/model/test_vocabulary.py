@@ -33,6 +33,11 @@ REVIEWED = {  # (module, word): why it may stand there
     ("health/rules/activations.py", "ReLU"): "a word of a sentence for the user",
     ("health/rules/losses.py", "log_softmax"): "a remedy",
     ("health/rules/modes.py", "BatchNorm"): "a word of a sentence for the user",
+    ("align/weights/conventions/bert.py", "LayerNorm"): "a part of the name of a parameter",
+    ("align/weights/conventions/megatron.py", "layer_norm_"): "a part of the name of a parameter",
+    ("align/weights/role.py", "LayerNorm"): "a part of the name of a parameter",
+    ("align/weights/parts.py", "Conv1D"): "the layout of a weight, in words",
+    ("report/parity.py", "top_k"): "a setting of a sampler, in words",
 }
 CALLED = {  # modules that make calls again: they know functions by name, as a trait makes no call
     "recompute/table.py": "which function a call is",
