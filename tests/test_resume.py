@@ -427,7 +427,7 @@ def odd_blocks():
     yield from (b"1 0 %d\n" % len(text) + row.tobytes() + text for text in (b"[7]", b"{}", b"[", b"[" * 100_000))
 
 
-@pytest.mark.parametrize("block", odd_blocks(), ids=lambda block: str(len(block)))
+@pytest.mark.parametrize("block", [*odd_blocks()], ids=lambda block: str(len(block)))
 def test_odd_blocks_end_the_checkpoint(checkpoint_of_nine, block):
     pairs, folder = checkpoint_of_nine
     data = (folder / FILE).read_bytes()
