@@ -123,8 +123,11 @@ def _trains(side: TokenSide) -> bool:
 
 
 def _is_other_batch(index: TokenIndex) -> bool:
-    """Whether one side has requests that the other has not: a loss and the gradients depend on all of a batch."""
+    """Whether one side has requests that the other has not, or has them in another order: a loss, gradients and norms
+    depend on all of a batch, and a training step reads its batch in one order."""
     sizes = [side.shapes[0].sizes for side in (index.target, index.golden)]
+    if sizes[0] == sizes[1]:
+        return True
     batches = [one[0] for one in sizes if len(one) > 1]
     return bool(index.open) or index.target.size < len(index.rows) or (len(batches) == 2 and len({*batches}) == 2)
 
