@@ -15,6 +15,7 @@ from npucmp.align.rank_run import SHORT, HeldTensor, RankOperator
 SAMPLE = 24  # elements of a part that are looked up in the whole: chosen, not measured
 SORTED = 1 << 18  # elements: work: larger tensors are not sorted
 ENDS = 20  # operators that must stand alike at the ends, of which 0.8 of the shorter side
+BLOCK = 1 << 12  # rows: work
 ALIKE = 0.1  # of the length of a row: chosen: rows of two tokens are about √2 apart, rounding leaves 0.03
 ROUTED = 0.3  # share of elements: chosen: tokens of two experts share fewer
 NEXT = 0.01  # chosen: less than what similar content adds
@@ -221,7 +222,8 @@ def _share_of_vectors(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
     if a is None or b is None:
         return None
     some = a[:: max(1, len(a) // SAMPLE)]
-    gap = np.linalg.norm(some[:, None] - b[None], axis=2).min(1)
+    blocks = (b[at : at + BLOCK] for at in range(0, len(b), BLOCK))
+    gap = np.minimum.reduce([np.linalg.norm(some[:, None] - block[None], axis=2).min(1) for block in blocks])
     return float((gap <= ALIKE * np.linalg.norm(some, axis=1)).mean())
 
 

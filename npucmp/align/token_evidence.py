@@ -7,14 +7,14 @@ the norm of the difference of the rows.
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_rows import StepTensor, all_rows, row_blocks, row_values, selected
 from npucmp.align.token_tensors import TensorPair, TokenSide
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.model import TensorRef
+from npucmp.model import Payload, TensorRef
 
 PROJECTIONS = 8  # chosen: rows of other tokens agree by chance in all of them with a probability below 1e-9
 AGREE = 2.0**-9  # relative: chosen: rounding of float32, with products of 11 bits, is below
@@ -110,35 +110,31 @@ def _values(
     target: TokenSide, golden: TokenSide, tensors: tuple[Tensors, Tensors], pair: TensorPair, context: ReadContext
 ) -> Optional[tuple[Any, Any]]:
     """The values of all rows of both sides; None if they cannot be read."""
-    steps = _steps(target, golden, tensors, pair)
-    if steps is None:
-        return None
-    try:
-        left, right = (
-            row_values(selected(found, _every_row(side.shapes), (pair.width,)), context)
-            for found, side in zip(steps, (target, golden))
-        )
-    except NpucmpError:
-        return None
-    return left, right
+    return _of_rows(target, golden, tensors, pair, lambda payload: row_values(payload, context))
 
 
 def _sketches(
     target: TokenSide, golden: TokenSide, tensors: tuple[Tensors, Tensors], pair: TensorPair, context: ReadContext
 ) -> Optional[tuple[Any, Any]]:
+    """The sketches of all rows of both sides, which are read block by block; None if they cannot be read."""
     import numpy as np
 
+    return _of_rows(
+        target, golden, tensors, pair, lambda payload: np.concatenate([*map(_sketch, row_blocks(payload, context))])
+    )
+
+
+def _of_rows(
+    target: TokenSide, golden: TokenSide, tensors: tuple[Tensors, Tensors], pair: TensorPair,
+    read: Callable[[Payload], Any],
+) -> Optional[tuple[Any, Any]]:  # fmt: skip
+    """The results of `read` on all rows of both sides; None if they cannot be read."""
     steps = _steps(target, golden, tensors, pair)
     if steps is None:
         return None
     try:
         left, right = (
-            np.concatenate(
-                [
-                    _sketch(block)
-                    for block in row_blocks(selected(found, _every_row(side.shapes), (pair.width,)), context)
-                ]
-            )
+            read(selected(found, _every_row(side.shapes), (pair.width,)))
             for found, side in zip(steps, (target, golden))
         )
     except NpucmpError:

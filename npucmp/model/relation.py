@@ -162,7 +162,41 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
     return ",".join(str(one[0]) if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in found)
 
 
-class AxisOrder(NamedTuple):
+class _OfOneTensor:
+    """The properties of a relation in which no rank shares a tensor and nothing is summed."""
+
+    __slots__ = ()
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """None: no rank shares it."""
+        return ()
+
+    @property
+    def operators(self) -> tuple[tuple[int, str], ...]:
+        """None: no rank shares it."""
+        return ()
+
+    @property
+    def is_partial(self) -> bool:
+        return False
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+    @property
+    def rounding(self) -> float:
+        return 1.0
+
+
+class _AxisOrderFields(NamedTuple):
+    axes: tuple[int, ...] = ()
+    of_golden: bool = False
+    full: tuple[int, ...] = ()
+
+
+class AxisOrder(_AxisOrderFields, _OfOneTensor):
     """The order of axes in which a target tensor is a golden tensor: permute(0,3,1,2) makes NCHW of NHWC.
 
     axes       the axes of the target in the order of the golden, without axes of length one; () for the same order
@@ -170,9 +204,7 @@ class AxisOrder(NamedTuple):
     full       the axes by their numbers in the recorded shape, for reports; () if `axes` has them
     """
 
-    axes: tuple[int, ...] = ()
-    of_golden: bool = False
-    full: tuple[int, ...] = ()
+    __slots__ = ()
 
     @property
     def words(self) -> str:
@@ -182,40 +214,22 @@ class AxisOrder(NamedTuple):
         words = f"permute({','.join(map(str, self.full or self.axes))})"
         return f"{words} of the golden" if self.of_golden else words
 
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """None: a single tensor holds it."""
-        return ()
-
-    @property
-    def operators(self) -> tuple[tuple[int, str], ...]:
-        """None: a single tensor holds it."""
-        return ()
-
-    @property
-    def is_partial(self) -> bool:
-        return False
-
-    @property
-    def is_local(self) -> bool:
-        return False
-
-    @property
-    def rounding(self) -> float:
-        return 1.0
-
 
 SAME_ORDER = AxisOrder()
 
 
-class SliceRelation(NamedTuple):
-    """A tensor that is a slice of a recorded one: the places from `start` to `stop` along `axis`. `of_golden`: the
-    recorded tensor is the golden's."""
-
+class _SliceFields(NamedTuple):
     axis: int
     start: int
     stop: int
     of_golden: bool = False
+
+
+class SliceRelation(_SliceFields, _OfOneTensor):
+    """A tensor that is a slice of a recorded one: the places from `start` to `stop` along `axis`. `of_golden`: the
+    recorded tensor is the golden's."""
+
+    __slots__ = ()
 
     @property
     def words(self) -> str:
@@ -223,30 +237,15 @@ class SliceRelation(NamedTuple):
         words = f"slice(axis {self.axis}, {self.start}-{self.stop - 1})"
         return f"{words} of the golden" if self.of_golden else words
 
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """None: a single tensor holds it."""
-        return ()
 
-    @property
-    def operators(self) -> tuple[tuple[int, str], ...]:
-        """None: a single tensor holds it."""
-        return ()
-
-    @property
-    def is_partial(self) -> bool:
-        return False
-
-    @property
-    def is_local(self) -> bool:
-        return False
-
-    @property
-    def rounding(self) -> float:
-        return 1.0
+class _WeightFields(NamedTuple):
+    words: str = ""
+    operators: tuple[tuple[int, str], ...] = ()
+    rtol: float = 0.0
+    atol: float = 0.0
 
 
-class WeightRelation(NamedTuple):
+class WeightRelation(_WeightFields, _OfOneTensor):
     """How tensors of a checkpoint make a parameter of the other one (align/weights/).
 
     words      the relation as tensors.csv has it, "" for a tensor of its own
@@ -254,28 +253,13 @@ class WeightRelation(NamedTuple):
     rtol, atol the difference of single elements that the types allow, |x-y| ≤ rtol·|y| + atol
     """
 
-    words: str = ""
-    operators: tuple[tuple[int, str], ...] = ()
-    rtol: float = 0.0
-    atol: float = 0.0
+    __slots__ = ()
 
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks that hold it; () for one rank."""
         ranks = tuple(dict.fromkeys(rank for rank, _ in self.operators))
         return ranks if len(ranks) > 1 else ()
-
-    @property
-    def is_partial(self) -> bool:
-        return False
-
-    @property
-    def is_local(self) -> bool:
-        return False
-
-    @property
-    def rounding(self) -> float:
-        return 1.0
 
 
 class WeightFacts(NamedTuple):
@@ -286,15 +270,19 @@ class WeightFacts(NamedTuple):
     only_target: tuple[str, ...] = ()
 
 
-class TokenRelation(NamedTuple):
-    """A tensor whose rows are those of the same tokens: `tokens` of `requests`, selected from `steps` steps. `is_own`:
-    the tensor depends on the layout of its own run (a mask, lengths, a cache) and is not compared; all that is made of
-    it is."""
-
+class _TokenFields(NamedTuple):
     tokens: int
     requests: int
     steps: int = 1
     is_own: bool = False
+
+
+class TokenRelation(_TokenFields, _OfOneTensor):
+    """A tensor whose rows are those of the same tokens: `tokens` of `requests`, selected from `steps` steps. `is_own`:
+    the tensor depends on the layout of its own run (a mask, lengths, a cache) and is not compared; all that is made of
+    it is."""
+
+    __slots__ = ()
 
     @property
     def words(self) -> str:
@@ -303,26 +291,8 @@ class TokenRelation(NamedTuple):
         return f"tokens({self.tokens} of {self.requests} request{'s' if self.requests != 1 else ''}{steps})"
 
     @property
-    def ranks(self) -> tuple[int, ...]:
-        """None: no rank shares it."""
-        return ()
-
-    @property
-    def operators(self) -> tuple[tuple[int, str], ...]:
-        """None: no rank shares it."""
-        return ()
-
-    @property
-    def is_partial(self) -> bool:
-        return False
-
-    @property
     def is_local(self) -> bool:
         return self.is_own
-
-    @property
-    def rounding(self) -> float:
-        return 1.0
 
 
 class TokenFacts(NamedTuple):

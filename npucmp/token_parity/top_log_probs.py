@@ -1,4 +1,4 @@
-"""Two distributions by their most likely tokens: temperature and top-p are exact, whatever the noise of a logit.
+"""Two distributions by their most likely tokens. Temperature and top-p do not depend on the noise of a logit.
 
 Between two tokens of one position, the differences of log-probabilities of one side are those of the other, divided by
 the temperature. A nucleus (top-p, top-k) removes tokens and adds one number to the others of a position: minus the

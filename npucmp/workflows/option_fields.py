@@ -93,6 +93,19 @@ def meaning(one: Field[Any]) -> str:
     return spelling.help if spelling is not None else str(one.metadata["help"])
 
 
+def _limits_option() -> Any:
+    """Return the field of --limit."""
+    return option(
+        Limits(),
+        "Raise a size limit: --limit tensor_bytes=32T. The message for a refused file names the limit; repeatable.",
+        "--limit",
+        metavar="NAME=VALUE",
+        repeats=True,
+        check="limits",
+        python='limits=npucmp.Limits().changed(["tensor_bytes=32T"])',
+    )
+
+
 @dataclass(frozen=True)
 class DumpFields:
     """The options of every command that reads a dump. In Python, options that take several values also accept one."""
@@ -131,15 +144,7 @@ class DumpFields:
         None, "Number of worker processes (default: the cores of this process).", least=1, is_whole=True
     )
     progress: Optional[Progress] = keyword(None, "A function that is called with (bytes done, bytes in all).")
-    limits: Limits = option(
-        Limits(),
-        "Raise a size limit: --limit tensor_bytes=32T. The message for a refused file names the limit; repeatable.",
-        "--limit",
-        metavar="NAME=VALUE",
-        repeats=True,
-        check="limits",
-        python='limits=npucmp.Limits().changed(["tensor_bytes=32T"])',
-    )
+    limits: Limits = _limits_option()
 
 
 @dataclass(frozen=True)
@@ -497,15 +502,7 @@ class ParityFields:
     )
     step: Numbers = option(None, "Only these steps: --step 3, --step 0-9.", metavar="N", check="numbers")
     progress: Optional[Progress] = keyword(None, "Is accepted and not called: a recording is read in one piece.")
-    limits: Limits = option(
-        Limits(),
-        "Raise a size limit: --limit tensor_bytes=32T. The message for a refused file names the limit; repeatable.",
-        "--limit",
-        metavar="NAME=VALUE",
-        repeats=True,
-        check="limits",
-        python='limits=npucmp.Limits().changed(["tensor_bytes=32T"])',
-    )
+    limits: Limits = _limits_option()
 
 
 @dataclass(frozen=True)
@@ -551,15 +548,7 @@ class PlanFields:
         "Format of the dumps (default: recognised): msprobe, cann, npy, …; npucmp formats lists them.",
         metavar="NAME",
     )
-    limits: Limits = option(
-        Limits(),
-        "Raise a size limit: --limit tensor_bytes=32T. The message for a refused file names the limit; repeatable.",
-        "--limit",
-        metavar="NAME=VALUE",
-        repeats=True,
-        check="limits",
-        python='limits=npucmp.Limits().changed(["tensor_bytes=32T"])',
-    )
+    limits: Limits = _limits_option()
 
 
 KINDS = (

@@ -11,6 +11,7 @@ nothing. Values are read block by block.
 from __future__ import annotations
 
 import math
+import zlib
 from typing import Any, Hashable, Iterator, NamedTuple, Optional
 
 from npucmp.align.content_hash import WIDTH, hash_values
@@ -54,15 +55,17 @@ class Content:
     number      its place among the contents of the run
     size        number of elements; `shape`: of the first tensor that holds it
     recordings  the tensors that hold it, in order of execution
+    orders      by shape without axes of length one: the checksum of the values in C order
     makers      places of the operators that compute it, in order; `readers`: of those that read it
     is_weight   no operator computes it
     """
 
-    __slots__ = ("first", "is_weight", "makers", "number", "readers", "recordings", "shape", "size", "sketch")
+    __slots__ = ("first", "is_weight", "makers", "number", "orders", "readers", "recordings", "shape", "size", "sketch")
 
     def __init__(self, number: int, tensor: TensorRef, sketch: Sketch, first: int) -> None:
         self.number, self.shape, self.size, self.sketch = number, tensor.shape, math.prod(tensor.shape), sketch
         self.recordings: list[Recording] = []
+        self.orders: dict[tuple[int, ...], int] = {}
         self.makers: list[int] = []
         self.readers: list[int] = []
         self.first, self.is_weight = first, False
@@ -103,6 +106,13 @@ class ContentReader:
         """All values in C order; None if they cannot be read or are too many to hold."""
         array = self._values.array(tensor)
         return None if array is None else array.reshape(-1)
+
+    def order(self, tensor: TensorRef) -> Optional[int]:
+        """A checksum of the values in C order; None as for `flat`."""
+        import numpy as np
+
+        flat = self.flat(tensor)
+        return None if flat is None else zlib.crc32(np.ascontiguousarray(flat, np.float32) + np.float32(0.0))
 
     def picked(self, tensor: TensorRef, places: Any) -> Optional[Any]:
         """The values at these places of the C order, as float64; None if they cannot be read."""

@@ -57,7 +57,9 @@ class ContentGraph:
 
     def _collect(self, reader: ContentReader) -> None:
         by_key: dict[Hashable, list[Content]] = defaultdict(list)
-        later: list[tuple[int, TensorRef, Hashable]] = []  # read before they are written, if the order is a guess
+        later: list[
+            tuple[int, TensorRef, Hashable, Optional[int]]
+        ] = []  # read before they are written, if the order is a guess
         for place, operator in enumerate(self.operators):
             for tensor in operator.tensors:
                 sketch = reader.sketch(tensor)
@@ -65,17 +67,20 @@ class ContentGraph:
                     continue
                 known = by_key[sketch.key]
                 computes = tensor.is_output and not self.hands_on(place)
-                content = _of_order(known, tensor, reader)
+                order = reader.order(tensor)
+                content = _of_order(known, tensor, order)
                 if content is None and known and not computes:
-                    later.append((place, tensor, sketch.key))
+                    later.append((place, tensor, sketch.key, order))
                     continue
                 if content is None or (computes and content.number in self.reads[place]):
                     content = Content(len(self.contents), tensor, sketch, place)
                     known.append(content)
                     self.contents.append(content)
                 self._record(content, place, tensor)
-        for place, tensor, key in later:
-            content = _of_order(by_key[key], tensor, reader) or by_key[key][-1]
+                if order is not None:
+                    content.orders.setdefault(without_units(tensor.shape), order)
+        for place, tensor, key, order in later:
+            content = _of_order(by_key[key], tensor, order) or by_key[key][-1]
             self._record(content, place, tensor)
             content.makers.sort()
             content.readers.sort()
@@ -253,26 +258,14 @@ class ContentGraph:
         return self.contents[number].recordings
 
 
-def _of_order(known: Sequence[Content], tensor: TensorRef, reader: ContentReader) -> Optional[Content]:
+def _of_order(known: Sequence[Content], tensor: TensorRef, order: Optional[int]) -> Optional[Content]:
     """The latest content whose tensors of this shape have the values in this order, else the latest of which no tensor
     has this shape. None if there is none: two sentences of the same words are two contents."""
-    import numpy as np
-
-    if not known:
-        return None
+    if order is None:
+        return known[-1] if known else None
     shape = without_units(tensor.shape)
-    own = reader.flat(tensor)
-    if own is None:
-        return known[-1]
-    unseen = []
-    for content in reversed(known):
-        alike = next((one.tensor for one in content.recordings if without_units(one.tensor.shape) == shape), None)
-        values = reader.flat(alike) if alike is not None else None
-        if values is None:
-            unseen.append(content)
-        elif np.array_equal(values, own, equal_nan=True):
-            return content
-    return unseen[0] if unseen else None
+    unseen = [one for one in known if shape not in one.orders]
+    return next((one for one in reversed(known) if one.orders.get(shape) == order), unseen[-1] if unseen else None)
 
 
 def operands(operator: Operator) -> list[TensorRef]:

@@ -73,6 +73,8 @@ class _Arrays:
             words = f"arrays of {self._bytes:,} bytes in float64, more than the {_MOST_BYTES:,} that are read of a file"
             raise DumpError(self._path, words)
         read = stored_values(found, self._context)
+        if read.dtype.kind == "c":
+            raise DumpError(self._path, "complex numbers, which are no log-probabilities")
         return read if read.dtype.kind in "fiub" else read.astype(np.float32)  # bfloat16 and float8 of ml_dtypes
 
 
