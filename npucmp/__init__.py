@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from npucmp.localise.rules import RULES
     from npucmp.measure.dask_executor import Cluster
     from npucmp.model import Report, Run
-    from npucmp.report import write_junit, write_reports
+    from npucmp.report import write_format, write_junit, write_reports
     from npucmp.report.plan import write as write_plan
     from npucmp.report.ticket_zip import write_ticket
     from npucmp.workflows.check import CheckOptions, check
@@ -72,7 +72,7 @@ _DOOR = {  # module → its names for users
     "workflows.replay": "ReplayOptions replay",
     "workflows.rerun_diff": "rerun_diff",
     "workflows.ticket": "ticket",
-    "report": "write_junit write_reports",
+    "report": "write_format write_junit write_reports",
     "report.ticket_zip": "write_ticket",
     "report.plan": "write_plan",
 }
@@ -83,7 +83,7 @@ __all__ = [
     "OverflowOptions", "ParityOptions", "PlanOptions", "Planned", "PrecheckOptions", "ReplayOptions", "Report", "Run",
     "ShowOptions", "Tolerances", "check", "check_rules", "compare", "diff", "extract", "fit", "formats", "fusion_diff",
     "load", "merge", "open_runs", "overflow", "parity", "plan", "precheck", "replay", "rerun_diff", "show", "ticket",
-    "write_junit", "write_plan", "write_reports", "write_ticket",
+    "write_format", "write_junit", "write_plan", "write_reports", "write_ticket",
 ]  # fmt: skip
 
 

@@ -68,13 +68,30 @@ class LazyGroup(click.Group):
 
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
             context.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
-        return super().resolve_command(context, args)
+        name, command, rest = super().resolve_command(context, args)
+        if command is not None and not context.resilient_parsing and not {"-h", "--help", "--no-config"} & {*rest}:
+            self._read_settings(context, str(name), command, rest)
+        return name, command, rest
+
+    def _read_settings(self, context: click.Context, name: str, command: click.Command, words: list[str]) -> None:
+        """Set the defaults of a command from the settings file, unless --no-config was given before the command."""
+        if context.params.get("no_config"):
+            return
+        from npucmp.commands.settings import default_map, find_settings
+
+        settings = find_settings(words)
+        if settings.note:
+            click.echo(f"npucmp: note: {settings.note}", err=True)
+        context.default_map = {name: default_map(settings, name, command.params)}
+        context.obj = settings.path
 
     def get_command(self, context: click.Context, name: str) -> Optional[click.Command]:
         if name not in COMMANDS:
             return None
         found: Any = getattr(importlib.import_module(f"npucmp.commands.{COMMANDS[name][0]}"), name.replace("-", "_"))
         assert isinstance(found, click.Command)
+        if all(one.name != "no_config" for one in found.params):
+            found.params.append(_no_config())
         if context.resilient_parsing:  # a shell completes the command line
             for one in found.params:
                 one.type = click.Path() if _is_path(one) else one.type
@@ -86,6 +103,12 @@ class LazyGroup(click.Group):
 
 
 _VERSION_HELP = "Show the version and the kernel in use, and exit."
+
+
+def _no_config() -> click.Option:
+    return click.Option(
+        ["--no-config"], is_flag=True, expose_value=False, help="Do not read npucmp.toml or pyproject.toml."
+    )
 
 
 def _version(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -108,7 +131,7 @@ def _is_path(one: click.Parameter) -> bool:
 
 @click.group(
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "NPUCMP"},
     help="""Compare tensor dumps of an Ascend NPU run (target) with those of a reference run (golden).
 
 \b
@@ -116,7 +139,8 @@ def _is_path(one: click.Parameter) -> bool:
 """,
 )
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help=_VERSION_HELP)
-def npucmp() -> None:
+@click.option("--no-config", is_flag=True, help="Do not read npucmp.toml or pyproject.toml.")
+def npucmp(no_config: bool) -> None:
     pass
 
 
@@ -133,21 +157,21 @@ def main() -> None:
     except click.exceptions.Abort:
         status = _print_error("interrupted", 130)
     except _SignalReceived as end:
-        status = _print_error("; ".join(end.args), end.status)
+        status = _print_error("; ".join(map(str, end.args)), end.status)
     except click.ClickException as error:
         with suppress(OSError):
             error.show()
-        status = 2
+        status = _print_object(error, error.format_message(), 2)
     except NpucmpError as error:
-        status = _print_error(str(error), 2)
+        status = _print_error(str(error), 2, error)
     except _ReaderGone:
         _discard_output()
         status = 141
     except OSError as error:  # of the user's own files, or of the output: a full disk
         _discard_output()
-        status = _print_error(f"{error.filename or 'output'}: {error.strerror or error}", 2)
-    except MemoryError:
-        status = _print_error("out of memory", 2)
+        status = _print_error(f"{error.filename or 'output'}: {error.strerror or error}", 2, error)
+    except MemoryError as error:
+        status = _print_error("out of memory", 2, error)
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -155,7 +179,7 @@ def _exit_on_bug(*error: Any) -> NoReturn:
     """End after an internal error with its traceback, and with 2 instead of Python's 1, which means that dumps
     differ."""
     sys.__excepthook__(*error)
-    raise SystemExit(2)
+    raise SystemExit(_print_object(error[1], f"internal error: {error[0].__name__}: {error[1]}", 2))
 
 
 def _end_in_order() -> None:
@@ -182,10 +206,26 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print_error(message: str, status: int) -> int:
-    """Return the status, and print one line on stderr if possible."""
+def _print_error(message: str, status: int, error: Optional[BaseException] = None) -> int:
+    """Return the status, and print one line on stderr if possible; with --json also an object on stdout."""
     from npucmp.report.sanitise import visible
 
     with suppress(OSError):
         click.echo(f"npucmp: {visible(message)}", err=True)
+    return _print_object(error, message, status)
+
+
+def _print_object(error: Optional[BaseException], message: str, status: int) -> int:
+    """Return the status. If stdout is read as JSON, print the error as one object."""
+    words = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
+    command = next((word for word in words if word in COMMANDS), "")
+    variables = (f"NPUCMP_{command.replace('-', '_').upper()}_{name}" for name in ("JSON", "REPORT_FORMAT"))
+    wanted = [os.environ.get(name, "") for name in variables] if command else []
+    flags = {"--json", "--report-format=json"}
+    pairs = zip(words, words[1:])
+    if flags & {*words} or ("--report-format", "json") in pairs or {"1", "true", "json"} & {*wanted}:
+        from npucmp.report.error_object import error_object
+
+        with suppress(OSError):
+            click.echo(error_object(error, message, command, status), nl=False)
     return status

@@ -29,8 +29,8 @@ Exit status: 0 no finding at or above --fail-on · 1 a finding · 2 undecided (b
 """
 
 SHARED = (
-    "output excel xlsx include exclude graph step rank format jobs top show_progress verbose quiet json junit baseline "
-    "color limits"
+    "output excel xlsx include exclude graph step rank format jobs top show_progress verbose quiet json report_format "
+    "junit baseline color limits"
 )
 
 

@@ -49,7 +49,7 @@ def _list_rules(context: click.Context, _: click.Parameter, value: bool) -> None
 
 
 GROUPS = {  # title → options of the help, in this order; the last group lists all others
-    "Output": "output top json junit quiet verbose color show_progress parts parquet excel xlsx",
+    "Output": "output top json report_format junit quiet verbose color show_progress parts parquet excel xlsx",
     "Selection of runs, operators and names": "step rank pair layout golden_layout ranks_apart kv_heads lora_scale "
     "fc1 include exclude mapping "
     "align explain graph also format limits",

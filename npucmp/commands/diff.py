@@ -28,7 +28,9 @@ networks, or an earlier suspect was not examined again).
 @click.command(help=HELP)
 @click.argument("before")
 @click.argument("after")
-@declare_options(ScreenFields, DumpFields, only="output excel xlsx top verbose quiet json junit color limits")
+@declare_options(
+    ScreenFields, DumpFields, only="output excel xlsx top verbose quiet json report_format junit color limits"
+)
 @click.pass_context
 def diff(context: click.Context, /, before: str, after: str, **parameters: Any) -> None:
     from npucmp.workflows.diff import diff as run

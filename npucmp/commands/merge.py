@@ -28,7 +28,9 @@ of npucmp, or if two reports have the same step and rank.
 """
 )
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
-@declare_options(ScreenFields, DumpFields, only="output excel xlsx top verbose quiet json junit color limits")
+@declare_options(
+    ScreenFields, DumpFields, only="output excel xlsx top verbose quiet json report_format junit color limits"
+)
 @click.pass_context
 def merge(context: click.Context, /, folders: tuple[str, ...], **parameters: Any) -> None:
     from npucmp.workflows.merge import merge as run

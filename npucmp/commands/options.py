@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Callable, Iterator, Optional, TypeVar
 
 import click
@@ -10,7 +11,8 @@ from npucmp.workflows.option_fields import Spelling, flag, spell_options
 
 SHARED = (  # of the commands that compare two dumps
     "output excel xlsx include exclude mapping graph step rank pair format rtol atol tolerances trust_statistics "
-    "strict coverage skip_rules metrics jobs top show_progress verbose json junit baseline color quiet limits"
+    "strict coverage skip_rules metrics jobs top show_progress verbose json report_format junit "
+    "baseline color quiet limits"
 )
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -77,7 +79,21 @@ def _options(name: str, default: Any, one: Spelling) -> Iterator[Callable[[Any],
             more.update(default=default)
     if one.check:
         more.update(callback=_CHECKS[one.check])
-    yield click.option(*flags, name, **more)
+    yield click.option(*flags, name, cls=EnvironmentOption, **more)
+
+
+class EnvironmentOption(click.Option):
+    """An option whose environment variable is named by its flag: NPUCMP_COMPARE_SKIP_RULE for --skip-rule of
+    compare."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> Optional[str]:
+        from npucmp.commands.settings import variables
+
+        name = next((one for one in variables(ctx, self) if os.environ.get(one)), None)
+        if name is None:
+            return super().resolve_envvar_value(ctx)
+        value = os.environ[name]
+        return str(not click.BOOL.convert(value, self, ctx)) if self.flag_value is False else value
 
 
 def _type(one: Spelling) -> Any:  # of click.option

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterator, Optio
 
 import click
 
+from npucmp.commands.settings import sources_of
 from npucmp.errors import UsageError
 from npucmp.model import Result
 from npucmp.model.gc_pause import gc_paused
@@ -24,9 +25,11 @@ from npucmp.report.answer import Answer, Listing, Suspect, Suspects
 from npucmp.report.phrases import count_of
 from npucmp.report.sanitise import escape_formula
 from npucmp.workflows.option_fields import ScreenFields, spell_options
+from npucmp.workflows.options import with_sources
 
 if TYPE_CHECKING:
     from npucmp.report import Form
+    from npucmp.report.text_formats import TextOutput
 
 WIDTH = 80  # columns of a picture if stdout is no terminal
 
@@ -46,15 +49,21 @@ def carry_out(context: click.Context, parameters: dict[str, Any], work: Callable
     metrics = _columns(screen.metrics or "")
     parts, parquet = _layout(folder, screen.parts, screen.parquet)
     _require_own(context, folder)
+    outputs = _outputs(screen)
     known = _baseline_report(screen.baseline, str(context.info_name), parameters, work)
     is_watched = not screen.quiet and _is_terminal(sys.stderr)
     showing = _progress(is_watched if screen.show_progress is None else screen.show_progress)
     with showing as progress, _resumable("journal" in parameters):
         result = replace(work(**parameters, progress=progress), argv=tuple(sys.argv))
+    sources = sources_of(context, context.obj or "")
+    if sources:
+        result = with_sources(result, sources)
 
     from npucmp.report import answer_of, terminal, write
 
-    answer = answer_of(result, metrics)
+    answer = replace(answer_of(result, metrics), folder=folder or "")
+    if sources:
+        answer = _with_sources_shown(answer, context, sources)
     if known is not None:
         answer = mark_known(answer, known)
     if folder:
@@ -64,25 +73,60 @@ def carry_out(context: click.Context, parameters: dict[str, Any], work: Callable
     if answer.result.exit_status == 2:
         answer = _with_missing_data(answer, parameters)
     files = write(answer, folder, form) if folder else []
-    if screen.junit:
-        from npucmp.report import junit
+    for output in outputs:
+        if output.file is not None:
+            from npucmp.report.text_formats import write_text
 
-        junit.write(answer, screen.junit)
+            write_text(answer, output)
     if folder and "journal" in parameters and not result.partial:
         from npucmp.measure import checkpoint
 
         checkpoint.remove(folder)  # its measurements are in the report now
-    if screen.json:
+    printed = next((one.format for one in outputs if one.file is None), "text")
+    if printed == "json":
         from npucmp.report import json
 
-        data = json.render(answer)["summary.json"]
+        data = json.content(answer)
         write_stdout((json.with_files(data, [file.name for file in files]) if files else data).decode())
+    elif printed != "text":
+        from npucmp.report.text_formats import content_of
+
+        write_stdout(content_of(answer, printed).decode("utf-8"))
     elif not screen.quiet:
         paint, columns = terminal.colours(shows_colour(screen.color)), width()
         shown = terminal.render(answer, screen.top, files, paint, screen.verbose, columns or WIDTH)
         write_stdout(_wrap(shown, columns) if columns else shown, is_needed=not folder)
     result.close()
     context.exit(answer.result.exit_status)
+
+
+def _outputs(screen: ScreenFields) -> list[TextOutput]:
+    """Return the formats of --report-format, --json and --junit; wrong ones are refused before a dump is read."""
+    words = [
+        *screen.report_format,
+        *(["json"] if screen.json else []),
+        *([f"junit={screen.junit}"] if screen.junit else []),
+    ]
+    if not words:
+        return []
+    from npucmp.report.text_formats import parse_outputs
+
+    return parse_outputs(words)
+
+
+def _with_sources_shown(answer: Answer, context: click.Context, sources: dict[str, str]) -> Answer:
+    """Return the answer with the options from settings and environment at its head and in summary.json."""
+    names = {max(one.opts, key=len).lstrip("-"): one.name or "" for one in context.command.params}
+    words = [f"{name} {_value_words(context.params.get(names[name]))}({at})" for name, at in sources.items()]
+    facts = answer.facts
+    return replace(answer, head=[f"settings {', '.join(words)}"], facts=lambda: {**facts(), "sources": sources})
+
+
+def _value_words(value: Any) -> str:
+    """Return the value of an option; "" for a flag and for a value that is no text or number."""
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    return f"{value} " if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
 
 
 def _progress(wanted: bool) -> ContextManager[Any]:

@@ -32,7 +32,7 @@ Exit status: 0 no overflow · 1 overflow found · 2 undecided (bad usage, unread
     ScreenFields,
     OverflowFields,
     only="output excel xlsx include exclude mapping graph step rank pair format jobs top show_progress verbose quiet "
-    "json junit color limits",
+    "json report_format junit color limits",
 )
 @click.pass_context
 def overflow(context: click.Context, /, dump: str, **parameters: Any) -> None:

@@ -31,7 +31,9 @@ too few tokens, bad usage). The last line begins with CLEAN, UNDECIDED or the cl
 @click.argument("trainer", required=False)
 @declare_options(ParityFields, only="floor step")
 @declare_options(
-    ScreenFields, ParityFields, only="output excel xlsx top show_progress verbose quiet json junit color limits"
+    ScreenFields,
+    ParityFields,
+    only="output excel xlsx top show_progress verbose quiet json report_format junit color limits",
 )
 @click.pass_context
 def parity(context: click.Context, /, rollout: str, trainer: Optional[str], **parameters: Any) -> None:

@@ -36,8 +36,8 @@ unknown and no other row differs, or bad usage.
 @declare_options(
     ScreenFields,
     PrecheckFields,
-    only="output excel xlsx mapping graph step rank pair format jobs top show_progress verbose quiet json junit color "
-    "limits",
+    only="output excel xlsx mapping graph step rank pair format jobs top show_progress verbose quiet json "
+    "report_format junit color limits",
 )
 @click.pass_context
 def precheck(context: click.Context, /, target: str, golden: str, **parameters: Any) -> None:

@@ -47,7 +47,7 @@ engine, bad usage).
     ScreenFields,
     ReplayFields,
     only="strict output excel xlsx include exclude mapping graph step rank pair format jobs top show_progress verbose "
-    "quiet json junit baseline color limits",
+    "quiet json report_format junit baseline color limits",
 )
 @click.pass_context
 def replay(context: click.Context, /, dump: str, reproducer: Optional[tuple[str, str]], **parameters: Any) -> None:

@@ -31,7 +31,7 @@ Exit status: 0 all runs are bit-identical · 1 they are not · 2 undecided (stat
     ScreenFields,
     CompareFields,
     only="output excel xlsx include exclude mapping graph step rank format strict jobs top show_progress verbose quiet "
-    "json junit color limits",
+    "json report_format junit color limits",
 )
 @click.pass_context
 def rerun_diff(context: click.Context, /, dumps: tuple[str, ...], **parameters: Any) -> None:

@@ -16,7 +16,6 @@ Python script. No script is ever taken from a dump.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import sys
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optio
 
 from npucmp.errors import UsageError
 from npucmp.health.facts import Health, Op, Parameter, Tensor
+from npucmp.model.entry_points import load_entry_points
 
 SEVERITIES = ("hint", "warning", "error")
 Place = Union[Op, Parameter, Tensor, None]  # None: the run as a whole
@@ -200,15 +200,8 @@ def _of_files(files: Sequence[str | PathLike[str]]) -> Iterator[tuple[str, list[
 
 
 def _of_packages() -> Iterator[tuple[str, list[Rule]]]:
-    found: Any = importlib.metadata.entry_points()
-    chosen = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())  # a dict in Python 3.9
-    for one in sorted(chosen, key=lambda point: str(point.name)):
-        try:
-            loaded = one.load()
-        except Exception as error:  # code of another package raises anything
-            because = f"{type(error).__name__}: {error}; --no-plugins skips it"
-            raise UsageError(f"entry point {one.name} ({one.value}): {because}") from error
-        yield f"entry point {one.name}", _rules(f"entry point {one.name}", loaded)
+    for name, loaded in load_entry_points(GROUP, "; --no-plugins skips it").items():
+        yield f"entry point {name}", _rules(f"entry point {name}", loaded)
 
 
 def _rules(source: str, loaded: Any) -> list[Rule]:

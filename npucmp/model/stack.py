@@ -26,14 +26,19 @@ def _frames(stack: tuple[str, ...]) -> tuple[str, ...]:
 
 def source_line(operator: Operator) -> str:
     """The innermost frame outside the framework as "modeling_vit.py:212  attn = softmax(attn)"; "" if there is none."""
-    return _line(operator.stack)
+    return _call(operator.stack)[0]
+
+
+def source_path(operator: Operator) -> str:
+    """The recorded path of the file of `source_line`; "" if there is none."""
+    return _call(operator.stack)[1]
 
 
 @lru_cache(maxsize=1 << 12)  # calls of a layer, and all ranks, share stacks
-def _line(stack: tuple[str, ...]) -> str:
+def _call(stack: tuple[str, ...]) -> tuple[str, str]:
     frames = [found for found in (_FRAME.match(frame) for frame in stack) if found]
     if not frames:
-        return ""
+        return "", ""
     chosen = next((frame for frame in frames if not _NOT_THE_USERS.search(frame["path"])), frames[0])
     name = re.split(r"[/\\]", chosen["path"])[-1]
-    return f"{name}:{chosen['line']}  {' '.join(chosen['code'].split())}".rstrip()
+    return f"{name}:{chosen['line']}  {' '.join(chosen['code'].split())}".rstrip(), chosen["path"]

@@ -110,6 +110,16 @@ def write_junit(result: Result, file: str | os.PathLike[str]) -> Path:
 
     npucmp.write_junit(npucmp.check("npu_dump"), "npucmp.xml")
     """
-    from npucmp.report import junit
+    return write_format(result, "junit", file)
 
-    return junit.write(answer_of(result), file)
+
+def write_format(result: Result, format: str, file: str | os.PathLike[str]) -> Path:
+    """Write a result in a format of --report-format: text, json, jsonl, sarif, github, junit, markdown.
+
+    Raises UsageError for an unknown format, DumpError if the file cannot be written.
+
+        npucmp.write_format(npucmp.compare("npu_dump", "gpu_dump"), "sarif", "npucmp.sarif")
+    """
+    from npucmp.report.text_formats import TextOutput, write_text
+
+    return write_text(answer_of(result), TextOutput(format, os.fspath(file)))

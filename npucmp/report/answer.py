@@ -123,6 +123,7 @@ class Suspect(NamedTuple):
     excused   the finding is not a fault; known: the baseline of the user contains it
     also      other steps and ranks with the same finding
     page      the page with its rows, "" for the current page, None if there is none
+    path      the recorded path of the source file of `line`, "" if it is not known
     """
 
     place: int
@@ -148,6 +149,7 @@ class Suspect(NamedTuple):
     way: Callable[[], Sequence[PathStep]] = tuple
     also: str = ""
     page: Optional[str] = ""
+    path: str = ""
 
     @classmethod
     def of(cls, found: Root | Rerun, operator: Operator, **more: Any) -> Suspect:
@@ -209,6 +211,13 @@ class PageContext(NamedTuple):
     beside: Sequence[tuple[str, str]]
 
 
+class NextCommand(NamedTuple):
+    """A command to run next, and the reason."""
+
+    command: str
+    because: str
+
+
 class Section(NamedTuple):
     """A step and rank, and the result of its comparison.
 
@@ -266,6 +275,9 @@ class Answer:
     looks           worst elements of tensors, which a page shows with their operators
     facts           further values of summary.json, by key
     cases           questions by name, if there are more than the suspects
+    folder          the folder of the files, "" if there are none
+    head            lines above everything: options that come from a settings file or the environment
+    commands        makes the commands to run next; None if next_commands.py derives them from the suspects
     """
 
     result: Result
@@ -304,6 +316,9 @@ class Answer:
     advice: Mapping[str, str] = field(default_factory=dict)
     alike: Mapping[str, str] = field(default_factory=dict)
     looks: Sequence[TensorDetail] = ()
+    folder: str = ""
+    head: Sequence[str] = ()
+    commands: Optional[Callable[[], Sequence[NextCommand]]] = None
 
     @property
     def tone(self) -> str:

@@ -10,7 +10,7 @@ from typing import Mapping, Sequence
 
 from npucmp.model import Evidence, Fact
 from npucmp.model.check_finding import SEVERITIES, CheckResult, ParameterRow, RuleDecision, Symptom
-from npucmp.model.stack import source_line
+from npucmp.model.stack import source_line, source_path
 from npucmp.report import tables
 from npucmp.report.answer import (
     Answer,
@@ -153,6 +153,7 @@ def _suspect(one: Symptom, report: CheckResult) -> Suspect:
         one.severity.upper(),
         where=where,
         line=source_line(one.operator) if one.operator is not None else "",
+        path=source_path(one.operator) if one.operator is not None else "",
         aside=_more(one).strip(),
         rule=one.rule,
         way=way,

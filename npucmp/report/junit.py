@@ -6,21 +6,17 @@ explains an exit status other than 0, a case named "verdict" does. Source: the s
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from xml.etree import ElementTree
 
-from npucmp.errors import DumpError
 from npucmp.report.answer import Answer, Suspect
-from npucmp.report.files import replace_file
 from npucmp.report.sanitise import visible
 
 _FORBIDDEN = re.compile("[\ufffe\uffff]")  # by XML 1.0; control characters are already made visible
 KINDS = ("failure", "error", "skipped")
 
 
-def render(answer: Answer) -> bytes:
+def content(answer: Answer) -> bytes:
     """Return the file, one test suite."""
     result = answer.result
     suite = ElementTree.Element("testsuite", name=f"npucmp {result.command}", time=f"{result.seconds:.3f}")
@@ -45,16 +41,6 @@ def render(answer: Answer) -> bytes:
     root.append(suite)
     data: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return data + b"\n"
-
-
-def write(answer: Answer, file: str | os.PathLike[str]) -> Path:
-    """Write the file completely or not at all, and return its path. Raises DumpError if it cannot be written."""
-    place = Path(os.path.abspath(file))
-    try:
-        replace_file(place, render(answer))
-    except OSError as error:
-        raise DumpError(file, f"not written: {error.strerror or error}") from None
-    return place
 
 
 def _case(suite: ElementTree.Element, command: str, name: str, kind: str, message: str, body: str = "") -> None:

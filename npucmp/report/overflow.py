@@ -13,7 +13,7 @@ from typing import Iterator, Mapping, Optional, Sequence
 
 from npucmp.model import Cause, Event, Overflow, Root, Scan, position
 from npucmp.model.dtypes import lookup
-from npucmp.model.stack import frames, source_line
+from npucmp.model.stack import frames, source_line, source_path
 from npucmp.overflow_events.masked_infinity import AS_INTEGER
 from npucmp.overflow_events.special_values import headroom
 from npucmp.report import tables
@@ -104,7 +104,8 @@ def _suspect(root: Root, where: str, children: Children) -> Suspect:
     operator = root.pair.operator
     word = "CAME IN" if root.cause is Cause.GAP else root.cause.value
     way = partial(_way, root.pair.order, children)
-    return Suspect.of(root, operator, word=word, where=where, line=source_line(operator), way=way)
+    site = {"line": source_line(operator), "path": source_path(operator)}
+    return Suspect.of(root, operator, word=word, where=where, way=way, **site)
 
 
 Children = Mapping[int, Sequence[Event]]

@@ -13,7 +13,19 @@ from typing import Optional, Sequence
 from npucmp.model import Evidence, Fact
 from npucmp.model.parity_result import ParityFigures, ParityFinding, ParityResult, StepParity, TokenClass
 from npucmp.report import tables
-from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Plot, Row, Section, Suspect, Suspects
+from npucmp.report.answer import (
+    Answer,
+    Detail,
+    DumpSummary,
+    Line,
+    Listing,
+    NextCommand,
+    Plot,
+    Row,
+    Section,
+    Suspect,
+    Suspects,
+)
 from npucmp.report.phrases import count_of
 
 COLUMNS = (
@@ -74,6 +86,7 @@ def answer(result: ParityResult, metrics: Sequence[str] = ()) -> Answer:
         notes=[Listing("note", result.notes, "summary.json")],
         unreadable=Listing("open", result.open, "summary.json"),
         undecided=list(result.open),
+        commands=lambda: [NextCommand(*one) for one in _next(result)],
         remarks=lambda folder: [f"next: {command} ({because})" for command, because in _next(result)],
         remarks_title="Next",
         tables=[tables.table("parity.csv", COLUMNS, lambda: (_row(row) for one in result.steps for row in one.rows))],
@@ -272,7 +285,6 @@ def _facts(result: ParityResult) -> Row:
     """Return the values of summary.json."""
     first = result.findings[0] if result.findings else None
     return {
-        "schema_version": 1,
         "class": result.token_class.value,
         "step": "" if first is None or first.step is None else first.step,
         "request": "" if first is None or first.request is None else first.request,
@@ -293,7 +305,6 @@ def _facts(result: ParityResult) -> Row:
         ],
         "trend": result.trend,
         "open": list(result.open),
-        "next": [{"command": command, "because": because} for command, because in _next(result)],
         "notes": [*result.notes],
         "roots": [],
     }  # fmt: skip

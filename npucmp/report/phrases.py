@@ -6,7 +6,7 @@ from typing import Optional, Sequence
 
 from npucmp.model import Operator, Pair, Result, Root, Run
 from npucmp.model.dtypes import size_of
-from npucmp.model.stack import source_line
+from npucmp.model.stack import source_line, source_path
 from npucmp.report.answer import Flow, Row
 
 
@@ -75,6 +75,11 @@ def describe(run: Run) -> str:
 def line_of(pair: Pair) -> str:
     """Return the line of the user's code that called an operator, from the side that recorded it."""
     return source_line(pair.operator) or (source_line(pair.golden_op) if pair.golden_op else "")
+
+
+def path_of(pair: Pair) -> str:
+    """Return the recorded path of the file of `line_of`."""
+    return source_path(pair.operator) or (source_path(pair.golden_op) if pair.golden_op else "")
 
 
 def partner_of(pair: Pair) -> str:

@@ -16,7 +16,7 @@ from npucmp.model.comparison import by_verdict
 from npucmp.report import tables
 from npucmp.report.answer import DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
 from npucmp.report.coverage import AlignedShare, Groups, upstream_unseen
-from npucmp.report.phrases import bytes_of, count_of, describe, flow_of, line_of, partner_of, where_words
+from npucmp.report.phrases import bytes_of, count_of, describe, flow_of, line_of, partner_of, path_of, where_words
 from npucmp.report.rank_cell import Cell
 
 if TYPE_CHECKING:
@@ -337,7 +337,13 @@ def _title(one: Comparison, groups: Groups) -> str:
 
 def _suspect(root: Root, where: str) -> Suspect:
     pair = root.pair
-    more = {"golden": partner_of(pair), "where": where, "line": line_of(pair), "flow": flow_of(root)}
+    more = {
+        "golden": partner_of(pair),
+        "where": where,
+        "line": line_of(pair),
+        "path": path_of(pair),
+        "flow": flow_of(root),
+    }
     return Suspect.of(root, pair.operator, **more)
 
 

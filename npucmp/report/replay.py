@@ -24,7 +24,7 @@ from npucmp.model import (
     ReplayVerdict,
     TensorRef,
 )
-from npucmp.model.stack import frames, source_line
+from npucmp.model.stack import frames, source_line, source_path
 from npucmp.report import replay_tables, tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
 from npucmp.report.phrases import count_of, describe, of_operator, of_runs, problem_of, where_words
@@ -154,6 +154,7 @@ def _suspect(rows: Sequence[ReplayedOutput], one: Replay, place: int) -> Suspect
         ReplayVerdict.GUILTY.value,
         where=" · ".join(where_words(one.run)),
         line=source_line(operator),
+        path=source_path(operator),
         aside="its forward operator is guilty too" if under else "",
         figures=tuple(_figures(worst, operator)),
         picture=worst.picture,

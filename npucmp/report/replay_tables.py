@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Iterator
 
 from npucmp.model import Edge, EdgeVerdict, Evidence, Fact, Gap, Replay
-from npucmp.model.stack import source_line
+from npucmp.model.stack import source_line, source_path
 from npucmp.report.answer import Line, Row, Suspect
 from npucmp.report.phrases import count_of, where_words
 
@@ -54,6 +54,7 @@ def gradient_suspect(edge: Edge, one: Replay, place: int) -> Suspect:
         EdgeVerdict.BROKEN.value,
         where=" · ".join(where_words(one.run)),
         line=source_line(operator),
+        path=source_path(operator),
         figures=tuple(
             (name, f"{value:.3g}")
             for name, value in (("times the expected rounding", edge.ratio), ("rel_l2 in u", edge.rel_l2_u))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Iterator, Sequence
 
 from npucmp.model import Cause, Rerun, RerunResult, Run, Verdict
-from npucmp.model.stack import source_line
+from npucmp.model.stack import source_line, source_path
 from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Row, Section, Suspect, Suspects
 from npucmp.report.comparison_parts import Parts, facts, several
@@ -108,6 +108,7 @@ def _suspect(one: Rerun, runs: int) -> Suspect:
         one,
         operator,
         line=source_line(operator),
+        path=source_path(operator),
         aside=aside if runs > 2 and one.odd else "",
         figures=tuple(
             (name, f"{value:,}" if isinstance(value, int) else f"{value:.2e}")

@@ -97,6 +97,7 @@ class _Screen:
 
     def sections(self, top: int) -> Iterator[str]:
         """Yield the sections, at least one in full. Other sections in which all tensors agree share one line."""
+        yield from map(visible, self.answer.head)
         full = [one for one in self.answer.sections if self.verbose or not one.agreeing]
         agreeing = [one for one in self.answer.sections if not self.verbose and one.agreeing]
         full, agreeing = full or agreeing[:1], agreeing if full else agreeing[1:]

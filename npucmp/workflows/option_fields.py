@@ -193,10 +193,20 @@ class ScreenFields:
         False, "Also list operators that propagate errors, and all notes.", "-v", "--verbose", python="–"
     )
     quiet: bool = option(False, "Print nothing; only set the exit status.", "-q", "--quiet", python="–")
-    json: bool = option(False, "Print only summary.json, on stdout.", python="result.to_dict()")
+    json: bool = option(
+        False, "Print only summary.json, on stdout; an error is one JSON object too.", python="result.to_dict()"
+    )
+    report_format: Sequence[str] = option(
+        (),
+        "Print the result as text (default), json, jsonl, sarif, github, junit or markdown, or write it into FILE: "
+        "--report-format github --report-format sarif=npucmp.sarif; repeatable.",
+        metavar="FORMAT[=FILE]",
+        repeats=True,
+        python='npucmp.write_format(result, "sarif", FILE)',
+    )
     junit: Optional[str] = option(
         None,
-        "Write JUnit XML for continuous integration: one test case per suspect and rule.",
+        "Write JUnit XML for continuous integration: one test case per suspect and rule (--report-format junit=FILE).",
         metavar="FILE",
         python="npucmp.write_junit(result, FILE)",
     )

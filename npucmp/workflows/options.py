@@ -124,6 +124,17 @@ def rules_of(tolerances: Tolerances, options: Options, dtypes: AbstractSet[str])
     return tuple(row for row in (*tolerances.table, *DEFAULT_RULES) if row.dtype in ("", *dtypes))
 
 
+def with_sources(result: Result, sources: Mapping[str, str]) -> Result:
+    """Return a result whose own rules name the source of an option that sets a tolerance: {"rtol": "npucmp.toml"}."""
+    found = [f"--{name} of {sources[name]}" for name in ("rtol", "atol", "tolerances", "noise") if name in sources]
+    rules = getattr(result, "rules", ())
+    if not found or not rules:
+        return result
+    words = f" ({', '.join(found)})"
+    more: Any = {"rules": tuple(row if row in DEFAULT_RULES else replace(row, why=row.why + words) for row in rules)}
+    return replace(result, **more)
+
+
 KEY = "settings"  # of summary.json
 SCOPE = frozenset(("step", "rank", "pair"))  # options in which merged reports may differ
 _NOT_DECISIVE = frozenset(
