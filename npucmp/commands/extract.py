@@ -30,26 +30,32 @@ Exit status: 0 the case was written · 2 it was not (no such operator, no values
 @click.argument("op")
 @click.option("-o", "--output", "folder", metavar="DIR", required=True, help="Output folder; must be new or empty.")
 @declare_options(ExtractFields, only="smallest limit_memory")
-@declare_options(ExtractFields, ScreenFields, only="step rank format quiet limits")
+@declare_options(ExtractFields, ScreenFields, only="step rank format quiet json limits")
 def extract(
     dump: str,
     op: str,
     folder: str,
     limit_memory: Optional[int],
     quiet: bool,
+    json: bool,
     **parameters: Any,
 ) -> None:
-    write_case(dump, op, folder, quiet, limit_memory=in_bytes(limit_memory), **parameters)
+    write_case(dump, op, folder, quiet, json, limit_memory=in_bytes(limit_memory), **parameters)
 
 
-def write_case(dump: str, op: str, folder: str, quiet: bool, **parameters: Any) -> None:
+def write_case(dump: str, op: str, folder: str, quiet: bool, json: bool = False, **parameters: Any) -> None:
     """Write the case, and print a summary unless `quiet`."""
     from npucmp.report.show_output import case
     from npucmp.workflows.extract import extract as run
 
     found = run(dump, op, folder, **parameters)
-    if not quiet:
-        write_stdout(case(found.operator, found.rows, found.folder, found.files, found.cut))
+    facts = found.operator, found.rows, found.folder, found.files, found.cut
+    if json:
+        from npucmp.report.object_json import case_object, object_text
+
+        write_stdout(object_text("extract", case_object(*facts)))
+    elif not quiet:
+        write_stdout(case(*facts))
 
 
 def in_bytes(megabytes: Optional[int]) -> Optional[int]:

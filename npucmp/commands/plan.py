@@ -8,7 +8,7 @@ import click
 
 from npucmp.commands.options import declare_options
 from npucmp.commands.output import write_stdout
-from npucmp.workflows.option_fields import PlanFields
+from npucmp.workflows.option_fields import PlanFields, ScreenFields
 
 HELP = """Prepare a dump that answers a question: write its configuration files into DIR, and print the lines for the
 training script, the commands to run, and the npucmp command that reads the dump.
@@ -34,13 +34,18 @@ Exit status: 0 written · 2 not written (unknown word, file exists already).
 @click.option("-o", "--output", metavar="DIR", required=True, help="Folder of the files; the dump is written below it.")
 @declare_options(PlanFields, without="format limits")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
-@declare_options(PlanFields, only="format limits")
-def plan(question: str, framework: str, output: str, force: bool, **parameters: Any) -> None:
+@declare_options(PlanFields, ScreenFields, only="format json limits")
+def plan(question: str, framework: str, output: str, force: bool, json: bool, **parameters: Any) -> None:
     from npucmp.report.plan import text, write
     from npucmp.workflows.plan import plan as run
 
     found = run(question, framework, output, **parameters)
     paths = write(found, force)
+    if json:
+        from npucmp.report.object_json import object_text, plan_object
+
+        write_stdout(object_text("plan", plan_object(found, paths)))
+        return
     write_stdout(text(found))
     from npucmp.report.sanitise import visible
 

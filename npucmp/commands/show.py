@@ -8,7 +8,7 @@ import click
 
 from npucmp.commands.options import declare_options
 from npucmp.commands.output import write_stdout
-from npucmp.workflows.option_fields import ShowFields
+from npucmp.workflows.option_fields import ScreenFields, ShowFields
 
 
 @click.command(
@@ -41,7 +41,7 @@ it; the exit status is then 1.
     metavar="QUESTION",
     help="List what the dump lacks for compare, overflow, replay … (the questions of npucmp plan).",
 )
-@declare_options(ShowFields, only="include exclude step rank format limits")
+@declare_options(ShowFields, ScreenFields, only="include exclude step rank format json limits")
 @click.pass_context
 def show(
     context: click.Context,
@@ -53,6 +53,7 @@ def show(
     values: bool,
     slot: tuple[str, ...],
     at: tuple[str, ...],
+    json: bool,
     **parameters: Any,
 ) -> None:
     from npucmp.report.sanitise import visible
@@ -64,9 +65,19 @@ def show(
         from npucmp.workflows.plan import fit as held
 
         run, lacks = held(fit, dump, **parameters)
+        if json:
+            from npucmp.report.object_json import missing_object, object_text
+
+            write_stdout(object_text("show", missing_object(run, fit, lacks), 1 if lacks else 0))
+            context.exit(1 if lacks else 0)
         write_stdout(plan.missing_data_lines(run, fit, lacks))
         context.exit(1 if lacks else 0)
     found = inspect(dump, pattern=pattern, slot=slot, values=values, at=at, **parameters)
+    if json:
+        from npucmp.report.object_json import contents_object, object_text
+
+        write_stdout(object_text("show", contents_object(found.runs, found.notes, None if pattern else top)))
+        return
     for run, rows in found.runs:
         write_stdout(listing(run, rows, None if pattern else top))
     for note in found.notes:
@@ -76,10 +87,16 @@ def show(
 @click.command(
     help="List the dump formats by producer: folder tree, location of step and rank, and the path to pass to npucmp."
 )
-def formats() -> None:
+@declare_options(ScreenFields, only="json")
+def formats(json: bool) -> None:
     from npucmp.dump.catalogue import PRODUCERS, SPELLINGS, format_lines
     from npucmp.dump.formats import FORMATS
 
+    if json:
+        from npucmp.report.object_json import formats_object, object_text
+
+        write_stdout(object_text("formats", formats_object(PRODUCERS, FORMATS)))
+        return
     for producer in PRODUCERS:
         write_stdout(f"{producer.name}\n" + "".join(f"  {line}\n" for line in format_lines(producer)))
     write_stdout("\nfolder names\n" + "".join(f"  {line}\n" for line in SPELLINGS))

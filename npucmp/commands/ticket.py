@@ -35,8 +35,8 @@ Exit status: 0 written · 2 not written (no report, no suspect in it, a case of 
     "--place", type=click.IntRange(1), default=1, show_default=True, help="The suspect's place in the report."
 )
 @click.option("--case", metavar="DIR", help="Folder that npucmp extract wrote for this suspect (default: REPORT/case).")
-@declare_options(ScreenFields, DumpFields, only="quiet limits")
-def ticket(report: str, file: str, place: int, case: Optional[str], quiet: bool, limits: Any) -> None:
+@declare_options(ScreenFields, DumpFields, only="quiet json limits")
+def ticket(report: str, file: str, place: int, case: Optional[str], quiet: bool, json: bool, limits: Any) -> None:
     from npucmp.report.show_output import ticket as listing
     from npucmp.report.ticket_zip import require_ending, write_ticket
     from npucmp.workflows.ticket import ticket as run
@@ -44,5 +44,9 @@ def ticket(report: str, file: str, place: int, case: Optional[str], quiet: bool,
     require_ending(file)
     found = run(report, place=place, case=case, limits=limits)
     names = write_ticket(found, file)
-    if not quiet:
+    if json:
+        from npucmp.report.object_json import object_text, ticket_object
+
+        write_stdout(object_text("ticket", ticket_object(found, file, names)))
+    elif not quiet:
         write_stdout(listing(found, file, names))
