@@ -26,7 +26,7 @@ SOFTMAX = Path(__file__).parent.parent / "sample_dumps" / "msprobe_softmax"
 ROOT = Path(__file__).parents[1]
 TARGET, GOLDEN = SOFTMAX / "target", SOFTMAX / "golden"
 
-WRITERS = ("write_reports", "write_junit")
+WRITERS = ("write_reports", "write_junit", "write_format")
 FUNCTIONS = {  # command → the functions that do the same
     "compare": ("compare", *WRITERS), "overflow": ("overflow", *WRITERS), "fusion-diff": ("fusion_diff", *WRITERS),
     "rerun-diff": ("rerun_diff", *WRITERS), "check": ("check", *WRITERS), "replay": ("replay", *WRITERS),
@@ -34,10 +34,10 @@ FUNCTIONS = {  # command → the functions that do the same
     "plan": ("plan", "write_plan"), "extract": ("extract",), "ticket": ("ticket", "write_ticket"),
     "show": ("show", "fit"), "formats": ("formats",), "parity": ("parity", *WRITERS),
 }  # fmt: skip
-OF_SCREENS = {"top", "verbose", "quiet", "color", "json"}  # print(result), str(result), result.to_dict()
+OF_SCREENS = {"top", "verbose", "quiet", "color", "json", "no_config"}  # print(result), str(result), result.to_dict()
 OTHERWISE = {  # parameter of a command → the one that does the same
     "output": "directory", "show_progress": "progress", "junit": "file", "scheduler": "executor", "dumps": "paths",
-    "folders": "reports",
+    "folders": "reports", "report_format": "format",
 }  # fmt: skip
 ELSEWHERE = {  # what another function does
     ("compare", "list_rules"): "RULES", ("check", "listed"): "check_rules", ("replay", "reproducer"): "extract",
@@ -238,7 +238,7 @@ def test_a_result_as_its_summary(found):
     report, folder = found
     summary = json.loads((folder / "summary.json").read_text())
     told = json.loads(json.dumps(report.to_dict(), allow_nan=False))
-    apart = ("argv", "seconds", "files")
+    apart = ("argv", "seconds", "files", "next")
     assert {**told, **{name: summary[name] for name in apart}} == summary
 
 

@@ -55,7 +55,7 @@ GROUPS = {  # title → options of the help, in this order; the last group lists
     "align explain graph also format limits",
     "Judgement": "rtol atol tolerances noise trust_statistics strict batch_invariance coverage skip_rules list_rules "
     "metrics baseline precheck recompute replay",
-    "Execution": "jobs resume scheduler disk",
+    "Execution": "jobs resume scheduler disk no_config",
 }
 ARGUMENTS = (("TARGET", "The run under test: a dump."), ("GOLDEN", "The reference run: a dump."))
 

@@ -11,15 +11,11 @@ from typing import Any, Iterator
 
 from npucmp.errors import UsageError
 
-_loaded: dict[str, dict[str, Any]] = {}  # by group: installed packages do not change while npucmp runs
-
 
 def load_entry_points(group: str, hint: str = "") -> dict[str, Any]:
     """Return the objects that installed packages name in a group, by their names. Raises UsageError, with the hint, if
     one cannot be loaded."""
-    if group not in _loaded:
-        _loaded[group] = dict(_load(group, hint))
-    return _loaded[group]
+    return dict(_load(group, hint))
 
 
 def _load(group: str, hint: str) -> Iterator[tuple[str, Any]]:

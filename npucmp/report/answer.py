@@ -277,7 +277,7 @@ class Answer:
     cases           questions by name, if there are more than the suspects
     folder          the folder of the files, "" if there are none
     head            lines above everything: options that come from a settings file or the environment
-    commands        makes the commands to run next; None if next_commands.py derives them from the suspects
+    commands        makes the commands to run next, given the answer (next_commands.py)
     """
 
     result: Result
@@ -318,7 +318,7 @@ class Answer:
     looks: Sequence[TensorDetail] = ()
     folder: str = ""
     head: Sequence[str] = ()
-    commands: Optional[Callable[[], Sequence[NextCommand]]] = None
+    commands: Callable[[Answer], Iterable[NextCommand]] = lambda answer: ()
 
     @property
     def tone(self) -> str:

@@ -26,6 +26,7 @@ from npucmp.report.answer import (
     Suspect,
     Suspects,
 )
+from npucmp.report.next_commands import of_check
 from npucmp.report.phrases import bytes_of, count_of, in_bytes, of_operator, of_runs, problem_of
 
 HEALTH = tuple(
@@ -95,6 +96,7 @@ def answer(report: CheckResult, metrics: Sequence[str] = ()) -> Answer:
         ],
         plots=[Plot(f"Curve of {one.name}", "", [(one.name, one.steps, one.values)]) for one in report.curves],
         detail=lambda: _detail(report),
+        commands=of_check,
         facts=lambda: {**_facts(report), "notes": notes},
         cases=lambda: [Lookup(one.rule, one.why_not or _behind(one)) for one in report.decisions],
         meaning=MEANING,

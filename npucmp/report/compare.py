@@ -31,6 +31,7 @@ from npucmp.report.answer import (
     Text,
 )
 from npucmp.report.comparison_parts import LOST, Parts, facts
+from npucmp.report.next_commands import of_comparison
 from npucmp.report.phrases import problem_of, where_words
 from npucmp.report.rank_summary import PropagatedSummary, keys_of, word_of
 from npucmp.report.verdict_sentence import sentence_of
@@ -158,6 +159,7 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         unreadable=parts.unreadable,
         tables=[*files.tables(), *_placements(report), worst_elements.worst_rows(report.looks)],
         detail=lambda: files.detail(figures),
+        commands=of_comparison,
         facts=lambda: {**facts(parts), "next_dump": further.facts()},
         nothing=[] if suspects.first else [*lines, *listed],
         left_out=[*_runs_left_out(report)],

@@ -21,6 +21,7 @@ from npucmp.report.answer import (
     Suspect,
     Suspects,
 )
+from npucmp.report.next_commands import of_report
 from npucmp.report.overview import make_overview
 from npucmp.report.phrases import count_of
 from npucmp.report.rank_cell import HERE, PASSED, UNKNOWN, Cell, FirstOperator
@@ -75,6 +76,7 @@ def answer(report: MergedReport, metrics: Sequence[str] = ()) -> Answer:
         ],
         matrix=overview,
         detail=lambda: _nothing(report),
+        commands=of_report,
         facts=lambda: {**_facts(report, tally, aligned), **overview_facts},
         nothing=[] if suspects.first else [_sentence(report, tally, status)],
         left_out=[*_uncompared_runs(report)],

@@ -18,6 +18,7 @@ from npucmp.overflow_events.masked_infinity import AS_INTEGER
 from npucmp.overflow_events.special_values import headroom
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, PathStep, Row, Section, Suspect, Suspects
+from npucmp.report.next_commands import of_overflow
 from npucmp.report.phrases import count_of, describe, of_operator, of_runs, problem_of, where_words
 
 COLUMNS = tuple(
@@ -69,6 +70,7 @@ def answer(report: Overflow, metrics: Sequence[str] = ()) -> Answer:
             tables.roots(rooted),
         ],
         detail=lambda: _detail(report),
+        commands=of_overflow,
         facts=lambda: {
             **_facts(report),
             "unreadable": [words for scan in report.scans for words in scan.unreadable],

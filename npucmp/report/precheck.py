@@ -12,6 +12,7 @@ from npucmp.model import Evidence, Fact, Run
 from npucmp.model.precheck_result import SEVERITIES, CurvePair, InputRow, ItemResult, Precheck, Status
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Plot, Row, Section, Suspect, Suspects
+from npucmp.report.next_commands import of_precheck
 from npucmp.report.phrases import count_of, describe, of_runs, problem_of
 
 COLUMNS = tuple("row status severity target golden count first value limit because remedy".split(" "))
@@ -61,6 +62,7 @@ def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
         ],
         plots=[*map(_plot, report.curves)],
         detail=lambda: _detail(report),
+        commands=of_precheck,
         facts=lambda: _facts(report, differing),
         meaning=MEANING,
         alike={"cause": "status"},

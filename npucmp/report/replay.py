@@ -27,6 +27,7 @@ from npucmp.model import (
 from npucmp.model.stack import frames, source_line, source_path
 from npucmp.report import replay_tables, tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
+from npucmp.report.next_commands import of_replay
 from npucmp.report.phrases import count_of, describe, of_operator, of_runs, problem_of, where_words
 
 COLUMNS = tuple(
@@ -79,6 +80,7 @@ def answer(report: ReplayResult, metrics: Sequence[str] = ()) -> Answer:
             tables.table("gaps.csv", replay_tables.GAPS, lambda: _all(report, replay_tables.gap_rows)),
         ],
         detail=lambda: _detail(report),
+        commands=of_replay,
         facts=lambda: {**_facts(report), "notes": notes},
         meaning=MEANING,
         alike={"cause": "verdict", "limit": "budget"},

@@ -16,6 +16,7 @@ from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Row, Section, Suspect, Suspects
 from npucmp.report.comparison_parts import Parts, facts, several
 from npucmp.report.coverage import AlignedShare, open_words
+from npucmp.report.next_commands import of_reruns
 from npucmp.report.phrases import count_of, percent
 from npucmp.report.rank_summary import RunInfo
 
@@ -69,6 +70,7 @@ def answer(report: RerunResult, metrics: Sequence[str] = ()) -> Answer:
             "notes": [*report.warnings, *parts.notes],
         },
         remarks=lambda folder: [],
+        commands=of_reruns,
         texts=tuple,
         nothing=[],
         marked=report.paths if report.reruns else (),
