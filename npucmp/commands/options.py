@@ -87,9 +87,9 @@ class EnvironmentOption(click.Option):
     compare."""
 
     def resolve_envvar_value(self, ctx: click.Context) -> Optional[str]:
-        from npucmp.commands.settings import variables
+        from npucmp.commands.settings import variable_names
 
-        name = next((one for one in variables(ctx, self) if os.environ.get(one)), None)
+        name = next((one for one in variable_names(ctx.auto_envvar_prefix, self) if os.environ.get(one)), None)
         if name is None:
             return super().resolve_envvar_value(ctx)
         value = os.environ[name]

@@ -121,6 +121,8 @@ def _spellings(options: Sequence[click.Parameter]) -> Iterator[tuple[str, tuple[
             if flag.startswith("--"):
                 is_negative = flag in one.secondary_opts or (flag.startswith("--no-") and one.flag_value is False)
                 yield flag[2:], (one.name, is_negative)
+                if is_negative and not one.secondary_opts:
+                    yield one.name.replace("_", "-"), (one.name, False)
 
 
 def _all_options() -> set[str]:
@@ -156,12 +158,13 @@ def sources_of(context: click.Context, path: str) -> dict[str, str]:
 
 
 def _variable(context: click.Context, one: click.Option) -> str:
-    return next((name for name in variables(context, one) if os.environ.get(name)), "the environment")
+    return next(
+        (name for name in variable_names(context.auto_envvar_prefix, one) if os.environ.get(name)), "the environment"
+    )
 
 
-def variables(context: click.Context, one: click.Option) -> list[str]:
+def variable_names(prefix: Optional[str], one: click.Option) -> list[str]:
     """Return the environment variables of an option: NPUCMP_COMPARE_SKIP_RULE for --skip-rule of compare."""
-    prefix = context.auto_envvar_prefix
     if not prefix:
         return []
     flags = [flag.lstrip("-") for flag in one.opts if flag.startswith("--")]

@@ -92,9 +92,9 @@ def _rows(report: MergedReport) -> Iterator[Piece]:
 def _parse_row(row: Mapping[str, str]) -> Row:
     """Return a row with its numbers parsed; they are written with the same digits."""
     whole, real = ("place", "step", "rank", "order"), ("value", "limit", "input_error", "output_error", "growth")
-    found: Row = {name: cell for name, cell in row.items() if cell}
-    found.update({name: int(found[name]) for name in whole if name in found})
-    return {**found, **{name: float(found[name]) for name in real if name in found}}
+    found: Row = {name: cell or None for name, cell in row.items()}
+    found.update({name: int(found[name]) for name in whole if found.get(name)})
+    return {**found, **{name: float(found[name]) for name in real if found.get(name)}}
 
 
 def _first_of(report: MergedReport) -> list[Mapping[str, str]]:

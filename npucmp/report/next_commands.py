@@ -14,7 +14,121 @@ OPEN_CAUSES = ("SUSPECT", "UNKNOWN", "GAP")  # more tensors of the dump would de
 
 
 def next_commands(answer: Answer) -> list[NextCommand]:
-    """Return the commands, the most useful first."""
-    if answer.commands is not None:
-        return [*answer.commands()]
-    make =
+    """Return the commands, the most useful first; none after an interruption."""
+    return [] if answer.result.partial else [*answer.commands(answer)]
+
+
+def _first(answer: Answer) -> Suspect | None:
+    """Return the first suspect that is a fault and not known."""
+    return next((one for one in answer.suspects.first if not one.known and not one.excused), None)
+
+
+def _line(*words: str) -> str:
+    return " ".join(["npucmp", *(quote(word) for word in words if word)])
+
+
+def of_report(answer: Answer) -> Iterator[NextCommand]:
+    """Yield the ticket of the first suspect, or the command that writes the report for it."""
+    if _first(answer) is None:
+        return
+    if answer.folder:
+        yield NextCommand(_line("ticket", answer.folder, "-o", "ticket.md"), "write the first suspect as one page")
+    else:
+        command, paths = answer.result.command, answer.result.paths
+        yield NextCommand(
+            _line(command, *paths, "-o", "report"), "write the tables and the page, which ticket, diff and merge read"
+        )
+
+
+def of_comparison(answer: Answer) -> Iterator[NextCommand]:
+    """Yield what goes on after a comparison of two runs."""
+    target, *others = answer.result.paths
+    first = _first(answer)
+    if answer.result.exit_status == 0:
+        return
+    unlike = str(getattr(answer.result, "unlike", ""))
+    if unlike:
+        yield NextCommand(_line("precheck", target, *others[:1]), f"the runs are not comparable: {unlike}")
+    if getattr(answer.result, "weights", None) is not None:  # a checkpoint has no operators that could run
+        yield from of_report(answer)
+        return
+    if first is not None:
+        name = _pattern(first.op)
+        if first.cause in OPEN_CAUSES:
+            yield NextCommand(
+                _line("show", target, "--fit", "compare"), f"{first.cause} is open: list the data that the dump lacks"
+            )
+        else:
+            yield NextCommand(
+                _line("replay", target, "--include", name), "recompute the operator in float64 from its own inputs"
+            )
+            yield NextCommand(
+                _line("extract", target, first.op, "-o", "case"), "write the operator as a case that runs alone"
+            )
+        yield from of_report(answer)
+    else:
+        for path in (target, *others[:1]):
+            yield NextCommand(_line("show", path, "--fit", "compare"), "list the data that the dump lacks")
+
+
+def of_check(answer: Answer) -> Iterator[NextCommand]:
+    """Yield what goes on after a check."""
+    first, dump = _first(answer), answer.result.paths[0]
+    if first is not None:
+        if "nonfinite" in first.rule or ".nan" in first.rule or ".inf" in first.rule:
+            yield NextCommand(_line("overflow", dump), "find the operator that produces NaN or Inf")
+        if first.op:
+            yield NextCommand(_line("show", dump, _pattern(first.op)), f"show the tensors of {first.rule}")
+        yield from of_report(answer)
+    elif answer.result.exit_status == 2:
+        yield NextCommand(_line("show", dump, "--fit", "check"), "list the data that the dump lacks")
+
+
+def of_overflow(answer: Answer) -> Iterator[NextCommand]:
+    """Yield what goes on after a search for overflows."""
+    first, dump = _first(answer), answer.result.paths[0]
+    if first is not None:
+        yield NextCommand(_line("show", dump, _pattern(first.op), "--values"), "show where the values leave the type")
+        yield NextCommand(_line("replay", dump, "--include", _pattern(first.op)), "recompute the operator in float64")
+        yield from of_report(answer)
+    elif answer.result.exit_status == 2:
+        yield NextCommand(_line("show", dump, "--fit", "overflow"), "list the data that the dump lacks")
+
+
+def of_replay(answer: Answer) -> Iterator[NextCommand]:
+    """Yield what goes on after a replay."""
+    first, dump = _first(answer), answer.result.paths[0]
+    if first is not None:
+        yield NextCommand(
+            _line("extract", dump, first.op, "-o", "case"), "write the operator as a case that runs alone"
+        )
+        yield from of_report(answer)
+    elif answer.result.exit_status == 2:
+        yield NextCommand(_line("show", dump, "--fit", "replay"), "list the data that the dump lacks")
+
+
+def of_reruns(answer: Answer) -> Iterator[NextCommand]:
+    """Yield what goes on after a comparison of reruns."""
+    first, dump = _first(answer), answer.result.paths[0]
+    if first is not None and answer.folder:
+        yield NextCommand(
+            f"npucmp compare TARGET GOLDEN --noise {quote(answer.folder + '/noise.csv')}",
+            "compare with a reference; differences between reruns are no faults",
+        )
+    if first is not None:
+        yield NextCommand(_line("show", dump, _pattern(first.op)), "show the tensors of the operator")
+        yield from of_report(answer)
+
+
+def of_precheck(answer: Answer) -> Iterator[NextCommand]:
+    """Yield what goes on after a precheck."""
+    if answer.result.exit_status == 0:
+        yield NextCommand(_line("compare", *answer.result.paths, "-o", "report"), "the runs are comparable")
+    elif answer.result.exit_status == 1:
+        again = _line("precheck", *answer.result.paths)
+        yield NextCommand(again, "make both runs again after the repair of the rows that differ, and repeat this")
+
+
+def _pattern(name: str) -> str:
+    """Return the glob that matches this name only."""
+    return "".join(f"[{one}]" if one in "*?[" else one for one in name)

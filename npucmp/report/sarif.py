@@ -69,7 +69,12 @@ def _result(one: Suspect, answer: Answer, rules: list[str]) -> Row:
         "message": {"text": visible(f"{one.word} {name}: {reasons}" if reasons else f"{one.word} {name}")},
         "locations": [_location(one)],
         "partialFingerprints": {"npucmp/v1": _fingerprint(_rule(one), one.op, one.slot)},
-        "properties": {"place": one.place, "where": one.where, "op_type": one.op_type, "golden": visible(one.golden)},
+        "properties": {
+            "place": one.place,
+            "where": one.where,
+            "op_type": visible(one.op_type),
+            "golden": visible(one.golden),
+        },
     }
     if one.known:
         found["suppressions"] = [{"kind": "external", "justification": "the baseline contains it"}]

@@ -110,6 +110,7 @@ def called(call, names):
 
 
 USERS_OWN = {
+    "npucmp.commands.settings",
     "npucmp.align.mapping",
     "npucmp.health.settings",
     "npucmp.judge.tolerance",
