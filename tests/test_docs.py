@@ -247,6 +247,11 @@ def test_translations_name_what_their_originals_name(translated, original):
     assert one == other
 
 
+def test_the_page_for_contributors_has_the_test_line_of_the_readme():
+    line = re.findall(r"^\$ .*python -m pytest.*$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert line and (ROOT / "docs" / "CONTRIBUTING.md").read_text(encoding="utf-8").count(line[0]) == 1
+
+
 OTHERS = {"--help", "--version", "--seeds"} | {
     "--dashboard-address",
     "--memory-limit",
