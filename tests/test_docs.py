@@ -82,7 +82,12 @@ def lines() -> Iterator[Line]:
 
 
 LINES = list(lines())
-TRANSLATIONS = {"README.zh.md": "README.md", "workflow.zh.md": "docs/workflow.md"}  # translation → its original
+TRANSLATIONS = {  # translation → its original
+    page.name: "README.md" if page.name == "README.zh.md" else f"docs/{page.name.replace('.zh', '')}"
+    for page in PAGES
+    if page.name.endswith(".zh.md")
+}
+ADDED = {"workflow.zh.md": "\n## 术语\n"}  # translation → the last section, which its original lacks
 
 
 def options_of(command: str) -> set[str]:
@@ -194,6 +199,37 @@ def test_some_command_is_run_and_its_output_shown():
     assert shown >= {"compare", "overflow", "fusion-diff", "rerun-diff", "replay", "extract"}
 
 
+def outline(text: str) -> list[str]:
+    """Levels of headings, items of lists, and rows of tables as their number of cells and their figures."""
+    kept = []
+    for line in FENCE.sub("", text).splitlines():
+        if line.startswith("|"):
+            row = re.sub(r"(\d+) million", lambda found: f"{found[1]}00 万", line)
+            kept.append(f"{row.count('|')} {sorted(re.findall(r'[0-9]+(?:[.,^-]*[0-9])*', row))}")
+        elif found := re.match(r"#+ |- |\d+\. ", line):
+            kept.append(found[0])
+    return kept
+
+
+@pytest.mark.parametrize("translated, original", TRANSLATIONS.items())
+def test_translations_have_the_outline_of_their_originals(translated, original):
+    """The sections, lists, tables and figures of the English page, in their order."""
+    text = (ROOT / "docs" / translated).read_text(encoding="utf-8")
+    text = text.partition(ADDED[translated])[0] if translated in ADDED else text
+    assert outline(text) == outline((ROOT / original).read_text(encoding="utf-8")) != []
+
+
+@pytest.mark.parametrize("translated, original", TRANSLATIONS.items())
+def test_translations_and_originals_link_to_each_other(translated, original):
+    """Other links of a translation lead to the translations that exist."""
+    first, _, text = (ROOT / "docs" / translated).read_text(encoding="utf-8").partition("\n")
+    assert first == f"[English]({os.path.relpath(ROOT / original, ROOT / 'docs')})"
+    english = (ROOT / original).read_text(encoding="utf-8")
+    assert {*LINK.findall(english)} & {translated, f"docs/{translated}"}
+    links = {link.partition("#")[0] for link in LINK.findall(FENCE.sub("", text))}
+    assert not links & {name.replace(".zh", "") for name in TRANSLATIONS}
+
+
 @pytest.mark.parametrize("translated, original", TRANSLATIONS.items())
 def test_translations_have_the_fences_of_their_originals(translated, original):
     """Commands, code and outputs are those of the English page, so what is run and shown there is here."""
@@ -209,6 +245,11 @@ def test_translations_name_what_their_originals_name(translated, original):
         for page in (f"docs/{translated}", original)
     )
     assert one == other
+
+
+def test_the_page_for_contributors_has_the_test_line_of_the_readme():
+    line = re.findall(r"^\$ .*python -m pytest.*$", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert line and (ROOT / "docs" / "CONTRIBUTING.md").read_text(encoding="utf-8").count(line[0]) == 1
 
 
 OTHERS = {"--help", "--version", "--seeds"} | {

@@ -1,4 +1,4 @@
-"""Plain words in documents, docstrings, comments and messages (Prose in docs/architecture.md).
+"""Plain words in documents, docstrings, comments and messages (Prose in docs/CONTRIBUTING.md).
 
 ``python tests/test_prose.py PATH...`` lists the sentences to rewrite in some modules or documents.
 """
