@@ -47,8 +47,9 @@ MakePart = Callable[[Payload], Payload]
 
 
 def changed(part: Part, make: MakePart, words: str = "") -> Part:
-    """Return a part with another order of its elements, on all copies."""
+    """Return a part with another order of its elements, on all copies; a copy of another shape stays as it is."""
     if part.payload is None:
         return part
     words = words or part.words
-    return part._replace(payload=make(part.payload), shards=(), copies=tuple(map(make, part.copies)), words=words)
+    copies = tuple(make(one) if one.shape == part.shape else one for one in part.copies)
+    return part._replace(payload=make(part.payload), shards=(), copies=copies, words=words)
