@@ -1,11 +1,11 @@
 """Checkpoints whose tensors differ, or cannot all be compared, never agree: replicas, chunks, indexes, second names."""
 
-import json
-
 import numpy as np
 import pytest
 
 import npucmp
+from npucmp.errors import NpucmpError, UsageError
+from npucmp.model import Verdict
 from tests.corpus.weights import conversions, files
 from tests.corpus.weights.files import Stored
 from tests.corpus.weights.networks import llama
@@ -81,3 +81,120 @@ def test_a_fused_tensor_that_cannot_be_cut_has_its_reason(tmp_path, net):
     own = {**own, name: own[name].like(own[name].values[:-1])}
     report = npucmp.compare(save(tmp_path / "t", own), save(tmp_path / "g", net.tensors))
     assert report.exit_status == 2 and "of q, k and v, of which q has" in str(report)
+
+
+# torch.distributed.checkpoint
+
+
+def in_chunks(net, **others):
+    """Each tensor of at least two rows in two chunks; a matrix in four."""
+    found = {}
+    for name, one in net.tensors.items():
+        cuts = [len(one.values) // 2]
+        found[name] = [((0,), one.like(one.values[: cuts[0]])), ((cuts[0],), one.like(one.values[cuts[0] :]))]
+        if one.values.ndim == 2:
+            column = one.values.shape[1] // 3
+            found[name] = [
+                ((*row, at), part.like(part.values[:, at : at + size]))
+                for row, part in found[name]
+                for at, size in ((0, column), (column, one.values.shape[1] - column))
+            ]
+    return {**found, **others}
+
+
+def sizes_of(net):
+    return {name: one.values.shape for name, one in net.tensors.items()}
+
+
+@pytest.mark.parametrize("lacking", [0, 1, 2, 3, "all", None])
+def test_a_lacking_chunk_is_a_row_with_its_reason(tmp_path, net, lacking):
+    chunks, name = in_chunks(net), "model.layers.1.mlp.down_proj.weight"
+    if lacking == "all":
+        del chunks[name]
+    elif lacking is not None:
+        chunks[name].pop(lacking)
+    files.distributed(tmp_path / "t", chunks, sizes_of(net))
+    files.distributed(tmp_path / "same", chunks, sizes_of(net))
+    g = save(tmp_path / "g", net.tensors)
+    assert npucmp.compare(tmp_path / "t", g).exit_status == (0 if lacking is None else 2)
+    report = npucmp.compare(tmp_path / "t", tmp_path / "same")
+    assert report.exit_status == (0 if lacking is None else 2)
+    assert lacking is None or ("chunk" in str(report) and name in str(report))
+
+
+def test_a_tensor_of_another_size_than_its_table_states_is_open(tmp_path, net):
+    chunks, sizes = in_chunks(net), sizes_of(net)
+    name = "model.layers.0.mlp.up_proj.weight"
+    sizes[name] = (sizes[name][0] + 1, sizes[name][1])
+    del sizes["model.norm.weight"]
+    files.distributed(tmp_path / "t", chunks, sizes)
+    report = npucmp.compare(tmp_path / "t", tmp_path / "t")
+    assert report.exit_status == 2
+    left = [one.pair.operator.name for one in report.findings if one.verdict is not Verdict.MATCH]
+    assert sorted(left) == [name, "model.norm.weight"]
+
+
+def test_two_keys_of_one_name_are_refused(tmp_path, net):
+    name = "model.norm.weight"
+    second = {f"state_dict.{name}": [((0,), net.tensors[name])]}
+    sizes = {**sizes_of(net), f"state_dict.{name}": net.tensors[name].values.shape}
+    files.distributed(tmp_path / "t", in_chunks(net, **second), sizes)
+    with pytest.raises(UsageError, match="a second tensor"):
+        npucmp.compare(tmp_path / "t", save(tmp_path / "g", net.tensors))
+
+
+def test_optimizer_states_of_an_application_are_not_read(tmp_path, net):
+    wrapped = {f"app.model.{name}": one for name, one in in_chunks(net).items()}
+    wrapped["app.optim.state.model.norm.weight.exp_avg"] = [((0,), Stored(np.ones(3)))]
+    sizes = {f"app.model.{name}": size for name, size in sizes_of(net).items()}
+    files.distributed(tmp_path / "t", wrapped, sizes)
+    report = npucmp.compare(save(tmp_path / "g", net.tensors), tmp_path / "t")
+    assert report.exit_status == 0
+
+
+def stacked_experts(layers=2, experts=4, width=6, hidden=8):
+    rng = np.random.default_rng(8)
+    found = {}
+    for layer in range(layers):
+        p = f"model.layers.{layer}.mlp."
+        found[f"{p}gate.weight"] = Stored(rng.standard_normal((experts, hidden)).astype(np.float32))
+        for expert in range(experts):
+            for name, shape in (("gate", (width, hidden)), ("up", (width, hidden)), ("down", (hidden, width))):
+                found[f"{p}experts.{expert}.{name}_proj.weight"] = Stored(rng.standard_normal(shape).astype(np.float32))
+    stacks = {name: one for name, one in found.items() if ".experts." not in name}
+    for layer in range(layers):
+        p = f"model.layers.{layer}.mlp.experts."
+        gate, up, down = (
+            np.stack([found[f"{p}{at}.{name}_proj.weight"].values for at in range(experts)])
+            for name in ("gate", "up", "down")
+        )
+        stacks[f"{p}w13_weight"], stacks[f"{p}w2_weight"] = Stored(np.concatenate([gate, up], 1)), Stored(down)
+    return found, stacks
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_stacked_experts_in_chunks(tmp_path, axis):
+    apart, stacks = stacked_experts()
+    chunks = {}
+    for name, one in stacks.items():
+        own = min(axis, one.values.ndim - 1)
+        first, second = np.split(one.values, [one.values.shape[own] // 2], own)
+        start = [first.shape[own] if at == own else 0 for at in range(one.values.ndim)]
+        chunks[name] = [([0] * one.values.ndim, one.like(first)), (start, one.like(second))]
+    files.distributed(tmp_path / "t", chunks, {name: one.values.shape for name, one in stacks.items()})
+    assert npucmp.compare(tmp_path / "t", save(tmp_path / "g", apart)).exit_status == 0
+    wrong, name = changed(apart, "experts.2.up_proj")
+    report = npucmp.compare(tmp_path / "t", save(tmp_path / "g", wrong))
+    assert report.exit_status == 1 and report.roots[0].pair.operator.name == name
+
+
+@pytest.mark.parametrize("shape", [(10**9, 0, 0), (10**9, 0, 8), (), (4,)])
+def test_impossible_stacks_are_rows_with_their_reason(tmp_path, shape):
+    apart, stacks = stacked_experts()
+    stacks["model.layers.0.mlp.experts.w13_weight"] = Stored(np.broadcast_to(np.float32(0), shape))
+    report = npucmp.compare(save(tmp_path / "t", stacks), save(tmp_path / "g", apart))
+    assert report.exit_status == 2
+    chunks = {"decoder.layers.mlp.w": [((0,) * len(shape), Stored(np.broadcast_to(np.float32(0), shape)))]}
+    files.distributed(tmp_path / "d", chunks, {"decoder.layers.mlp.w": shape})
+    with pytest.raises(NpucmpError):
+        npucmp.compare(tmp_path / "d", tmp_path / "g")

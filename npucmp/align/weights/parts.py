@@ -14,7 +14,7 @@ from npucmp.align.weights.quantised import scaled_matrix
 from npucmp.align.weights.role import COLUMN, ROW, Role
 from npucmp.align.weights.structure import CODES, CheckpointStructure, HeldWeight, Piece
 from npucmp.dump.readers.assembly import joined, sliced
-from npucmp.dump.readers.weight_payloads import selected, transposed
+from npucmp.dump.readers.weight_payloads import selected, stack_entries, transposed
 from npucmp.errors import NpucmpError, UnsupportedError
 from npucmp.model import Payload, TensorRef
 
@@ -183,9 +183,9 @@ class PartBuilder:
 
     def _axis(self, role: Role, values: Sequence[Payload], own: Sequence[int]) -> Optional[int]:
         """Return the axis along which ranks hold a part, None if each holds all of it."""
-        if len(own) == 1:
-            return None
         shape = values[own[0]].shape
+        if len(own) == 1 or not shape:
+            return None
         want = self._other_shape(role)
         if want is not None and want == shape:
             return None
@@ -215,6 +215,8 @@ class PartBuilder:
             yield from self._unstacked(role, held)
             return
         kinds = _NEEDS[role.kind]
+        if not all(piece.ref.shape for piece in held.pieces):
+            raise UnsupportedError("a fused tensor of one number")
         scales = [_scales_of_parts(piece, len(kinds)) for piece in held.pieces]
         values = [
             piece.ref.payload if own and piece.ref.payload else self._matrix(role, self._values(piece))
@@ -247,17 +249,18 @@ class PartBuilder:
         """Yield the experts of a stack, and gate and up of each."""
         self._count("experts stacked along the first axis")
         groups = len({piece.place.group for piece in held.pieces})
-        per_group = held.pieces[0].ref.shape[0]
-        if len({piece.ref.shape[0] for piece in held.pieces}) > 1:
+        entries = [self._entries(piece) for piece in held.pieces]
+        per_group = len(entries[0])
+        if any(len(own) != per_group for own in entries):
             raise UnsupportedError("groups of unequal numbers of experts")
         whole = self._expert_count(role.layer)
         is_split = groups > 1 and whole == groups * per_group
         for group in range(groups if is_split else 1):
-            own = held._replace(pieces=tuple(p for p in held.pieces if p.place.group == group or not is_split))
+            chosen = [n for n, p in enumerate(held.pieces) if p.place.group == group or not is_split]
+            own = held._replace(pieces=tuple(held.pieces[number] for number in chosen))
             for at in range(per_group):
-                values = [self._expert(piece, at) for piece in own.pieces]
                 expert = role._replace(expert=group * per_group + at)
-                yield from self._of_expert(expert, own, values)
+                yield from self._of_expert(expert, own, [entries[number][at] for number in chosen])
 
     def _of_expert(self, role: Role, held: HeldWeight, values: Sequence[Payload]) -> Iterator[Part]:
         if role.kind == "down_stack":
@@ -270,16 +273,19 @@ class PartBuilder:
             ]
             yield self._join(role._replace(kind=kind), held, halves, f"{kind}.{role.expert}")
 
-    def _expert(self, piece: Piece, at: int) -> Payload:
+    def _entries(self, piece: Piece) -> list[Payload]:
+        """Return the experts of a stack: codes times their scale."""
         assert piece.ref.payload is not None
-        codes = selected(piece.ref.payload, at)
+        if len(piece.ref.shape) < 2:
+            raise UnsupportedError(f"stacked experts of shape {[*piece.ref.shape]}")
+        codes = [*stack_entries(piece.ref.payload)]
         if piece.scale is None:
             return codes
         scale = piece.scale.payload
-        if scale is None or not scale.shape or scale.shape[0] != piece.ref.shape[0]:
+        if scale is None or not scale.shape or scale.shape[0] != len(codes):
             raise UnsupportedError(f"a scale of shape {list(piece.scale.shape)} of stacked experts")
-        one = selected(scale, at)
-        return scaled_matrix(codes, piece.scale._replace(payload=one, shape=one.shape), self._settings.block)
+        scales = [piece.scale._replace(payload=one, shape=one.shape) for one in stack_entries(scale)]
+        return [scaled_matrix(one, scale, self._settings.block) for one, scale in zip(codes, scales)]
 
     def _expert_count(self, layer: Optional[int]) -> int:
         """Return the number of experts of a layer, by its router on either side; 0 if neither holds one."""

@@ -89,7 +89,9 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
     if family == FAMILIES[-1]:
         from npucmp.dump.readers.distributed_checkpoint import distributed_tensors
 
-        tensors = distributed_tensors(os.path.dirname(files[0][1]), context)
+        tensors: dict[str, TensorRef] = {}
+        for name, one in distributed_tensors(os.path.dirname(files[0][1]), context):
+            _add(tensors, {name: one}, one.file)
         ranks = [CheckpointRank((0,), tensors)]
         return CheckpointFiles(
             str(path), "distcp", tuple(ranks), _config_beside(where, files, notes, context), tuple(notes)
@@ -100,10 +102,10 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
         chunks = [*_tensors_of(file, config, context)]
         if not number and not any(ref.slot for chunk in chunks for ref in chunk.values()):
             return None  # single tensors, or no file of this kind
-        for at, one in enumerate(chunks):
+        for at, chunk in enumerate(chunks):
             if at >= len(read[place]):
                 read[place].append({})
-            _add(read[place][at], one, file)
+            _add(read[place][at], chunk, file)
     _add_missing(read, where, files, context)
     ranks = [CheckpointRank(place, chunks[0], tuple(chunks[1:])) for place, chunks in sorted(read.items()) if chunks]
     known = {**config, **_config_beside(where, files, notes, context)}
