@@ -12,9 +12,9 @@ from npucmp.align.weights.free_numbers import LAYERS, FreeNumber
 from npucmp.align.weights.limits import limit_of
 from npucmp.align.weights.network_settings import DeclaredLayout
 from npucmp.align.weights.part import Part, changed
-from npucmp.align.weights.parts import PartBuilder, query_rows
+from npucmp.align.weights.parts import PartBuilder, add_part
 from npucmp.align.weights.role import Role
-from npucmp.align.weights.structure import CheckpointStructure
+from npucmp.align.weights.structure import CheckpointStructure, query_rows
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import sliced
 from npucmp.model import first_of
@@ -55,8 +55,10 @@ class _Pairing:
         self._declared, self._context = declared, context
         self._settings = settings = target.stated.over(golden.stated)
         up_first = bool(declared.up_first)
-        self._target = _Side("target", target, PartBuilder(target, golden, settings, up_first), declared.target)
-        self._golden = _Side("golden", golden, PartBuilder(golden, target, settings), declared.golden)
+        self._target = _Side(
+            "target", target, PartBuilder(target, golden, settings, up_first, up_first), declared.target
+        )
+        self._golden = _Side("golden", golden, PartBuilder(golden, target, settings, False, up_first), declared.golden)
         self._found = PairedWeights()
 
     def paired(self) -> PairedWeights:
@@ -98,14 +100,14 @@ class _Pairing:
             for kind in "qkv":
                 cut = changed(part, partial(free_numbers.cut_of, kind, number, rows), f"query groups ({number})")
                 role = part.role._replace(kind=kind)
-                own.parts[role] = cut._replace(role=role, slot=kind)
+                add_part(own.parts, cut._replace(role=role, slot=kind))
 
     @staticmethod
     def _uncut(own: _Side, part: Part, problem: str) -> None:
         """Add q, k and v of a tensor that cannot be cut, with the reason."""
         for kind in "qkv":
             role = part.role._replace(kind=kind)
-            own.parts[role] = part._replace(role=role, payload=None, slot=kind, copies=(), problem=problem)
+            add_part(own.parts, part._replace(role=role, payload=None, slot=kind, copies=(), problem=problem))
 
     def _query_groups(
         self, fused: Sequence[tuple[Part, tuple[int, int, int]]], own: _Side, other: _Side

@@ -12,7 +12,7 @@ from npucmp.align.weights.network_settings import NetworkSettings
 from npucmp.align.weights.part import Part, Shape
 from npucmp.align.weights.quantised import scaled_matrix
 from npucmp.align.weights.role import COLUMN, ROW, Role
-from npucmp.align.weights.structure import CODES, CheckpointStructure, HeldWeight, Piece
+from npucmp.align.weights.structure import CODES, CheckpointStructure, HeldWeight, Piece, is_turned, query_rows
 from npucmp.dump.readers.assembly import joined, sliced
 from npucmp.dump.readers.weight_payloads import selected, stack_entries, transposed
 from npucmp.errors import NpucmpError, UnsupportedError
@@ -26,7 +26,8 @@ _NEEDS = {"qkv": ("q", "k", "v"), "qkv_groups": ("q", "k", "v"), "qkv_a": ("q_a"
 
 
 class PartBuilder:
-    """Builds the parts of one side. `other` is the structure of the other side, `settings` those of the network."""
+    """Builds the parts of one side. `other` is the structure of the other side, `settings` those of the network.
+    `cuts_halves`: gate and up are cut even if both sides fuse them."""
 
     def __init__(
         self,
@@ -34,8 +35,10 @@ class PartBuilder:
         other: CheckpointStructure,
         settings: NetworkSettings,
         up_first: bool = False,
+        cuts_halves: bool = False,
     ) -> None:
-        self._own, self._other, self._settings, self._up_first = own, other, settings, up_first
+        self._own, self._other, self._settings = own, other, settings
+        self._up_first, self._cuts_halves = up_first, cuts_halves
         self.turned = is_turned(own)
         self.open_groups: list[Part] = []  # q, k and v per query group, whose number is not known yet
         self.lines: dict[str, int] = {}  # relations in words, and how many tensors they hold for
@@ -45,7 +48,7 @@ class PartBuilder:
         found: dict[Role, Part] = {}
         for role, held in self._own.held.items():
             for part in self._parts_of(role, held):
-                found.setdefault(part.role, part)
+                add_part(found, part)
         if self.turned and not is_turned(self._other):
             self._count("Conv1D: matrices transposed to (out, in)")
         return found
@@ -102,7 +105,7 @@ class PartBuilder:
             return False
         differ = self._own.sizes != self._other.sizes
         sharded = max(self._own.shards, self._other.shards) > 1 or role.kind in ("gu_stack", "down_stack")
-        return (differ and sharded) or (role.kind in HALVES and self._up_first)
+        return (differ and sharded) or (self._cuts_halves and role.kind in (*HALVES, "gu_stack"))
 
     @staticmethod
     def _has(side: CheckpointStructure, role: Role, kind: str) -> bool:
@@ -325,27 +328,20 @@ def _scales_of_parts(piece: Piece, parts: int) -> list[TensorRef]:
     return [scale._replace(payload=one, shape=one.shape) for one in each]
 
 
-def query_rows(side: CheckpointStructure, layer: Optional[int], turned: bool) -> int:
-    """Return the rows of q by the columns of the matrix that reads the heads; 0 if the side does not show it."""
-    found = side.held.get(Role(layer, "o", "weight"))
-    if found is None or len(found.pieces[0].ref.shape) != 2:
-        return 0
-    shape = found.pieces[0].ref.shape
-    return (shape[0] if turned else shape[1]) * side.shards
+def add_part(parts: dict[Role, Part], part: Part) -> None:
+    """Add a part by its role. A second tensor of one parameter is a copy of it; if its type or shape is another, or
+    either cannot be read, it has a role of its own."""
+    first = parts.get(part.role)
+    if first is None:
+        parts[part.role] = part
+    elif first.payload is None or part.payload is None or _form(first) != _form(part):
+        parts[part.role._replace(kind=f"={part.name} {part.slot}")] = part
+    else:
+        parts[part.role] = first._replace(copies=(*first.copies, part.payload, *part.copies))
 
 
-def is_turned(side: CheckpointStructure) -> bool:
-    """Return whether a side stores matrices as (in, out), by most of those that are not square: the fused q, k, v and
-    the first matrix of an MLP have more outputs than inputs, the second has fewer."""
-    votes = 0
-    for role, held in side.held.items():
-        shape = held.pieces[0].ref.shape
-        if held.named.convention is None or not held.named.convention.turned or len(shape) != 2 or role.part:
-            continue
-        if role.kind in ("qkv", "fc", "fc2") and shape[0] != shape[1]:
-            more_out = shape[0] > shape[1]
-            votes += 1 if more_out is (role.kind == "fc2") else -1
-    return votes > 0
+def _form(part: Part) -> tuple[Shape, str, str, bool]:
+    return part.shape, part.dtype, part.scale_dtype, part.is_bare
 
 
 def _kinds_beside(role: Role) -> tuple[str, ...]:
