@@ -1,5 +1,7 @@
 """Checkpoints whose tensors differ, or cannot all be compared, never agree: replicas, chunks, indexes, second names."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -198,3 +200,119 @@ def test_impossible_stacks_are_rows_with_their_reason(tmp_path, shape):
     files.distributed(tmp_path / "d", chunks, {"decoder.layers.mlp.w": shape})
     with pytest.raises(NpucmpError):
         npucmp.compare(tmp_path / "d", tmp_path / "g")
+
+
+# files and folders
+
+
+def test_a_checkpoint_of_too_many_files_is_refused_and_iterations_are_chosen_first(tmp_path, net, monkeypatch):
+    ranks = conversions.megatron(net, np.random.default_rng(0), 2, 1).ranks
+    for step in (10, 20):
+        for name, own in ranks.items():
+            save(tmp_path / "t" / f"iter_{step:07}" / name, changed(own, "output_layer")[0] if step == 10 else own)
+    (tmp_path / "t" / "latest_checkpointed_iteration.txt").write_text("20")
+    g = save(tmp_path / "g", net.tensors)
+    monkeypatch.setattr("npucmp.dump.readers.checkpoint_files._MOST", 2)
+    assert npucmp.compare(tmp_path / "t", g).exit_status == 0
+    monkeypatch.setattr("npucmp.dump.readers.checkpoint_files._MOST", 1)
+    with pytest.raises(NpucmpError, match="2 files"):
+        npucmp.compare(tmp_path / "t", g)
+
+
+def test_a_tensor_that_an_index_names_and_no_file_holds_is_open(tmp_path, net):
+    for side in ("t", "g"):
+        (tmp_path / side).mkdir()
+        files.sharded(tmp_path / side, net.tensors, 2)
+        path = tmp_path / side / "model.safetensors.index.json"
+        index = json.loads(path.read_text())
+        index["weight_map"]["model.layers.0.self_attn.q_norm.weight"] = "model-00001-of-00002.safetensors"
+        path.write_text(json.dumps(index))
+    report = npucmp.compare(tmp_path / "t", tmp_path / "g")
+    assert report.exit_status == 2 and "of the index lacks it" in str(report)
+
+
+def test_files_beside_an_index_are_not_read(tmp_path, net):
+    """A folder may hold the parameters twice: shards with an index, and one file in another convention."""
+    for side in ("t", "g"):
+        (tmp_path / side).mkdir()
+        files.sharded(tmp_path / side, net.tensors, 2)
+    meta = conversions.meta(net, np.random.default_rng(1)).ranks.values()
+    files.safetensors(tmp_path / "t" / "consolidated.safetensors", changed(next(iter(meta)), "wq")[0])
+    report = npucmp.compare(tmp_path / "t", tmp_path / "g")
+    assert report.exit_status == 0 and "consolidated.safetensors" in str(report)
+
+
+def test_what_is_not_read_is_a_note(tmp_path, net):
+    t, g = tmp_path / "t", save(tmp_path / "g", net.tensors)
+    t.mkdir()
+    files.torch_nested(t / "model.pt", {"model": net.tensors, "ema": net.tensors, "optimizer": net.tensors})
+    report = npucmp.compare(t, g)
+    assert report.exit_status == 0 and "not read beside 'model': ema" in str(report)
+    files.npz(t / "other.npz", net.tensors)
+    report = npucmp.compare(t, g)
+    assert report.exit_status == 0 and "1 files of other formats are not read: model.pt" in str(report)
+
+
+def test_a_file_of_one_tensor_is_a_tensor_without_a_partner(tmp_path, net):
+    for side in ("t", "g"):
+        (tmp_path / side).mkdir()
+        files.torch_save(tmp_path / side / "model.pt", net.tensors)
+    one = net.tensors["model.norm.weight"]
+    (tmp_path / "g" / "value_head.pt").write_bytes(files.torch_tensor(one))
+    assert npucmp.compare(tmp_path / "t", tmp_path / "g").exit_status == 2
+    (tmp_path / "t" / "value_head.pt").write_bytes(files.torch_tensor(one))
+    assert npucmp.compare(tmp_path / "t", tmp_path / "g").exit_status == 0
+    (tmp_path / "t" / "value_head.pt").write_bytes(files.torch_tensor(one.like(one.values + 1)))
+    assert npucmp.compare(tmp_path / "t", tmp_path / "g").exit_status == 1
+
+
+@pytest.mark.parametrize("name", ["num_query_groups", "num_attention_heads", "kv_channels", "r"])
+def test_an_endless_number_of_a_pickle_decides_nothing(tmp_path, net, name):
+    (own,) = conversions.megatron(net, np.random.default_rng(0), 1, 1).ranks.values()
+    place = tmp_path / "t" / "mp_rank_00" / "model_optim_rng.pt"
+    place.parent.mkdir(parents=True)
+    files.torch_save(place, own, {name: 1 << 20_000, "lora_alpha": 1 << 20_000})
+    assert npucmp.compare(tmp_path / "t", save(tmp_path / "g", net.tensors)).exit_status == 0
+
+
+# names
+
+
+def test_a_second_tensor_of_one_parameter_is_compared(tmp_path, net):
+    """The target holds q, k and v twice: fused, and apart."""
+    fused = conversions.vllm(net, np.random.default_rng(0), "float32").ranks[""]
+    both = {**fused, **net.tensors}
+    g = save(tmp_path / "g", net.tensors)
+    assert npucmp.compare(save(tmp_path / "t", both), g).exit_status == 0
+    for part in ("qkv_proj.weight", "layers.1.self_attn.v_proj.weight", "gate_up_proj", "down_proj"):
+        report = npucmp.compare(save(tmp_path / "t", changed(both, part)[0]), g)
+        assert report.exit_status == 1
+    kind = {name: Stored(one.values, "bfloat16") if "qkv" in name else one for name, one in both.items()}
+    assert npucmp.compare(g, save(tmp_path / "t", kind)).exit_status == 2
+
+
+def test_the_order_of_gate_and_up_if_both_sides_fuse_them(tmp_path, net):
+    golden = conversions.vllm(net, np.random.default_rng(0), "float32").ranks[""]
+    swapped = {
+        name: one.like(np.concatenate(np.split(one.values, 2)[::-1])) if "gate_up" in name else one
+        for name, one in golden.items()
+    }
+    t, g = save(tmp_path / "t", swapped), save(tmp_path / "g", golden)
+    assert npucmp.compare(t, g).exit_status == 1
+    assert npucmp.compare(t, g, fc1="up,gate").exit_status == 0
+    assert npucmp.compare(t, g, fc1="gate,up").exit_status == 1
+    assert npucmp.compare(g, g, fc1="up,gate").exit_status == 1
+    _, stacks = stacked_experts()
+    turned = {
+        name: one.like(np.concatenate(np.split(one.values, 2, 1)[::-1], 1)) if "w13" in name else one
+        for name, one in stacks.items()
+    }
+    t, g = save(tmp_path / "ts", turned), save(tmp_path / "gs", stacks)
+    assert npucmp.compare(t, g, fc1="up,gate").exit_status == 0
+
+
+@pytest.mark.parametrize("option", [{"kv_heads": 2}, {"lora_scale": 2.0}, {"fc1": "up,gate"}])
+def test_options_of_checkpoints_are_refused_for_other_dumps(option):
+    sample = "sample_dumps/msprobe_clean"
+    with pytest.raises(UsageError, match="checkpoint"):
+        npucmp.compare(f"{sample}/target", f"{sample}/golden", **option)

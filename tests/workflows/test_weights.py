@@ -173,7 +173,7 @@ def test_an_interleaved_pipeline(tmp_path):
     for rank, own in enumerate(chunks):
         place = tmp_path / "t" / f"mp_rank_00_{rank:03}"
         place.mkdir(parents=True)
-        files.torch_chunks(place / "model_optim_rng.pt", own)
+        files.torch_nested(place / "model_optim_rng.pt", {f"model{at}": one for at, one in enumerate(own)})
     assert npucmp.compare(tmp_path / "t", save(tmp_path / "g", net.tensors)).exit_status == 0
 
 
@@ -258,7 +258,7 @@ def test_damaged_configurations_decide_nothing(tmp_path, net, config):
     t, g = save(tmp_path / "t", target), save(tmp_path / "g", net.tensors)
     (g / "config.json").write_bytes(config)
     report = npucmp.compare(t, g)
-    assert report.exit_status == (2 if b"heads" in config else 0)
+    assert report.exit_status == 0
     assert config != b"{" or "ignored" in str(report)
 
 

@@ -79,11 +79,11 @@ def torch_save(path: Path, tensors: Tensors, megatron: dict[str, Any] | None = N
     path.write_bytes(_archive(state, members))
 
 
-def torch_chunks(path: Path, chunks: Sequence[Tensors]) -> None:
-    """The chunks of an interleaved pipeline, as Megatron saves them: below the keys model0, model1 …"""
+def torch_nested(path: Path, states: Mapping[str, Tensors]) -> None:
+    """State dicts below keys, as the chunks of an interleaved pipeline, which Megatron saves below model0, model1 …"""
     entries, members = {}, []
-    for number, tensors in enumerate(chunks):
-        entries[f"model{number}"], own = _state_dict(tensors, len(members))
+    for name, tensors in states.items():
+        entries[name], own = _state_dict(tensors, len(members))
         members += own
     path.write_bytes(_archive(_dictionary(entries), members))
 
