@@ -105,7 +105,7 @@ def product_of(left: Part, right: Part) -> Optional[Part]:
 
 
 def merged(base: Part, update: Part, scale: float) -> Part:
-    """Return a weight plus its update. A copy of another shape stays as it is, and differs."""
+    """Return a weight plus its update. A copy of another shape gets no update, and differs."""
     first, *copies = (
         total([x, y._replace(factor=scale)]) if x.shape == y.shape else x for x, y in _side_by_side(base, update)
     )

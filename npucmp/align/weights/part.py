@@ -47,7 +47,7 @@ MakePart = Callable[[Payload], Payload]
 
 
 def changed(part: Part, make: MakePart, words: str = "") -> Part:
-    """Return a part with another order of its elements, on all copies; a copy of another shape stays as it is."""
+    """Return a part with another order of its elements, on all copies of its shape; other copies differ."""
     if part.payload is None:
         return part
     words = words or part.words
