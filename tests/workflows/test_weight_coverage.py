@@ -250,7 +250,7 @@ def test_what_is_not_read_is_a_note(tmp_path, net):
     assert report.exit_status == 0 and "not read beside 'model': ema" in str(report)
     files.npz(t / "other.npz", net.tensors)
     report = npucmp.compare(t, g)
-    assert report.exit_status == 0 and "1 files of other formats are not read: model.pt" in str(report)
+    assert report.exit_status == 0 and "files of other formats are not read: model.pt" in str(report)
 
 
 def test_a_file_of_one_tensor_is_a_tensor_without_a_partner(tmp_path, net):
@@ -316,3 +316,14 @@ def test_options_of_checkpoints_are_refused_for_other_dumps(option):
     sample = "sample_dumps/msprobe_clean"
     with pytest.raises(UsageError, match="checkpoint"):
         npucmp.compare(f"{sample}/target", f"{sample}/golden", **option)
+
+
+def test_a_folder_of_several_distributed_checkpoints(tmp_path, net):
+    """The state of an optimizer in a folder of its own is not read; two folders of parameters are refused."""
+    g = save(tmp_path / "g", net.tensors)
+    for folder in ("model_0", "optimizer_0"):
+        files.distributed(tmp_path / "t" / folder, in_chunks(net), sizes_of(net))
+    assert npucmp.compare(tmp_path / "t", g).exit_status == 0
+    files.distributed(tmp_path / "t" / "model_1", in_chunks(net), sizes_of(net))
+    with pytest.raises(UsageError, match="several checkpoints"):
+        npucmp.compare(tmp_path / "t", g)

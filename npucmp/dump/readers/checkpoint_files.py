@@ -95,8 +95,7 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
     if family == FAMILIES[0]:
         from npucmp.dump.readers.distributed_checkpoint import distributed_tensors
 
-        places = [*dict.fromkeys(os.path.dirname(file) for _, file in files)]
-        folder, *others = [one for one in places if _holds_weights(os.path.basename(one))] or places
+        folder, *others = dict.fromkeys(os.path.dirname(file) for _, file in files)
         if others:
             raise UsageError(f"{where} holds several checkpoints ({first_of([folder, *others])}); pass one of them")
         tensors: dict[str, TensorRef] = {}
@@ -143,20 +142,23 @@ def _files_of(where: Path, context: ReadContext) -> tuple[tuple[str, ...], Files
         return family, [(_place((where.name,)), str(where))] if family else [], ()
     found = [(folder, name) for folder, names in folders(where, _DEPTH) for name in names]
     found, notes = _one_iteration(where, found, context)
-    weights = [one for one in found if one[1].endswith(_ANY) and _holds_weights(one[1])]
+    weights = [one for one in found if one[1].endswith(_ANY) and _holds_weights(*one, where)]
     for family in FAMILIES:
         chosen = [one for one in weights if one[1].endswith(family)]
         if chosen:
             others = [name for _, name in weights if not name.endswith(family)]
             if others:
-                notes = (*notes, f"{len(others)} files of other formats are not read: {first_of(others, 2)}")
+                notes = (*notes, f"files of other formats are not read: {first_of(others, 2)}")
             placed = [(_place((*Path(folder).relative_to(where).parts, name)), os.path.join(folder, name))
                       for folder, name in chosen]  # fmt: skip
             return family, sorted(placed, key=lambda one: (one[0], natural(one[1]))), notes
     return (), [], notes
 
 
-def _holds_weights(name: str) -> bool:
+def _holds_weights(folder: str, name: str, where: Path) -> bool:
+    """Return whether a file may hold parameters by its name; the files of a distributed checkpoint are named by their
+    folder."""
+    name = Path(folder).relative_to(where).name if name.endswith(FAMILIES[0]) else name
     return not _NO_WEIGHTS.search(name) or bool(_WEIGHTS_TOO.search(name))
 
 
@@ -283,7 +285,7 @@ def _indexed(files: Files, indexes: Mapping[str, Mapping[str, str]], notes: list
         if indexes.get(os.path.dirname(file)) and file not in named and not os.path.basename(file).startswith(_ADAPTER)
     ]
     if beside:
-        notes.append(f"{len(beside)} files that the index does not name are not read: {first_of(beside, 2)}")
+        notes.append(f"files that no index names are not read: {first_of(beside, 2)}")
     return [one for one in files if one[1] not in beside]
 
 
