@@ -62,6 +62,23 @@ def test_every_replica_is_compared(tmp_path, net, part):
     assert npucmp.compare(tmp_path / "g", tmp_path / "other").exit_status == 1
 
 
+@pytest.mark.parametrize("name", ["linear_proj.weight", "linear_fc1.weight", "final_layernorm.weight"])
+@pytest.mark.parametrize("how", ["a row more", "another type"])
+def test_a_replica_of_another_form_does_not_agree(tmp_path, net, name, how):
+    """Two expert-parallel groups of two ranks; one rank of the second holds another form."""
+    ranks = conversions.megatron(net, np.random.default_rng(0), 2, 1).ranks
+    for place, own in ranks.items():
+        for group in range(2):
+            save(tmp_path / "t" / f"{place}_000_{group:03}", own)
+    g = save(tmp_path / "g", net.tensors)
+    assert npucmp.compare(tmp_path / "t", g).exit_status == 0
+    name = next(one for one in own if name in one)
+    one, other = own[name], "bfloat16" if own[name].dtype == "float32" else "float32"
+    form = one.like(np.concatenate([one.values, one.values[:1]])) if "row" in how else Stored(one.values, other)
+    save(tmp_path / "t" / "mp_rank_01_000_001", {**own, name: form})
+    assert npucmp.compare(tmp_path / "t", g).exit_status != 0
+
+
 def test_unknown_names_are_compared_rank_by_rank(tmp_path, net):
     ranks = conversions.megatron(net, np.random.default_rng(0), 2, 1).ranks
     rng = np.random.default_rng(4)

@@ -11,8 +11,8 @@ from npucmp.align.weights.checkpoint_pair import CheckpointPair, PairedWeights
 from npucmp.align.weights.free_numbers import LAYERS, FreeNumber
 from npucmp.align.weights.limits import limit_of
 from npucmp.align.weights.network_settings import DeclaredLayout
-from npucmp.align.weights.part import Part, changed
-from npucmp.align.weights.parts import PartBuilder, add_part
+from npucmp.align.weights.part import Part, add_part, changed
+from npucmp.align.weights.parts import PartBuilder
 from npucmp.align.weights.role import Role
 from npucmp.align.weights.structure import CheckpointStructure, query_rows
 from npucmp.dump.limits import ReadContext

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Iterator, Mapping, Optional, Sequence
 
 from npucmp.align.weights.network_settings import NetworkSettings
-from npucmp.align.weights.part import Part, Shape
+from npucmp.align.weights.part import Part, Shape, add_part
 from npucmp.align.weights.quantised import scaled_matrix
 from npucmp.align.weights.role import COLUMN, ROW, Role
 from npucmp.align.weights.structure import CODES, CheckpointStructure, HeldWeight, Piece, is_turned, query_rows
@@ -153,6 +153,8 @@ class PartBuilder:
         for at, piece in enumerate(held.pieces):
             groups.setdefault(piece.place[:2], []).append(at)
         sets = [*groups.values()]
+        if len({piece.ref.dtype for piece in held.pieces}) > 1:
+            raise UnsupportedError("ranks hold it in unequal types")
         axis = self._axis(role, values, sets[0])
         first = held.pieces[sets[0][0]]
         no_shards: tuple[Payload, ...] = ()
@@ -161,6 +163,8 @@ class PartBuilder:
             copies = tuple(values[1:])
         else:
             sets = self._heads_once(role, values, sets)
+            if len({(*one.shape[:axis], *one.shape[axis + 1 :]) for one in values}) > 1:
+                raise UnsupportedError(f"ranks hold shapes that do not fit side by side along axis {axis}")
             shards = tuple(values[at] for at in sets[0])
             main = joined(shards, axis)
             copies = tuple(joined([values[at] for at in own], axis) for own in sets[1:])
@@ -326,22 +330,6 @@ def _scales_of_parts(piece: Piece, parts: int) -> list[TensorRef]:
         return []
     each = [selected(scale.payload, number) for number in range(parts)]
     return [scale._replace(payload=one, shape=one.shape) for one in each]
-
-
-def add_part(parts: dict[Role, Part], part: Part) -> None:
-    """Add a part by its role. A second tensor of one parameter is a copy of it; if its type or shape is another, or
-    either cannot be read, it has a role of its own."""
-    first = parts.get(part.role)
-    if first is None:
-        parts[part.role] = part
-    elif first.payload is None or part.payload is None or _form(first) != _form(part):
-        parts[part.role._replace(kind=f"={part.name} {part.slot}")] = part
-    else:
-        parts[part.role] = first._replace(copies=(*first.copies, part.payload, *part.copies))
-
-
-def _form(part: Part) -> tuple[Shape, str, str, bool]:
-    return part.shape, part.dtype, part.scale_dtype, part.is_bare
 
 
 def _kinds_beside(role: Role) -> tuple[str, ...]:
