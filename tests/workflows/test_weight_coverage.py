@@ -344,3 +344,22 @@ def test_a_folder_of_several_distributed_checkpoints(tmp_path, net):
     files.distributed(tmp_path / "t" / "model_1", in_chunks(net), sizes_of(net))
     with pytest.raises(UsageError, match="several checkpoints"):
         npucmp.compare(tmp_path / "t", g)
+
+
+def test_records_of_every_format_before_and_after_a_synchronisation(tmp_path, net):
+    wrong, name = changed(net.tensors, "layers.1.mlp.up_proj")
+    for place, tensors in (("before", net.tensors), ("after", wrong)):
+        made = net._replace(tensors=tensors)
+        files.distributed(tmp_path / f"distcp_{place}", in_chunks(made), sizes_of(made))
+        for kind in ("bin", "pth"):
+            (tmp_path / f"{kind}_{place}").mkdir()
+            files.torch_save(tmp_path / f"{kind}_{place}" / f"model.{kind}", tensors)
+    for kind in ("distcp", "bin", "pth"):
+        before, after = tmp_path / f"{kind}_before", tmp_path / f"{kind}_after"
+        assert npucmp.rerun_diff([before, before]).exit_status == 0
+        report = npucmp.rerun_diff([before, after])
+        assert report.exit_status == 1 and [one.pair.operator.name for one in report.reruns] == [name]
+    chunks = in_chunks(net)
+    chunks[name].pop(0)
+    files.distributed(tmp_path / "cut", chunks, sizes_of(net))
+    assert npucmp.rerun_diff([tmp_path / "cut", tmp_path / "cut"]).exit_status == 2

@@ -244,7 +244,7 @@ def _state_dicts(
     try:
         for chunk in [value[key] for key in keys] or [value]:
             found = tensors_in(chunk, file.limits)
-            yield {name: _payload(one, payload_of) for name, one in found.items() if name}
+            yield {name or own: _payload(one, payload_of) for name, one in found.items()}
         beside = [str(key) for key in value if keys and key not in keys and not _NO_WEIGHTS.search(str(key))]
         beside = [key for key in beside if key in value and tensors_in(value[key], file.limits)]
     except RefusedPickle as refused:
