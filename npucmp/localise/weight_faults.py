@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from npucmp.align.weights.checkpoint_pair import CheckpointPair
 from npucmp.align.weights.part import Part
 from npucmp.align.weights.role import Role
-from npucmp.align.weights.sample import Array, agrees, row_blocks, row_numbers, rows_of, whole_values
+from npucmp.align.weights.sample import ELEMENTS, Array, agrees, row_numbers, rows_of, whole_values
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import sliced
+from npucmp.dump.readers.values import blocks
 from npucmp.dump.readers.weight_payloads import transposed
 from npucmp.errors import NpucmpError
 from npucmp.model import Payload
@@ -216,7 +217,7 @@ def _swapped(holds: Sequence[Optional[int]]) -> Optional[WeightFault]:
 
 
 def _any_value(payload: Payload, context: ReadContext) -> bool:
-    return any(rows.any() for _, rows in row_blocks(payload, context))
+    return any(one.any() for one in blocks(payload, ELEMENTS, context=context))
 
 
 def _of_shapes(target: tuple[int, ...], golden: tuple[int, ...]) -> WeightFault:

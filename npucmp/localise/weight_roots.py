@@ -107,12 +107,12 @@ def weight_roots(rows: Sequence[JudgedWeight], finder: FaultFinder) -> tuple[Roo
     places: list[tuple[JudgedWeight, WeightFault, int]] = []
     layers = _layers(rows)
     for family, members in families.items():
-        faults = {described[id(row)].label for row in members if id(row) in described}
+        faults = {described[row.finding.row].label for row in members if row.finding.row in described}
         held = {(row.pair.role.layer, row.pair.role.expert) for row in members}
         if len(faults) == 1 and len(held) > 1 and held == layers[family]:
-            places.append((members[0], described[id(members[0])], len(members)))
+            places.append((members[0], described[members[0].finding.row], len(members)))
         else:
-            places += [(row, described.get(id(row), OTHERS), 1) for row in members]
+            places += [(row, described.get(row.finding.row, OTHERS), 1) for row in members]
     places.sort(key=lambda one: (one[0].pair.role.position, one[0].pair.copy))
     return tuple(_root(at, *one) for at, one in enumerate(places, 1))
 
@@ -126,7 +126,7 @@ def _layers(rows: Sequence[JudgedWeight]) -> Mapping[tuple[str, str], set[tuple[
 
 
 def _described(families: Mapping[tuple[str, str], list[JudgedWeight]], finder: FaultFinder) -> dict[int, WeightFault]:
-    """Return what wrong parameters are, by the id of the row: of a large family its first, middle and last."""
+    """Return what wrong parameters are, by the number of the row: of a large family its first, middle and last."""
     found: dict[int, WeightFault] = {}
     chosen = []
     for members in families.values():
@@ -135,7 +135,7 @@ def _described(families: Mapping[tuple[str, str], list[JudgedWeight]], finder: F
             numbers = range(0, len(members), max(1, (len(members) - 1) // (SAME_FAMILY - 1)))
         chosen += [(turn, members[at]) for turn, at in enumerate(numbers)]
     for _, row in sorted(chosen, key=lambda one: one[0])[:MOST]:  # the first of each family comes first
-        found[id(row)] = finder.fault(row.pair)
+        found[row.finding.row] = finder.fault(row.pair)
     return found
 
 

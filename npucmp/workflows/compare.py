@@ -94,7 +94,11 @@ def _holds_log_probs(runs: Sequence[Run], context: ReadContext) -> bool:
 
 
 def _compared_dumps(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Report:
-    """Return the report of two dumps of operators."""
+    """Return the report of two dumps of operators. Raises UsageError for an option that only checkpoints have."""
+    given = [name for name in ("kv_heads", "lora_scale", "fc1") if getattr(options, name) is not None]
+    if given:
+        words = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"{words}: only for two checkpoints, compared whole; {target} and {golden} are dumps")
     pairing = _paired_heads(target, golden, options)
     if pairing is None:
         sides = _open_sides(target, golden, options, context)

@@ -47,7 +47,9 @@ def rerun_diff(paths: Sequence[StrPath], options: Options) -> RerunResult:
     opened, of_weights = _opened(paths, options, context)
     graphs = load_named_graphs(options.graph, [one for runs_of in opened for one in runs_of], context)
     sides = [
-        with_graphs(path, [one for one in runs_of if not one.problem], paths[0], graphs, context)
+        runs_of
+        if of_weights
+        else with_graphs(path, [one for one in runs_of if not one.problem], paths[0], graphs, context)
         for path, runs_of in zip(paths, opened)
     ]
     remarks = unfit_globs(options, [one for runs_of in sides for one in runs_of])

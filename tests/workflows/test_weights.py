@@ -1,10 +1,6 @@
 """Checkpoints of unequal conventions: clean pairs agree in all elements, faults are named, nothing else is accepted."""
 
 import json
-import pickle
-import sys
-import types
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -177,7 +173,7 @@ def test_an_interleaved_pipeline(tmp_path):
     for rank, own in enumerate(chunks):
         place = tmp_path / "t" / f"mp_rank_00_{rank:03}"
         place.mkdir(parents=True)
-        files.torch_chunks(place / "model_optim_rng.pt", own)
+        files.torch_nested(place / "model_optim_rng.pt", {f"model{at}": one for at, one in enumerate(own)})
     assert npucmp.compare(tmp_path / "t", save(tmp_path / "g", net.tensors)).exit_status == 0
 
 
@@ -217,48 +213,16 @@ def test_padding_of_the_golden_is_open(tmp_path, net):
     assert npucmp.compare(t, g).exit_status == 0
 
 
-@dataclass(frozen=True)
-class MetadataIndex:
-    fqn: str
-    offset: tuple
-    index: int = 0
-
-
-@dataclass
-class _StorageInfo:
-    relative_path: str
-    offset: int
-    length: int
-
-
-@dataclass
-class Metadata:
-    state_dict_metadata: dict
-    storage_data: dict
-
-
-def test_distributed_checkpoints(tmp_path, net, monkeypatch):
-    """Written as torch.distributed.checkpoint does: chunks of two ranks along the first axis."""
-    parts = "torch distributed checkpoint metadata".split()
-    for at in range(1, 5):
-        module = types.ModuleType(".".join(parts[:at]))
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    for kind in (MetadataIndex, _StorageInfo, Metadata):
-        monkeypatch.setattr(kind, "__module__", module.__name__)
-        setattr(module, kind.__name__, kind)
-    folder, storage = tmp_path / "t", {}
-    folder.mkdir()
-    for rank in range(2):
-        data = b""
-        for name, one in net.tensors.items():
-            rows = len(one.values) // 2
-            part = one.values[:rows] if rank == 0 else one.values[rows:]
-            raw = files.torch_tensor(one.like(part))
-            key = MetadataIndex(name, (rank * rows, *(0,) * (part.ndim - 1)), rank)
-            storage[key] = _StorageInfo(f"__{rank}_0.distcp", len(data), len(raw))
-            data += raw
-        (folder / f"__{rank}_0.distcp").write_bytes(data)
-    (folder / ".metadata").write_bytes(pickle.dumps(Metadata({}, storage), 2))
+def test_distributed_checkpoints(tmp_path, net):
+    """Chunks of two ranks along the first axis."""
+    folder = tmp_path / "t"
+    chunks = {}
+    for name, one in net.tensors.items():
+        rows, *rest = one.values.shape
+        zeros = [0] * len(rest)
+        first, second = np.split(one.values, [rows // 2])
+        chunks[name] = [((0, *zeros), one.like(first)), ((rows // 2, *zeros), one.like(second))]
+    files.distributed(folder, chunks, {name: one.values.shape for name, one in net.tensors.items()})
     g = save(tmp_path / "g", net.tensors)
     assert npucmp.compare(folder, g).exit_status == 0
     (folder / "__1_0.distcp").write_bytes(b"PK")
@@ -294,7 +258,7 @@ def test_damaged_configurations_decide_nothing(tmp_path, net, config):
     t, g = save(tmp_path / "t", target), save(tmp_path / "g", net.tensors)
     (g / "config.json").write_bytes(config)
     report = npucmp.compare(t, g)
-    assert report.exit_status == (2 if b"heads" in config else 0)
+    assert report.exit_status == 0
     assert config != b"{" or "ignored" in str(report)
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Callable, Mapping, NamedTuple, Optional, Sequence
-
-import numpy as np
+from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.weights.limits import limit_of
 from npucmp.align.weights.part import Part, changed
 from npucmp.align.weights.role import Role
-from npucmp.align.weights.sample import PART, part_agrees, row_numbers, rows_of
+from npucmp.align.weights.sample import part_agrees
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import joined, sliced
 from npucmp.dump.readers.weight_payloads import paired_rows
@@ -26,8 +24,6 @@ from npucmp.model import Payload
 SHARE = 1 / 3  # of parts: chosen: q, k and v of most layers agree, faults are in a few tensors (specification, layer 3)
 SECOND = 0.5  # of the votes: chosen: another number with half as many leaves the choice open
 LAYERS = 24  # layers that vote: work
-NEAR = 0.05  # of a scale of LoRA: chosen: estimates of one number differ less in bfloat16
-_DIGITS = 4  # significant digits of a scale of LoRA: chosen: alpha and rank are whole numbers
 
 
 class FreeNumber(NamedTuple):
@@ -66,20 +62,13 @@ def spread(items: Sequence[Part], most: int = LAYERS) -> list[Part]:
 # query groups
 
 
-def cut_groups(fused: Part, groups: int, rows: tuple[int, int, int]) -> dict[str, Payload]:
-    """Return q, k and v of a tensor that holds them per query group."""
-    assert fused.payload is not None
-    return dict(zip("qkv", _cut(fused.payload, groups, rows)))
-
-
-def _cut(payload: Payload, groups: int, rows: tuple[int, int, int]) -> list[Payload]:
+def cut_of(kind: str, groups: int, rows: tuple[int, int, int], payload: Payload) -> Payload:
+    """Return q, k or v of a tensor that holds them per query group."""
     sizes = [one // groups for one in rows]
-    step, found = sum(sizes), []
-    for number, size in enumerate(sizes):
-        start = sum(sizes[:number])
-        pieces = [sliced(payload, 0, at * step + start, at * step + start + size) for at in range(groups)]
-        found.append(joined(pieces, 0))
-    return found
+    step, number = sum(sizes), "qkv".index(kind)
+    start = sum(sizes[:number])
+    pieces = [sliced(payload, 0, at * step + start, at * step + start + sizes[number]) for at in range(groups)]
+    return joined(pieces, 0)
 
 
 def group_rows(fused: Part, query: int) -> Optional[tuple[int, int, int]]:
@@ -93,18 +82,18 @@ def query_groups(
 ) -> FreeNumber:
     """Return the number of query groups under which most parts are those of the other side."""
     votes: Counter[float] = Counter()
-    chosen = {id(part) for part in spread([part for part, _ in fused])}
+    chosen = {part.role for part in spread([part for part, _ in fused])}
     parts = 0
     for part, rows in fused:
-        if id(part) not in chosen or part.payload is None:
+        if part.role not in chosen or part.payload is None:
             continue
         there = {kind: others.get(part.role._replace(kind=kind)) for kind in "qkv"}
         parts += sum(one is not None for one in there.values())
         for groups in divisors(rows[1], 2):
             if groups % shards or rows[0] % groups or rows[1] // groups < 2:
                 continue
-            for kind, payload in cut_groups(part, groups, rows).items():
-                votes[groups] += _is_same(part, payload, there[kind], context)
+            for kind, other in there.items():
+                votes[groups] += _is_same(part, cut_of(kind, groups, rows, part.payload), other, context)
     return decided(votes, parts)
 
 
@@ -138,51 +127,3 @@ def head_size(own: Sequence[Part], others: Mapping[Role, Part], context: ReadCon
                 assert turned is not None
                 votes[size] += _is_same(part, turned, others.get(part.role), context)
     return decided(votes, len(chosen))
-
-
-# the scale of LoRA
-
-
-def lora_scale(
-    pairs: Sequence[tuple[Part, Part, Payload]], context: ReadContext, share_under: Callable[[int, float], float]
-) -> FreeNumber:
-    """Return the factor of the update of low rank under which most merged weights are those of the other side.
-
-    `pairs` are (weight without the update, merged weight, update times 1); `share_under` returns the share of elements
-    of a pair that agree under a factor. The estimates of a factor differ by rounding: the simplest number that fits
-    best is taken.
-    """
-    estimates = sorted(one for one in (_scale_of(*pair, context) for pair in pairs) if one is not None)
-    votes: Counter[float] = Counter()
-    chosen = pairs if len(pairs) <= LAYERS else pairs[:: len(pairs) // LAYERS]
-    while estimates:
-        near = [one for one in estimates if abs(one - estimates[0]) <= NEAR * abs(estimates[0])]
-        estimates = [one for one in estimates if one not in near]
-        middle = near[len(near) // 2]
-        shares = {one: [share_under(at, one) for at in range(len(chosen))] for one in _simple_numbers(middle)}
-        best = max(shares, key=lambda one: round(sum(shares[one]), _DIGITS))
-        votes[best] = sum(share >= PART for share in shares[best])
-    return decided(votes, len(chosen))
-
-
-def _simple_numbers(value: float) -> list[float]:
-    """Return numbers near a value, the simplest first: few digits, and the quotients of a rank of LoRA."""
-    rounded = [float(f"{value:.{digits}g}") for digits in range(1, _DIGITS + 1)]
-    quotients = [round(value * rank) / rank for rank in (1, 2, 4, 8, 16, 32, 64)]
-    found = [one for one in (*quotients[:1], *rounded, *quotients) if abs(one - value) <= NEAR * abs(value)]
-    return list(dict.fromkeys([*found, value]))
-
-
-def _scale_of(base: Part, merged: Part, update: Payload, context: ReadContext) -> Optional[float]:
-    """Return the scale by least squares on some rows; None if the update is zero there."""
-    if base.payload is None or merged.payload is None or not base.shape == merged.shape == update.shape:
-        return None
-    numbers = row_numbers(base.shape[0])
-    try:
-        x, y, z = (rows_of(one, numbers, context) for one in (merged.payload, base.payload, update))
-    except NpucmpError:
-        return None
-    with np.errstate(all="ignore"):
-        squares = float((z * z).sum())
-        value = float(((x - y) * z).sum()) / squares if squares else float("nan")
-    return value if np.isfinite(value) and value else None

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from npucmp.align.weights.part import Part
 from npucmp.model.dtypes import lookup
 
-RELATIVE = {"float64": 2e-7, "float32": 2e-7, "float16": 2.0**-11, "bfloat16": 2.0**-8, "hifloat8": 2.0**-3,
-            "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3}  # fmt: skip
+SINGLE = 2e-7  # of the value: chosen: a copy, or one rounding to float32 on each side (2^-24) and that of a product
 TINY = {"float16": 2.0**-25}  # definition: half of the smallest number of float16
 HALF_STEP = 0.51  # of a step of int8: definition: half, and the rounding of the quotient
 LARGEST_CODE = 127.0  # definition: of int8
@@ -39,16 +38,22 @@ def limit_of(a: Part, b: Part) -> WeightLimit:
     """Return the limit of two parts by their stored types; exact for whole numbers without a scale."""
     types = [part.dtype for part in (a, b)]
     codes = [part for part in (a, b) if part.scale_dtype]
-    plain = [one for one in types if one in RELATIVE and not (codes and one.startswith("float8"))]
-    rtol = max((RELATIVE[one] for one in plain), default=0.0)
+    plain = [one for one in types if not (codes and one.startswith("float8"))]
+    rtol = max((_relative(one) for one in plain), default=0.0)
     atol = max((TINY.get(one, 0.0) for one in types), default=0.0)
     if not codes:
         return WeightLimit(rtol, atol)
     if len(codes) == 2:
-        return WeightLimit(max(rtol, RELATIVE["float32"]), atol)  # both have codes: their products are equal
+        return WeightLimit(max(rtol, SINGLE), atol)  # both have codes: their products are equal
     code = codes[0]
     if code.dtype == "int8":
         row = lookup(code.scale_dtype)
         rounding = row.round_off if row is not None else 0.0
-        return WeightLimit(rtol if rtol > RELATIVE["float32"] else 0.0, atol, HALF_STEP + LARGEST_CODE * rounding)
-    return WeightLimit(EIGHT_BITS * RELATIVE.get(code.dtype, RELATIVE["float8_e5m2"]), atol, STEP_OF_FLOAT8)
+        return WeightLimit(rtol if rtol > SINGLE else 0.0, atol, HALF_STEP + LARGEST_CODE * rounding)
+    return WeightLimit(EIGHT_BITS * _relative(code.dtype), atol, STEP_OF_FLOAT8)
+
+
+def _relative(dtype: str) -> float:
+    """Return one rounding to a type, in shares of the value; 0 for types without rounding."""
+    row = lookup(dtype)
+    return max(SINGLE, row.round_off) if row is not None and row.kind == "f" else 0.0

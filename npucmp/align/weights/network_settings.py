@@ -12,6 +12,7 @@ from typing import Any, Mapping, NamedTuple, Optional
 _HEADS = ("num_attention_heads", "n_head", "n_heads")
 _KV_HEADS = ("num_key_value_heads", "n_kv_heads", "num_query_groups")
 _HEAD_SIZE = ("head_dim", "kv_channels")
+_MOST = 1 << 31  # of a size in a configuration: chosen: a larger one is damage
 
 
 class DeclaredLayout(NamedTuple):
@@ -59,12 +60,12 @@ class NetworkSettings(NamedTuple):
 
 def _count(config: Mapping[str, Any], names: tuple[str, ...]) -> Optional[int]:
     found = (config.get(name) for name in names)
-    return next((one for one in found if type(one) is int and one > 0), None)
+    return next((one for one in found if type(one) is int and 0 < one < _MOST), None)
 
 
 def _lora_scale(config: Mapping[str, Any]) -> Optional[float]:
     alpha, rank = config.get("lora_alpha"), config.get("r")
-    if not isinstance(alpha, (int, float)) or type(rank) is not int or rank < 1:
+    if not isinstance(alpha, (int, float)) or not abs(alpha) < _MOST or type(rank) is not int or not 0 < rank < _MOST:
         return None
     return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") is True else rank)
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
+from functools import partial
 from typing import Iterator, Optional, Sequence
 
-from npucmp.align.weights import free_numbers
+from npucmp.align.weights import free_numbers, low_rank
 from npucmp.align.weights.checkpoint_pair import CheckpointPair, PairedWeights
-from npucmp.align.weights.free_numbers import FreeNumber
+from npucmp.align.weights.free_numbers import LAYERS, FreeNumber
 from npucmp.align.weights.limits import limit_of
 from npucmp.align.weights.network_settings import DeclaredLayout
-from npucmp.align.weights.part import Part, changed
-from npucmp.align.weights.parts import PartBuilder, query_rows
+from npucmp.align.weights.part import Part, add_part, changed
+from npucmp.align.weights.parts import PartBuilder
 from npucmp.align.weights.role import Role
-from npucmp.align.weights.sample import row_numbers, rows_of, share_agreeing, whole_values
-from npucmp.align.weights.structure import CheckpointStructure
+from npucmp.align.weights.structure import CheckpointStructure, query_rows
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.readers.assembly import sliced, total
-from npucmp.dump.readers.weight_payloads import product
-from npucmp.errors import NpucmpError
-from npucmp.model import Payload, first_of
-from npucmp.model.dtypes import lookup
+from npucmp.dump.readers.assembly import sliced
+from npucmp.model import first_of
 
 DECLARED, CONFIGURED = "declared", "by the configuration"
 _PADDING = [1 << at for at in range(11)]  # rows: definition: make-vocab-size-divisible-by is a power of two
@@ -59,8 +55,10 @@ class _Pairing:
         self._declared, self._context = declared, context
         self._settings = settings = target.stated.over(golden.stated)
         up_first = bool(declared.up_first)
-        self._target = _Side("target", target, PartBuilder(target, golden, settings, up_first), declared.target)
-        self._golden = _Side("golden", golden, PartBuilder(golden, target, settings), declared.golden)
+        self._target = _Side(
+            "target", target, PartBuilder(target, golden, settings, up_first, up_first), declared.target
+        )
+        self._golden = _Side("golden", golden, PartBuilder(golden, target, settings, False, up_first), declared.golden)
         self._found = PairedWeights()
 
     def paired(self) -> PairedWeights:
@@ -84,7 +82,7 @@ class _Pairing:
             query = query or query_rows(other.own, part.role.layer, other.builder.turned)
             rows = free_numbers.group_rows(part, query)
             if rows is None:
-                own.parts[part.role] = part._replace(problem=f"{part.shape} of q, k and v, of which q has {query} rows")
+                self._uncut(own, part, f"{[*part.shape]} of q, k and v, of which q has {query} rows")
             else:
                 fused.append((part, rows))
         if not fused:
@@ -97,12 +95,19 @@ class _Pairing:
             self._found.lines.append(f"{_tensors(len(fused))}: q, k, v interleaved per query group of {number} ({how})")
         for part, rows in fused:
             if any(one % number for one in rows):
-                own.parts[part.role] = part._replace(payload=None, problem=f"{rows} rows of q, k, v in {number} groups")
+                self._uncut(own, part, f"{[*rows]} rows of q, k, v in {number} groups")
                 continue
-            for kind, payload in free_numbers.cut_groups(part, number, rows).items():
+            for kind in "qkv":
+                cut = changed(part, partial(free_numbers.cut_of, kind, number, rows), f"query groups ({number})")
                 role = part.role._replace(kind=kind)
-                own.parts[role] = part._replace(role=role, payload=payload, slot=kind, shards=(), copies=(),
-                                                words=f"query groups ({number})")  # fmt: skip
+                add_part(own.parts, cut._replace(role=role, slot=kind))
+
+    @staticmethod
+    def _uncut(own: _Side, part: Part, problem: str) -> None:
+        """Add q, k and v of a tensor that cannot be cut, with the reason."""
+        for kind in "qkv":
+            role = part.role._replace(kind=kind)
+            add_part(own.parts, part._replace(role=role, payload=None, slot=kind, copies=(), problem=problem))
 
     def _query_groups(
         self, fused: Sequence[tuple[Part, tuple[int, int, int]]], own: _Side, other: _Side
@@ -153,16 +158,15 @@ class _Pairing:
 
     def _lora(self, own: _Side, other: _Side) -> None:
         """Add the updates of low rank to the weights of a side, if the other side has merged them."""
-        updates: list[tuple[Part, Part, Payload]] = []
+        updates: list[tuple[Part, Part, Part]] = []
         for role in [one for one in own.parts if one.part == "lora_A"]:
             base, second = own.parts.get(role._replace(part="")), own.parts.get(role._replace(part="lora_B"))
             first, merged = own.parts[role], other.parts.get(role._replace(part=""))
             if role in other.parts or base is None or second is None or merged is None:
                 continue
-            if first.payload is None or second.payload is None or base.payload is None:
-                continue
-            if second.shape[1:] == first.shape[:1] and base.shape == (second.shape[0], first.shape[1]):
-                updates.append((base, merged, product(second.payload, first.payload, 1.0)))
+            update = low_rank.product_of(second, first)
+            if update is not None and base.payload is not None and base.shape == update.shape:
+                updates.append((base, merged, update))
         if not updates:
             return
         number = self._lora_number(updates)
@@ -173,29 +177,16 @@ class _Pairing:
             scale = number.value
             self._found.lines.append(f"{_tensors(len(updates))}: LoRA merged with the scale {scale:g} ({number.words})")
         for base, _, update in updates:
-            own.parts[base.role] = _merged(base, update, scale)
+            own.parts[base.role] = low_rank.merged(base, update, scale)
             for part in ("lora_A", "lora_B"):
                 own.parts.pop(base.role._replace(part=part))
 
-    def _lora_number(self, updates: Sequence[tuple[Part, Part, Payload]]) -> FreeNumber:
+    def _lora_number(self, updates: Sequence[tuple[Part, Part, Part]]) -> FreeNumber:
         for value, how in ((self._declared.lora_scale, DECLARED), (self._settings.lora_scale, CONFIGURED)):
             if value is not None:
                 return FreeNumber(value, how)
-
-        def share_under(at: int, scale: float) -> float:
-            base, merged, update = updates[at]
-            whole = _merged(base, update, scale)
-            assert whole.payload is not None and merged.payload is not None
-            limit = limit_of(merged, base)
-            slack = limit.atol + _update_rounding(merged, update, scale, self._context)
-            numbers = row_numbers(base.shape[0])
-            try:
-                x, y = (rows_of(one, numbers, self._context) for one in (merged.payload, whole.payload))
-            except NpucmpError:
-                return 0.0
-            return share_agreeing(x, y, limit.rtol, atol=slack)
-
-        return free_numbers.lora_scale(updates, self._context, share_under)
+        few = updates if len(updates) <= LAYERS else updates[:: len(updates) // LAYERS]
+        return low_rank.lora_scale([low_rank.sample_of(*one, self._context) for one in few])
 
     # pairs
 
@@ -237,19 +228,19 @@ class _Pairing:
         for one in (target, golden):
             update = one.payload if one.payload is not None and one.payload.made_by == "sum" else None
             if update is not None:
-                slack = _update_rounding(target, update.parts[1], 1.0, self._context)
+                slack = low_rank.update_rounding(target, update.parts[1], self._context)
                 limit = limit._replace(atol=limit.atol + slack)
         words = " · ".join(dict.fromkeys(filter(None, [golden.words, target.words, padding])))
         yield CheckpointPair(role, target, golden, limit, words)
         if target.payload is None or golden.payload is None:
             return
-        number = 0
-        for copy in target.copies:
-            number += 1
-            yield CheckpointPair(role, target._replace(payload=copy, shards=()), golden, limit, "replica", copy=number)
-        for copy in golden.copies:
-            number += 1
-            yield CheckpointPair(role, target, golden._replace(payload=copy, shards=()), limit, "replica", copy=number)
+        others = [(copy, golden.payload) for copy in target.copies]
+        others += [(target.payload, copy) for copy in golden.copies]
+        if len(target.copies) == len(golden.copies):  # rank by rank: ranks may hold parts of a tensor of unknown name
+            others = [*zip(target.copies, golden.copies)]
+        for number, (x, y) in enumerate(others, 1):
+            copy = target._replace(payload=x, shards=()), golden._replace(payload=y, shards=())
+            yield CheckpointPair(role, *copy, limit, "replica", copy=number)
 
     def _beyond_vocabulary(self, role: Role, target: Part, golden: Part) -> Iterator[CheckpointPair]:
         """Yield the golden's rows beyond the target's vocabulary, which have no partner, unless a configuration states
@@ -305,25 +296,6 @@ class _Pairing:
 def is_padded(rows: int, padded: int, shards: int) -> bool:
     """Return whether a number of rows is a vocabulary padded to a multiple of a power of two on each rank."""
     return any(-(-rows // (one * shards)) * one * shards == padded for one in _PADDING)
-
-
-def _merged(base: Part, update: Payload, scale: float) -> Part:
-    assert base.payload is not None
-    whole = total([base.payload, update._replace(factor=scale)])
-    return base._replace(payload=whole, words=f"LoRA({scale:g})", shards=(), copies=())
-
-
-def _update_rounding(merged: Part, update: Payload, scale: float, context: ReadContext) -> float:
-    """Return the rounding of an update of low rank: its terms in the type of the merged weight, by the largest norms of
-    rows and columns of its matrices."""
-    row = lookup(merged.dtype)
-    unit = row.round_off if row is not None else 0.0
-    try:
-        left, right = (whole_values(one, context) for one in update.parts)
-    except NpucmpError:
-        return 0.0
-    bound = math.sqrt(float((left**2).sum(1).max(initial=0.0)) * float((right**2).sum(0).max(initial=0.0)))
-    return abs(scale * update.factor) * bound * unit * max(2.0, math.sqrt(left.shape[1]))
 
 
 def _block_words(part: Part) -> str:

@@ -47,8 +47,25 @@ MakePart = Callable[[Payload], Payload]
 
 
 def changed(part: Part, make: MakePart, words: str = "") -> Part:
-    """Return a part with another order of its elements, on all copies."""
+    """Return a part with another order of its elements, on all copies of its shape; other copies differ."""
     if part.payload is None:
         return part
     words = words or part.words
-    return part._replace(payload=make(part.payload), shards=(), copies=tuple(map(make, part.copies)), words=words)
+    copies = tuple(make(one) if one.shape == part.shape else one for one in part.copies)
+    return part._replace(payload=make(part.payload), shards=(), copies=copies, words=words)
+
+
+def add_part(parts: dict[Role, Part], part: Part) -> None:
+    """Add a part by its role. A second tensor of one parameter is a copy of it; if its type or shape is another, or
+    either cannot be read, it has a role of its own."""
+    first = parts.get(part.role)
+    if first is None:
+        parts[part.role] = part
+    elif first.payload is None or part.payload is None or _form(first) != _form(part):
+        parts[part.role._replace(kind=f"={part.name} {part.slot}")] = part
+    else:
+        parts[part.role] = first._replace(copies=(*first.copies, part.payload, *part.copies))
+
+
+def _form(part: Part) -> tuple[Shape, str, str, bool]:
+    return part.shape, part.dtype, part.scale_dtype, part.is_bare

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Iterator, Mapping, Optional, Sequence
 
 from npucmp.align.weights.network_settings import NetworkSettings
-from npucmp.align.weights.part import Part, Shape
+from npucmp.align.weights.part import Part, Shape, add_part
 from npucmp.align.weights.quantised import scaled_matrix
 from npucmp.align.weights.role import COLUMN, ROW, Role
-from npucmp.align.weights.structure import CODES, CheckpointStructure, HeldWeight, Piece
+from npucmp.align.weights.structure import CODES, CheckpointStructure, HeldWeight, Piece, is_turned, query_rows
 from npucmp.dump.readers.assembly import joined, sliced
-from npucmp.dump.readers.weight_payloads import selected, transposed
+from npucmp.dump.readers.weight_payloads import selected, stack_entries, transposed
 from npucmp.errors import NpucmpError, UnsupportedError
 from npucmp.model import Payload, TensorRef
 
@@ -26,7 +26,8 @@ _NEEDS = {"qkv": ("q", "k", "v"), "qkv_groups": ("q", "k", "v"), "qkv_a": ("q_a"
 
 
 class PartBuilder:
-    """Builds the parts of one side. `other` is the structure of the other side, `settings` those of the network."""
+    """Builds the parts of one side. `other` is the structure of the other side, `settings` those of the network.
+    `cuts_halves`: gate and up are cut even if both sides fuse them."""
 
     def __init__(
         self,
@@ -34,8 +35,10 @@ class PartBuilder:
         other: CheckpointStructure,
         settings: NetworkSettings,
         up_first: bool = False,
+        cuts_halves: bool = False,
     ) -> None:
-        self._own, self._other, self._settings, self._up_first = own, other, settings, up_first
+        self._own, self._other, self._settings = own, other, settings
+        self._up_first, self._cuts_halves = up_first, cuts_halves
         self.turned = is_turned(own)
         self.open_groups: list[Part] = []  # q, k and v per query group, whose number is not known yet
         self.lines: dict[str, int] = {}  # relations in words, and how many tensors they hold for
@@ -45,7 +48,7 @@ class PartBuilder:
         found: dict[Role, Part] = {}
         for role, held in self._own.held.items():
             for part in self._parts_of(role, held):
-                found.setdefault(part.role, part)
+                add_part(found, part)
         if self.turned and not is_turned(self._other):
             self._count("Conv1D: matrices transposed to (out, in)")
         return found
@@ -102,7 +105,7 @@ class PartBuilder:
             return False
         differ = self._own.sizes != self._other.sizes
         sharded = max(self._own.shards, self._other.shards) > 1 or role.kind in ("gu_stack", "down_stack")
-        return (differ and sharded) or (role.kind in HALVES and self._up_first)
+        return (differ and sharded) or (self._cuts_halves and role.kind in (*HALVES, "gu_stack"))
 
     @staticmethod
     def _has(side: CheckpointStructure, role: Role, kind: str) -> bool:
@@ -150,6 +153,8 @@ class PartBuilder:
         for at, piece in enumerate(held.pieces):
             groups.setdefault(piece.place[:2], []).append(at)
         sets = [*groups.values()]
+        if len({piece.ref.dtype for piece in held.pieces}) > 1:
+            raise UnsupportedError("ranks hold it in unequal types")
         axis = self._axis(role, values, sets[0])
         first = held.pieces[sets[0][0]]
         no_shards: tuple[Payload, ...] = ()
@@ -158,6 +163,8 @@ class PartBuilder:
             copies = tuple(values[1:])
         else:
             sets = self._heads_once(role, values, sets)
+            if len({(*one.shape[:axis], *one.shape[axis + 1 :]) for one in values}) > 1:
+                raise UnsupportedError(f"ranks hold shapes that do not fit side by side along axis {axis}")
             shards = tuple(values[at] for at in sets[0])
             main = joined(shards, axis)
             copies = tuple(joined([values[at] for at in own], axis) for own in sets[1:])
@@ -183,9 +190,9 @@ class PartBuilder:
 
     def _axis(self, role: Role, values: Sequence[Payload], own: Sequence[int]) -> Optional[int]:
         """Return the axis along which ranks hold a part, None if each holds all of it."""
-        if len(own) == 1:
-            return None
         shape = values[own[0]].shape
+        if len(own) == 1 or not shape:
+            return None
         want = self._other_shape(role)
         if want is not None and want == shape:
             return None
@@ -215,6 +222,8 @@ class PartBuilder:
             yield from self._unstacked(role, held)
             return
         kinds = _NEEDS[role.kind]
+        if not all(piece.ref.shape for piece in held.pieces):
+            raise UnsupportedError("a fused tensor of one number")
         scales = [_scales_of_parts(piece, len(kinds)) for piece in held.pieces]
         values = [
             piece.ref.payload if own and piece.ref.payload else self._matrix(role, self._values(piece))
@@ -247,17 +256,18 @@ class PartBuilder:
         """Yield the experts of a stack, and gate and up of each."""
         self._count("experts stacked along the first axis")
         groups = len({piece.place.group for piece in held.pieces})
-        per_group = held.pieces[0].ref.shape[0]
-        if len({piece.ref.shape[0] for piece in held.pieces}) > 1:
+        entries = [self._entries(piece) for piece in held.pieces]
+        per_group = len(entries[0])
+        if any(len(own) != per_group for own in entries):
             raise UnsupportedError("groups of unequal numbers of experts")
         whole = self._expert_count(role.layer)
         is_split = groups > 1 and whole == groups * per_group
         for group in range(groups if is_split else 1):
-            own = held._replace(pieces=tuple(p for p in held.pieces if p.place.group == group or not is_split))
+            chosen = [n for n, p in enumerate(held.pieces) if p.place.group == group or not is_split]
+            own = held._replace(pieces=tuple(held.pieces[number] for number in chosen))
             for at in range(per_group):
-                values = [self._expert(piece, at) for piece in own.pieces]
                 expert = role._replace(expert=group * per_group + at)
-                yield from self._of_expert(expert, own, values)
+                yield from self._of_expert(expert, own, [entries[number][at] for number in chosen])
 
     def _of_expert(self, role: Role, held: HeldWeight, values: Sequence[Payload]) -> Iterator[Part]:
         if role.kind == "down_stack":
@@ -270,16 +280,19 @@ class PartBuilder:
             ]
             yield self._join(role._replace(kind=kind), held, halves, f"{kind}.{role.expert}")
 
-    def _expert(self, piece: Piece, at: int) -> Payload:
+    def _entries(self, piece: Piece) -> list[Payload]:
+        """Return the experts of a stack: codes times their scale."""
         assert piece.ref.payload is not None
-        codes = selected(piece.ref.payload, at)
+        if len(piece.ref.shape) < 2:
+            raise UnsupportedError(f"stacked experts of shape {[*piece.ref.shape]}")
+        codes = [*stack_entries(piece.ref.payload)]
         if piece.scale is None:
             return codes
         scale = piece.scale.payload
-        if scale is None or not scale.shape or scale.shape[0] != piece.ref.shape[0]:
+        if scale is None or not scale.shape or scale.shape[0] != len(codes):
             raise UnsupportedError(f"a scale of shape {list(piece.scale.shape)} of stacked experts")
-        one = selected(scale, at)
-        return scaled_matrix(codes, piece.scale._replace(payload=one, shape=one.shape), self._settings.block)
+        scales = [piece.scale._replace(payload=one, shape=one.shape) for one in stack_entries(scale)]
+        return [scaled_matrix(one, scale, self._settings.block) for one, scale in zip(codes, scales)]
 
     def _expert_count(self, layer: Optional[int]) -> int:
         """Return the number of experts of a layer, by its router on either side; 0 if neither holds one."""
@@ -317,29 +330,6 @@ def _scales_of_parts(piece: Piece, parts: int) -> list[TensorRef]:
         return []
     each = [selected(scale.payload, number) for number in range(parts)]
     return [scale._replace(payload=one, shape=one.shape) for one in each]
-
-
-def query_rows(side: CheckpointStructure, layer: Optional[int], turned: bool) -> int:
-    """Return the rows of q by the columns of the matrix that reads the heads; 0 if the side does not show it."""
-    found = side.held.get(Role(layer, "o", "weight"))
-    if found is None or len(found.pieces[0].ref.shape) != 2:
-        return 0
-    shape = found.pieces[0].ref.shape
-    return (shape[0] if turned else shape[1]) * side.shards
-
-
-def is_turned(side: CheckpointStructure) -> bool:
-    """Return whether a side stores matrices as (in, out), by most of those that are not square: the fused q, k, v and
-    the first matrix of an MLP have more outputs than inputs, the second has fewer."""
-    votes = 0
-    for role, held in side.held.items():
-        shape = held.pieces[0].ref.shape
-        if held.named.convention is None or not held.named.convention.turned or len(shape) != 2 or role.part:
-            continue
-        if role.kind in ("qkv", "fc", "fc2") and shape[0] != shape[1]:
-            more_out = shape[0] > shape[1]
-            votes += 1 if more_out is (role.kind == "fc2") else -1
-    return votes > 0
 
 
 def _kinds_beside(role: Role) -> tuple[str, ...]:

@@ -25,7 +25,6 @@ ORDER = (
     "shared_down nf head pooler"
 ).split()
 LAST = frozenset("nf head pooler".split())
-NORMS_AFTER = ("attention.output.LayerNorm", "attention.output.norm")
 SCALES = ("_scale_inv", "_scale", ".scale_inv", ".scales", ".scale")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks|block)\.([0-9]{1,6})\.")
 _BUFFER = re.compile(

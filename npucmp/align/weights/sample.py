@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import Iterator, Optional, Sequence
+from typing import Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from npucmp.model import Payload
 
 Array = NDArray[np.float64]
 ROWS = 16  # rows of a part that are read: work: so many rows do not agree by chance
-_ELEMENTS = 1 << 18  # of a block: work
+ELEMENTS = 1 << 18  # of a block: work
 PART = 0.95  # share of elements: chosen: a part with a fault in a few rows still shows its layout
 EIGHT_BITS = 0.07  # of the value: definition: 2^-4, one rounding to float8_e4m3fn, and that of its scale
 QUANTISED = 0.02  # share of the largest value of a row: chosen: five steps of int8, 1 of 127
@@ -30,7 +29,7 @@ def row_numbers(count: int, most: int = ROWS) -> list[int]:
 
 def whole_values(payload: Payload, context: ReadContext) -> Array:
     """Return all values in float64, in the shape of the payload."""
-    found = [one.astype(np.float64) for one in blocks(payload, _ELEMENTS, context=context)]
+    found = [one.astype(np.float64) for one in blocks(payload, ELEMENTS, context=context)]
     return np.concatenate(found).reshape(payload.shape) if found else np.zeros(payload.shape)
 
 
@@ -38,18 +37,6 @@ def rows_of(payload: Payload, numbers: Sequence[int], context: ReadContext) -> A
     """Return some rows in float64: an array (rows, elements of a row)."""
     found = [whole_values(sliced(payload, 0, at, at + 1), context).reshape(1, -1) for at in numbers]
     return np.concatenate(found) if found else np.zeros((0, 0))
-
-
-def row_blocks(payload: Payload, context: ReadContext) -> Iterator[tuple[int, Array]]:
-    """Yield (number of the first row, rows in float64) of a payload, block by block; a vector has rows of one."""
-    count = payload.shape[0] if payload.shape else 1
-    width = max(1, math.prod(payload.shape) // max(1, count))
-    size, at, rest = max(1, _ELEMENTS // width) * width, 0, np.zeros(0)
-    for one in blocks(payload, size, context=context):
-        rest = np.concatenate([rest, one.astype(np.float64)])
-        full = len(rest) // width
-        yield at, rest[: full * width].reshape(full, width)
-        at, rest = at + full, rest[full * width :]
 
 
 def agrees(x: Array, y: Array, rtol: float, quantised: bool = False, atol: float = 0.0) -> bool:

@@ -92,6 +92,29 @@ def structure_of(checkpoint: CheckpointFiles, side: str) -> CheckpointStructure:
     return CheckpointStructure(checkpoint, held, sizes, tuple(buffers), NetworkSettings.of(checkpoint.config))
 
 
+def query_rows(side: CheckpointStructure, layer: Optional[int], turned: bool) -> int:
+    """Return the rows of q by the columns of the matrix that reads the heads; 0 if the side does not show it."""
+    found = side.held.get(Role(layer, "o", "weight"))
+    if found is None or len(found.pieces[0].ref.shape) != 2:
+        return 0
+    shape = found.pieces[0].ref.shape
+    return (shape[0] if turned else shape[1]) * side.shards
+
+
+def is_turned(side: CheckpointStructure) -> bool:
+    """Return whether a side stores matrices as (in, out), by most of those that are not square: the fused q, k, v and
+    the first matrix of an MLP have more outputs than inputs, the second has fewer."""
+    votes = 0
+    for role, held in side.held.items():
+        shape = held.pieces[0].ref.shape
+        if held.named.convention is None or not held.named.convention.turned or len(shape) != 2 or role.part:
+            continue
+        if role.kind in ("qkv", "fc", "fc2") and shape[0] != shape[1]:
+            more_out = shape[0] > shape[1]
+            votes += 1 if more_out is (role.kind == "fc2") else -1
+    return votes > 0
+
+
 def _in_network(role: Role, first_layer: int, first_expert: int) -> Role:
     layer = None if role.layer is None else role.layer + first_layer
     expert = None if role.expert is None else role.expert + first_expert

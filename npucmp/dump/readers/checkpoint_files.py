@@ -8,7 +8,8 @@
     .metadata, __{N}_{M}.distcp                      torch.distributed.checkpoint (readers/distributed_checkpoint.py)
 
 A pickle is read without execution (readers/opaque_pickle.py). If several iterations lie in a folder,
-latest_checkpointed_iteration.txt names the one that is read. Optimizer states are not read.
+latest_checkpointed_iteration.txt names the one that is read. If an index lies beside files, those that it names are
+read, and each tensor that it names has to be in them. Optimizer states are not read.
 Sources: huggingface/safetensors, huggingface/transformers, NVIDIA/Megatron-LM (checkpointing.py), meta-llama/llama,
 vllm (sharded_state_loader.py).
 """
@@ -33,21 +34,26 @@ from npucmp.dump.readers.torch_pt import read_object
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Payload, TensorRef, first_of
 
-FAMILIES = ((".safetensors",), (".npz",), (".bin", ".pt", ".pth"), (".distcp",))  # the first that is there is read
+FAMILIES = ((".distcp",), (".safetensors",), (".npz",), (".bin", ".pt", ".pth"))  # the first that is there is read
 CONFIGS = ("config.json", "params.json", "adapter_config.json", "quantize_config.json")
 STATES = ("model", "state_dict", "model_state_dict", "module")  # keys of a file of torch.save with the parameters
 LATEST = "latest_checkpointed_iteration.txt"
 _DEPTH = 6  # folders below the path: iter_N/mp_rank_N is two
-_MOST = 20_000  # files that are looked at: work
+_MOST = 20_000  # files of a checkpoint: work
+_ADAPTER = "adapter_model."  # definition: the name of PEFT's file, which no index names
 _DIGITS = 18  # of a number in a configuration
 _CONFIG_BYTES = 16 << 20
 _ITERATION = re.compile(r"iter_([0-9]{1,12})")
 _MODEL_PARALLEL = re.compile(r"mp_rank_([0-9]{1,6})(?:_([0-9]{1,6}))?(?:_([0-9]{1,6}))?")
 _RANK = re.compile(r"(?:^|[._-])rank[_-]?([0-9]{1,6})(?=$|[._-])")
 _CONSOLIDATED = re.compile(r"consolidated\.([0-9]{1,4})")
-_NO_WEIGHTS = re.compile(r"optim|scheduler|rng_state|training_args|trainer_state|scaler", re.IGNORECASE)
+_NO_WEIGHTS = re.compile(
+    r"(?:^|[._-])optim(?:izer)?s?(?![a-z])|scheduler|rng_state|training_args|trainer_state|scaler", re.IGNORECASE
+)
 _WEIGHTS_TOO = re.compile(r"model_optim_rng|model_rng")
 _CHUNK = re.compile(r"model([0-9]{1,3})")
+
+_ANY = tuple(ending for family in FAMILIES for ending in family)
 
 Files = Sequence[tuple[tuple[int, ...], str]]  # the number of the rank, by its axes, and the path
 
@@ -86,28 +92,39 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
     notes = [*found]
     if not files or len({place_of(Path(os.path.relpath(file, where)).parts).step for _, file in files}) > 1:
         return None
-    if family == FAMILIES[-1]:
+    if family == FAMILIES[0]:
         from npucmp.dump.readers.distributed_checkpoint import distributed_tensors
 
-        tensors = distributed_tensors(os.path.dirname(files[0][1]), context)
+        folder, *others = dict.fromkeys(os.path.dirname(file) for _, file in files)
+        if others:
+            raise UsageError(f"{where} holds several checkpoints ({first_of([folder, *others])}); pass one of them")
+        tensors: dict[str, TensorRef] = {}
+        for name, ref in distributed_tensors(folder, context):
+            _add(tensors, {name: ref}, ref.file)
         ranks = [CheckpointRank((0,), tensors)]
         return CheckpointFiles(
             str(path), "distcp", tuple(ranks), _config_beside(where, files, notes, context), tuple(notes)
         )
+    indexes = _indexes(where, family, files, context)
+    files = _indexed(files, indexes, notes)
     read: dict[tuple[int, ...], list[dict[str, TensorRef]]] = defaultdict(list)
     config: dict[str, Any] = {}
     for number, (place, file) in enumerate(files):
-        chunks = [*_tensors_of(file, config, context)]
-        if not number and not any(ref.slot for chunk in chunks for ref in chunk.values()):
+        chunks = [*_tensors_of(file, config, notes, context)]
+        if not number and not any(
+            ref.slot and not _is_unnamed(name, file) for one in chunks for name, ref in one.items()
+        ):
             return None  # single tensors, or no file of this kind
-        for at, one in enumerate(chunks):
+        if len(files) > _MOST:
+            raise DumpError(str(where), f"a checkpoint of {len(files):,} files; at most {_MOST:,} are read")
+        for at, chunk in enumerate(chunks):
             if at >= len(read[place]):
                 read[place].append({})
-            _add(read[place][at], one, file)
-    _add_missing(read, where, files, context)
+            _add(read[place][at], chunk, file)
+    _add_missing(read, files, indexes)
     ranks = [CheckpointRank(place, chunks[0], tuple(chunks[1:])) for place, chunks in sorted(read.items()) if chunks]
     known = {**config, **_config_beside(where, files, notes, context)}
-    return CheckpointFiles(str(path), family[0][1:], tuple(ranks), known, tuple(notes))
+    return CheckpointFiles(str(path), family[0][1:], tuple(ranks), known, tuple(dict.fromkeys(notes)))
 
 
 def _add(known: dict[str, TensorRef], more: Mapping[str, TensorRef], file: str) -> None:
@@ -123,18 +140,25 @@ def _files_of(where: Path, context: ReadContext) -> tuple[tuple[str, ...], Files
     if where.is_file():
         family = next((one for one in FAMILIES if where.name.endswith(one)), ())
         return family, [(_place((where.name,)), str(where))] if family else [], ()
-    found = [(folder, name) for folder, names in folders(where, _DEPTH) for name in names][:_MOST]
+    found = [(folder, name) for folder, names in folders(where, _DEPTH) for name in names]
     found, notes = _one_iteration(where, found, context)
+    weights = [one for one in found if one[1].endswith(_ANY) and _holds_weights(*one, where)]
     for family in FAMILIES:
-        chosen = [(folder, name) for folder, name in found if name.endswith(family) and _holds_weights(name)]
+        chosen = [one for one in weights if one[1].endswith(family)]
         if chosen:
+            others = [name for _, name in weights if not name.endswith(family)]
+            if others:
+                notes = (*notes, f"files of other formats are not read: {first_of(others, 2)}")
             placed = [(_place((*Path(folder).relative_to(where).parts, name)), os.path.join(folder, name))
                       for folder, name in chosen]  # fmt: skip
             return family, sorted(placed, key=lambda one: (one[0], natural(one[1]))), notes
     return (), [], notes
 
 
-def _holds_weights(name: str) -> bool:
+def _holds_weights(folder: str, name: str, where: Path) -> bool:
+    """Return whether a file may hold parameters by its name; the files of a distributed checkpoint are named by their
+    folder."""
+    name = Path(folder).relative_to(where).name if name.endswith(FAMILIES[0]) else name
     return not _NO_WEIGHTS.search(name) or bool(_WEIGHTS_TOO.search(name))
 
 
@@ -169,7 +193,14 @@ def _place(parts: Sequence[str]) -> tuple[int, ...]:
     return (0,)
 
 
-def _tensors_of(file: str, config: dict[str, Any], context: ReadContext) -> Iterator[dict[str, TensorRef]]:
+def _is_unnamed(name: str, file: str) -> bool:
+    """Return whether a tensor of a file has the name of the file, because the file names none."""
+    return name.startswith(os.path.basename(file))
+
+
+def _tensors_of(
+    file: str, config: dict[str, Any], notes: list[str], context: ReadContext
+) -> Iterator[dict[str, TensorRef]]:
     """Yield the tensors of a file by name, of one chunk after another. A file that cannot be read is one tensor."""
     name = os.path.basename(file)
     try:
@@ -179,7 +210,7 @@ def _tensors_of(file: str, config: dict[str, Any], context: ReadContext) -> Iter
             elif file.endswith(".npz"):
                 yield _refs(stored_zip.entries(opened), file, "npz")
             else:
-                for chunk in _state_dicts(opened, config):
+                for chunk in _state_dicts(opened, config, notes):
                     yield _refs(chunk, file, "torch_pt")
     except DumpError as error:
         yield {name: TensorRef("", "", (), file=file, problem=error.because, label=name)}
@@ -195,23 +226,31 @@ def _ref(name: str, found: Union[Payload, str], file: str, encoding: str) -> Ten
     return TensorRef("output:0", found.dtype, found.shape, file, encoding, label=name, payload=found)
 
 
-def _state_dicts(file: RegularFile, config: dict[str, Any]) -> Iterator[dict[str, Union[Payload, str]]]:
-    """Yield the parameters in a file of torch.save, of each chunk of the model; none for a single tensor."""
+def _state_dicts(
+    file: RegularFile, config: dict[str, Any], notes: list[str]
+) -> Iterator[dict[str, Union[Payload, str]]]:
+    """Yield the parameters in a file of torch.save, of each chunk of the model; a file that names none has its own name
+    for its tensors. A key beside the parameters that holds tensors adds a note."""
     value, payload_of = read_object(file, OPAQUE_OPCODES)
+    own = os.path.basename(file.path)
     if not isinstance(value, dict):
-        return
+        value = {own: value}
     for settings in (value.get("args"), value.get("config")):
         state = settings.state if isinstance(settings, OpaqueObject) else settings
         if isinstance(state, dict):
             config.update({key: one for key, one in state.items() if isinstance(one, (int, float, str, bool))})
-    chunks = [value[name] for name in sorted((key for key in value if _is_chunk(key, value)), key=natural)]
-    inner = next((value[key] for key in STATES if isinstance(value.get(key), dict)), value)
-    for chunk in chunks or [inner]:
-        try:
+    keys: Sequence[Any] = sorted((key for key in value if _is_chunk(key, value)), key=natural)
+    keys = keys or [key for key in STATES if isinstance(value.get(key), dict)][:1]
+    try:
+        for chunk in [value[key] for key in keys] or [value]:
             found = tensors_in(chunk, file.limits)
-        except RefusedPickle as refused:
-            raise DumpError(file.path, str(refused)) from None
-        yield {name: _payload(one, payload_of) for name, one in found.items() if name}
+            yield {name or own: _payload(one, payload_of) for name, one in found.items()}
+        beside = [str(key) for key in value if keys and key not in keys and not _NO_WEIGHTS.search(str(key))]
+        beside = [key for key in beside if key in value and tensors_in(value[key], file.limits)]
+    except RefusedPickle as refused:
+        raise DumpError(file.path, str(refused)) from None
+    if beside:
+        notes.append(f"{own}: not read beside {keys[0]!a:.40}: {first_of(beside)}")
 
 
 def _is_chunk(key: object, value: Mapping[Any, Any]) -> bool:
@@ -225,24 +264,46 @@ def _payload(one: PickledTensor, payload_of: Callable[[PickledTensor], Payload])
         return getattr(error, "because", str(error))
 
 
-def _add_missing(
-    read: dict[tuple[int, ...], list[dict[str, TensorRef]]], where: Path, files: Files, context: ReadContext
-) -> None:
-    """Add the tensors of an index whose files are missing, as tensors that cannot be read."""
+def _indexes(where: Path, family: tuple[str, ...], files: Files, context: ReadContext) -> dict[str, dict[str, str]]:
+    """Return the file of each tensor by the indexes in the folders of files."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
     for folder in sorted({os.path.dirname(file) for _, file in files} if where.is_dir() else ()):
         for name in sorted(os.listdir(folder)):
-            if not name.endswith(".index.json"):
-                continue
-            table = json_object(
-                read_text(os.path.join(folder, name), "table_bytes", context), folder, "an index", _DIGITS
-            )
-            known = table.get("weight_map")
-            present = {os.path.basename(file) for _, file in files}
-            for tensor, file in known.items() if isinstance(known, dict) else ():
-                chunk = read[(0,)][0] if read.get((0,)) else None
-                if chunk is not None and tensor not in chunk and str(file) not in present:
-                    problem = f"the file {str(file)!a:.80} of the index is missing"
-                    chunk[str(tensor)] = TensorRef("output:0", "", (), problem=problem, label=str(tensor))
+            if name.endswith(tuple(f"{ending}.index.json" for ending in family)):
+                text = read_text(os.path.join(folder, name), "table_bytes", context)
+                known = json_object(text, folder, "an index", _DIGITS).get("weight_map")
+                found[folder].update((str(a), str(b)) for a, b in (known.items() if isinstance(known, dict) else ()))
+    return found
+
+
+def _indexed(files: Files, indexes: Mapping[str, Mapping[str, str]], notes: list[str]) -> Files:
+    """Return the files without those beside an index that it does not name, which add a note."""
+    named = {os.path.join(folder, file) for folder, index in indexes.items() for file in index.values()}
+    beside = [
+        file
+        for _, file in files
+        if indexes.get(os.path.dirname(file)) and file not in named and not os.path.basename(file).startswith(_ADAPTER)
+    ]
+    if beside:
+        notes.append(f"files that no index names are not read: {first_of(beside, 2)}")
+    return [one for one in files if one[1] not in beside]
+
+
+def _add_missing(
+    read: dict[tuple[int, ...], list[dict[str, TensorRef]]], files: Files, indexes: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Add the tensors of an index that the files of its folder do not hold, as tensors that cannot be read."""
+    for folder, index in indexes.items():
+        places = sorted({place for place, file in files if os.path.dirname(file) == folder})
+        held = [chunk for place in places for chunk in read[place]]
+        present = {os.path.basename(file) for _, file in files if os.path.dirname(file) == folder}
+        for tensor, file in index.items():
+            if held and not any(tensor in chunk for chunk in held):
+                broken = next((chunk[file].problem for chunk in held if file in chunk), "")
+                problem = (
+                    broken or f"the file {file!a:.80} of the index {'lacks it' if file in present else 'is missing'}"
+                )
+                held[0][tensor] = TensorRef("output:0", "", (), problem=problem, label=tensor)
 
 
 def _config_beside(where: Path, files: Files, notes: list[str], context: ReadContext) -> dict[str, Any]:

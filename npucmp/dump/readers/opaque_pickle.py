@@ -30,14 +30,14 @@ class OpaqueClass:
 
 
 class OpaqueObject:
-    """An object of an unknown class: the arguments it was made of, and its state. Objects are keys by identity."""
+    """An object of an unknown class: the arguments it was made of, and its state; its entries are not kept. Objects are
+    keys by identity."""
 
-    __slots__ = ("arguments", "items", "name", "state")
+    __slots__ = ("arguments", "name", "state")
 
     def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
         self.name, self.arguments = name, arguments
         self.state: Any = None
-        self.items: list[tuple[Any, Any]] = []
 
 
 def _find(module: object, name: object) -> object:
@@ -66,11 +66,10 @@ def _build(machine: Machine) -> None:
 def _set_items(machine: Machine, items: list[Any]) -> None:
     """Set the entries of a dict; a key that is neither text nor an integer is kept if it is an opaque object."""
     target = machine.stack[-1]
-    pairs = [*zip(items[::2], items[1::2])]
-    if isinstance(target, OpaqueObject):
-        target.items += pairs
-    elif type(target) is dict:
-        target.update((key, value) for key, value in pairs if isinstance(key, (str, int, OpaqueObject)))
+    if type(target) is dict:
+        target.update(
+            (key, value) for key, value in zip(items[::2], items[1::2]) if isinstance(key, (str, int, OpaqueObject))
+        )
 
 
 def _append(machine: Machine, items: list[Any]) -> None:

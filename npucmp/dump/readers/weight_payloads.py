@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Iterator, Optional
 
 from npucmp.dump.readers.assembly import JOIN, SUM, joined, sliced
 from npucmp.dump.readers.computed_weights import PRODUCT, SCALED, STEP, TURNED
 from npucmp.dump.readers.strides import c_strides
+from npucmp.errors import UnsupportedError
 from npucmp.model import Payload
 from npucmp.model.dtypes import size_of
+
+ENTRIES = 1 << 14  # layers or experts of a stack: work
 
 
 def transposed(payload: Payload) -> Payload:
@@ -29,10 +32,25 @@ def transposed(payload: Payload) -> Payload:
 
 
 def selected(payload: Payload, index: int) -> Payload:
-    """Return the entry of a plain payload at an index of its first axis, without that axis."""
+    """Return the entry of a plain or joined payload at an index of its first axis, without that axis."""
+    if payload.made_by == JOIN and payload.axis:
+        return joined([selected(part, index) for part in payload.parts], payload.axis - 1)
+    if payload.made_by == JOIN:
+        for part in payload.parts:
+            if index < part.shape[0]:
+                return selected(part, index)
+            index -= part.shape[0]
     strides = payload.strides or c_strides(payload.shape)
     offset = payload.offset + index * strides[0] * size_of(payload.dtype, ())
     return payload._replace(shape=payload.shape[1:], offset=offset, strides=payload.strides[1:])
+
+
+def stack_entries(payload: Payload) -> Iterator[Payload]:
+    """Yield the entries of a stack along the first axis. Raises UnsupportedError for a scalar, and for more entries
+    than a stack has."""
+    if not payload.shape or payload.shape[0] > ENTRIES or 0 in payload.shape:
+        raise UnsupportedError(f"a stack of shape {[*payload.shape]}")
+    yield from (selected(payload, at) for at in range(payload.shape[0]))
 
 
 def scaled(codes: Payload, scale: Payload, block: tuple[int, int]) -> Payload:

@@ -79,11 +79,11 @@ def torch_save(path: Path, tensors: Tensors, megatron: dict[str, Any] | None = N
     path.write_bytes(_archive(state, members))
 
 
-def torch_chunks(path: Path, chunks: Sequence[Tensors]) -> None:
-    """The chunks of an interleaved pipeline, as Megatron saves them: below the keys model0, model1 …"""
+def torch_nested(path: Path, states: Mapping[str, Tensors]) -> None:
+    """State dicts below keys, as the chunks of an interleaved pipeline, which Megatron saves below model0, model1 …"""
     entries, members = {}, []
-    for number, tensors in enumerate(chunks):
-        entries[f"model{number}"], own = _state_dict(tensors, len(members))
+    for name, tensors in states.items():
+        entries[name], own = _state_dict(tensors, len(members))
         members += own
     path.write_bytes(_archive(_dictionary(entries), members))
 
@@ -121,21 +121,59 @@ def pickled_text(text: str) -> bytes:
     return b"X" + struct.pack("<I", len(data)) + data
 
 
+def distributed(folder: Path, chunks: Mapping[str, Sequence[tuple[Sequence[int], Stored]]],
+                sizes: Mapping[str, Sequence[int]]) -> None:  # fmt: skip
+    """torch.distributed.checkpoint: the chunks of each tensor by their offsets, on one rank after another, and the
+    whole sizes that the table states."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data: dict[str, bytes] = {}
+    storage, stated = b"", b""
+    for name, own in chunks.items():
+        for number, (offsets, one) in enumerate(own):
+            file, raw = f"__{number}_0.distcp", torch_tensor(one)
+            key = {"fqn": pickled_text(name), "offset": _size(offsets), "index": _integer(number)}
+            place = {"relative_path": pickled_text(file), "offset": _integer(len(data.get(file, b"")))}
+            place["length"] = _integer(len(raw))
+            storage += _object("MetadataIndex", key) + _object("_StorageInfo", place)
+            data[file] = data.get(file, b"") + raw
+    for name, size in sizes.items():
+        stated += pickled_text(name) + _object("TensorStorageMetadata", {"size": _size(size)})
+    table = {"state_dict_metadata": b"}(" + stated + b"u", "storage_data": b"}(" + storage + b"u"}
+    (folder / ".metadata").write_bytes(b"\x80\x02" + _object("Metadata", table) + b".")
+    for file, raw in data.items():
+        (folder / file).write_bytes(raw)
+
+
+def _object(name: str, state: Mapping[str, bytes]) -> bytes:
+    return f"ctorch.distributed.checkpoint.metadata\n{name}\n".encode() + b")\x81" + _dictionary(state) + b"b"
+
+
+def _size(values: Sequence[int]) -> bytes:
+    return b"ctorch\nSize\n" + _integers(values) + b"\x85R"
+
+
 def _namespace(values: dict[str, Any]) -> bytes:
-    body = b"".join(pickled_text(name) + b"J" + struct.pack("<i", value) for name, value in values.items())
-    return b"cargparse\nNamespace\n)\x81}(" + body + b"ub"
+    return b"cargparse\nNamespace\n)\x81" + _dictionary({name: _integer(one) for name, one in values.items()}) + b"b"
+
+
+def _integer(value: int) -> bytes:
+    if value < 1 << 31:
+        return b"J" + struct.pack("<i", value)
+    raw = value.to_bytes(value.bit_length() // 8 + 1, "little")
+    return b"\x8b" + struct.pack("<I", len(raw)) + raw  # LONG4
+
+
+def _integers(values: Sequence[int]) -> bytes:
+    return b"(" + b"".join(map(_integer, values)) + b"t"
 
 
 def _tensor(one: Stored, number: int) -> bytes:
-    def integers(values: tuple[int, ...]) -> bytes:
-        return b"(" + b"".join(b"J" + struct.pack("<i", value) for value in values) + b"t"
-
     shape = one.values.shape
     strides = tuple(int(np.prod(shape[at + 1 :])) for at in range(len(shape)))
     kind = f"ctorch\n{TORCH[one.dtype]}Storage\n".encode()
     place = pickled_text(str(number)) + pickled_text("cpu") + b"J" + struct.pack("<i", one.values.size)
     storage = b"(" + pickled_text("storage") + kind + place + b"tQ"
-    rest = b"K\x00" + integers(shape) + integers(strides) + b"\x89ccollections\nOrderedDict\n)R"
+    rest = b"K\x00" + _integers(shape) + _integers(strides) + b"\x89ccollections\nOrderedDict\n)R"
     return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + rest + b"tR"
 
 
