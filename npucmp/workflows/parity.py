@@ -48,8 +48,9 @@ def parity(
     context = ReadContext(_wide(options.limits)).confine(*paths)
     one = read_recording(paths[0], ROLLOUT, context)
     other = read_recording(paths[-1], TRAINER, context)
-    if len(paths) == 1 and {*one.names} & {*other.names}:
-        names = ", ".join(one.names)
+    common = {*one.names} & {*other.names}
+    if common and _overlap(*paths):
+        names = ", ".join(sorted(common))
         raise UsageError(
             f"{paths[0]} has only {names}: give the files of the trainer as second path, or a file with both"
         )
@@ -71,6 +72,12 @@ def parity(
         names=(", ".join(one.names), ", ".join(other.names)),
         batches=(_describe(one), _describe(other)),
     )
+
+
+def _overlap(first: str, second: Optional[str] = None) -> bool:
+    """Return whether two paths are the same, or one is below the other: numbers would be compared with themselves."""
+    both = [os.path.realpath(one) for one in (first, second or first)]
+    return os.path.commonpath(both) in both
 
 
 def _exchanged(one: TokenRecording, other: TokenRecording) -> tuple[str, ...]:

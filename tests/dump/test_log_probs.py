@@ -162,6 +162,20 @@ def test_an_array_that_is_named_alone_and_one_among_others(tmp_path):
         npucmp.parity(tmp_path, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "paths",
+    [("y.npy",), ("y.npy", "./y.npy"), ("y.npy", "link.npy"), ("in",), ("in", "./in"), ("in", "in/log_probs.npy")],
+)
+def test_numbers_are_never_compared_with_themselves(tmp_path, monkeypatch, paths):
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    for name in ("y.npy", "in/log_probs.npy"):
+        np.save(name, np.full((4, 30), -1.0))
+    Path("link.npy").symlink_to("y.npy")
+    with pytest.raises(NpucmpError, match="give the files of the trainer as second path"):
+        npucmp.parity(*paths)
+
+
 def test_a_tensor_dict_is_the_dict_of_its_state(tmp_path):
     """As torch.save writes an object: its class, which is not imported, and a state."""
     data = torch_file({"rollout_log_probs": np.full((2, 30), -1.0), "old_log_probs": np.full((2, 30), -1.0)})

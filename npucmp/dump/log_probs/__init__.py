@@ -73,7 +73,7 @@ def read_recording(path: str, side: str, context: ReadContext) -> TokenRecording
             value = _read(file.path, context)
             if isinstance(value, np.ndarray):
                 if is_alone and file.stem not in names.KNOWN:  # the user names one array: no other can be meant
-                    file = file._replace(stem=names.LOG_PROBS[side][0])
+                    file = file._replace(stem=names.OF_EITHER_SIDE[0])
                 groups.setdefault((file.folder, file.step), {"": file})[file.stem] = value
                 continue
             found, why = _requests(value, side, file)
