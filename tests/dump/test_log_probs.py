@@ -131,6 +131,18 @@ def test_steps_and_ranks_of_names(tmp_path):
         assert read_recording(str(file), field_names.TRAINER, CONTEXT).batches[0].step == step
 
 
+def test_ranks_in_the_names_of_arrays_are_joined(tmp_path):
+    x = -np.random.default_rng(0).exponential(1, (4, 30))
+    for side, name in (("r", "rollout_log_probs"), ("t", "old_log_probs")):
+        (tmp_path / side).mkdir()
+        for rank in range(2):
+            np.save(tmp_path / side / f"{name}_3_{rank}.npy", x[2 * rank : 2 * rank + 2] - (side > "r" and not rank))
+    found = npucmp.parity(tmp_path / "r", tmp_path / "t")
+    assert (found.exit_status, found.figures.tokens) == (1, 120)
+    np.save(tmp_path / "r" / "step3_rollout_log_probs.npy", x[:2])
+    assert "of the same step and rank is in another file" in str(npucmp.parity(tmp_path / "r", tmp_path / "t").open)
+
+
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     (tmp_path / "secret.jsonl").write_text('{"log_probs": [-1.0, -2.0]}')
     (tmp_path / "in").mkdir()

@@ -61,7 +61,7 @@ def read_recording(path: str, side: str, context: ReadContext) -> TokenRecording
     problems: list[tuple[str, str]] = []
     readings: list[_Reading] = []
     size = skipped = 0
-    groups: dict[tuple[str, Optional[int]], dict[str, Any]] = {}
+    groups: dict[tuple[str, Optional[int], int], dict[str, Any]] = {}
     because = ""
     is_alone = os.path.isfile(path)
     for file in _files(path):
@@ -74,7 +74,9 @@ def read_recording(path: str, side: str, context: ReadContext) -> TokenRecording
             if isinstance(value, np.ndarray):
                 if is_alone and file.stem not in names.KNOWN:  # the user names one array: no other can be meant
                     file = file._replace(stem=names.OF_EITHER_SIDE[0])
-                groups.setdefault((file.folder, file.step), {"": file})[file.stem] = value
+                arrays = groups.setdefault((file.folder, file.step, file.rank), {"": file})
+                if arrays.setdefault(file.stem, value) is not value:
+                    raise DumpError(file.path, f"{file.stem} of the same step and rank is in another file")
                 continue
             found, why = _requests(value, side, file)
         except (DumpError, ValueError, OSError) as error:
