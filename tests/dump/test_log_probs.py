@@ -164,6 +164,15 @@ def test_one_folder_with_a_folder_for_each_side(tmp_path):
     )
 
 
+def test_a_file_with_records_of_both_sides(tmp_path):
+    values = (-np.random.default_rng(0).exponential(1, (4, 30))).tolist()
+    names = "rollout_log_probs", "old_log_probs"
+    records = [{name: [value - (name < "p") for value in row]} for row in values for name in names]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
+    result = npucmp.parity(tmp_path / "a.jsonl")
+    assert (result.exit_status, result.figures.tokens, result.figures.mean_abs) == (1, 120, pytest.approx(1))
+
+
 def test_an_array_that_is_named_alone_and_one_among_others(tmp_path):
     values = -np.random.default_rng(0).exponential(1, (4, 30))
     np.save(tmp_path / "npu.npy", values)

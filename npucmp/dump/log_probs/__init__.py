@@ -106,10 +106,10 @@ def read_recording(path: str, side: str, context: ReadContext) -> TokenRecording
 
 
 def _of_side(readings: list[_Reading], side: str) -> list[_Reading]:
-    """Return the readings without those of names that only the other side writes, if others are left."""
-    other = names.TRAINER if side == names.ROLLOUT else names.ROLLOUT
-    own = [one for one in readings if any(found.name not in names.OF_ONE_SIDE[other] for found in one.found)]
-    return own or readings
+    """Return the readings without requests of names that only the other side writes, if others are left."""
+    other = names.OF_ONE_SIDE[names.TRAINER if side == names.ROLLOUT else names.ROLLOUT]
+    own = [one._replace(found=[found for found in one.found if found.name not in other]) for one in readings]
+    return own if any(one.found for one in own) else readings
 
 
 def _nothing(path: str) -> str:
