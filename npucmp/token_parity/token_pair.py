@@ -21,13 +21,15 @@ MOST_CELLS = 400_000_000  # positions of a step: work, about 60 bytes each
 
 
 class Sums(NamedTuple):
-    """Requests with one number on a side: the numbers, the tokens of each, and the noise of the sum."""
+    """Requests with one number on a side: the numbers, the tokens of each, the noise of the sum, and whether both sides
+    have one number, which may then be a mean."""
 
     requests: Integers
     target: Floats
     golden: Floats
     tokens: Integers
     noise: Floats
+    of_both: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,6 +208,7 @@ def _sums(
             sums.append(float(used.sum()))
             tokens, noise = len(used), float(np.sqrt(np.square(noise_of(used, floor)).sum()))
         count = max(tokens or 1, 1)
-        rows.append((numbers[at], sums[0], sums[1], count, noise or floor * np.sqrt(count)))
-    requests, target, golden, counts, noises = (np.array(column) for column in zip(*rows))
-    return Sums(requests.astype(np.int64), target, golden, counts.astype(np.int64), noises)
+        of_both = a.is_total and b.is_total
+        rows.append((numbers[at], sums[0], sums[1], count, noise or floor * np.sqrt(count), of_both))
+    requests, target, golden, counts, noises, both = (np.array(column) for column in zip(*rows))
+    return Sums(requests.astype(np.int64), target, golden, counts.astype(np.int64), noises, both)

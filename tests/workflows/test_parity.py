@@ -166,6 +166,19 @@ def test_the_sum_against_the_mean_and_equal_sums(tmp_path):
     assert npucmp.parity(a, other).exit_status == 1
 
 
+def test_means_on_both_sides_have_less_noise_than_sums(tmp_path):
+    x = log_probs()
+    mask = np.ones(x.shape, np.int64)
+    sides = [("rollout_log_probs", x), ("old_log_probs", noisy(x)), ("old_log_probs", noisy(x) - 0.1)]
+    for number, (name, values) in enumerate(sides):
+        for of, one in (("mean", values.mean(1)), ("sum", values.sum(1))):
+            write(tmp_path / f"{of}{number}", **{name: one}, response_mask=mask)
+    for of in ("mean", "sum"):
+        assert npucmp.parity(tmp_path / f"{of}0", tmp_path / f"{of}1").verdict == "CLEAN"
+        result = npucmp.parity(tmp_path / f"{of}0", tmp_path / f"{of}2")
+        assert result.exit_status == (2 if of == "mean" else 1), result
+
+
 def test_most_likely_tokens_make_a_temperature_exact(tmp_path):
     """0.8 % in temperature, below the noise of the sampled tokens."""
     random = np.random.default_rng(3)
