@@ -13,7 +13,7 @@ from npucmp.token_parity.remainder import with_remainder
 from npucmp.token_parity.request_pairing import pair_requests, pair_steps
 from npucmp.token_parity.rules import first_finding, temperature, top_p
 from npucmp.token_parity.systematic_fit import systematic_fit
-from npucmp.token_parity.token_pair import TokenPair, make_pair
+from npucmp.token_parity.token_pair import TokenPair, make_pair, why_open
 from npucmp.token_parity.top_log_probs import top_relation
 from npucmp.token_parity.trend import growing_noise, positions_in_words, steps_in_words
 
@@ -50,7 +50,7 @@ def judge(rollout: TokenRecording, trainer: TokenRecording, floor: float) -> Par
         pair, by, left = _pair(one, other, floor)
         is_open += left
         notes[f"requests are paired by {by}"] = None
-        notes.update({pair.borrowed: None} if pair.borrowed else {})
+        notes.update(dict.fromkeys(pair.notes))
         for side, values in (("rollout", pair.target), ("trainer", pair.golden)):
             above = int((pair.counted & (values > ABOVE_ONE)).sum())
             if above:
@@ -80,23 +80,24 @@ def _pair(rollout: TokenBatch, trainer: TokenBatch, floor: float) -> tuple[Token
         for side, alone in (("rollout", found.rollout_alone), ("trainer", found.trainer_alone))
         if alone
     ]
-    computed = [(a, b) for a, b in found.pairs
-                if rollout.requests[a].is_computed and trainer.requests[b].is_computed]  # fmt: skip
-    if len(computed) < len(found.pairs):
-        missing = [a for a, b in found.pairs if (a, b) not in {*computed}]
-        is_open.append(f"{where}{_numbers('request', missing)} not computed, by the flag valid of the files")
+    left: dict[str, list[int]] = {}
+    for a, b in found.pairs:
+        left.setdefault(why_open(rollout.requests[a], trainer.requests[b]), []).append(a)
+    computed = {*left.pop("", [])}
+    is_open += [f"{where}{_numbers('request', requests)}: {why}" for why, requests in left.items()]
+    both = [(a, b) for a, b in found.pairs if a in computed]
     pair = make_pair(
         step,
-        [a for a, _ in computed],
-        [rollout.requests[a] for a, _ in computed],
-        [trainer.requests[b] for _, b in computed],
+        [a for a, _ in both],
+        [rollout.requests[a] for a, _ in both],
+        [trainer.requests[b] for _, b in both],
         floor,
     )
-    lost = int(pair.missing[:, 1:].sum()) if pair.missing.size else 0
+    lost = int(pair.missing.sum())
     if lost:
         is_open.append(f"{where}{lost} tokens have null in place of a log-probability")
     uncounted = [int(pair.numbers[row]) for row in np.flatnonzero(~pair.counted.any(axis=1))]
-    if uncounted and pair.counted.any():
+    if uncounted:
         is_open.append(f"{where}{_numbers('request', uncounted)}: no token counts on either side")
     return pair, found.by, is_open
 

@@ -45,6 +45,7 @@ class TokenPair:
     sums       requests with one number on a side, which have no row in the arrays
     floor      error of a logit that is noise, declared or assumed
     tops       most likely tokens of both sides by row, where both record them
+    notes      sentences on masks and ids that are not those of the files
     """
 
     step: Optional[int]
@@ -59,7 +60,7 @@ class TokenPair:
     sums: Optional[Sums]
     floor: float
     tops: tuple[tuple[int, TopLogProbs, TopLogProbs], ...] = ()
-    borrowed: str = ""
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def counted(self) -> Bools:
@@ -108,6 +109,13 @@ def first_place(places: Bools) -> Optional[tuple[int, int]]:
     return row, int(np.argmax(places[row]))
 
 
+def why_open(rollout: TokenRequest, trainer: TokenRequest) -> str:
+    """Return why two requests cannot be compared, "" if they can."""
+    is_sum = rollout.is_total or trainer.is_total
+    lacks = any(one.known is not None and not one.known.all() for one in (rollout, trainer))
+    return rollout.open or trainer.open or ("its sum has null" if is_sum and lacks else "")
+
+
 def make_pair(
     step: Optional[int],
     numbers: Sequence[int],
@@ -125,8 +133,10 @@ def make_pair(
     log_probs = [np.zeros(shape) for _ in range(2)]
     masks = [np.zeros(shape, np.bool_) for _ in range(2)]
     ids = [np.full(shape, -1, np.int64) for _ in range(2)]
-    known = np.ones(shape, np.bool_)
-    borrowed: set[str] = set()
+    known = [np.ones(shape, np.bool_) for _ in range(2)]
+    notes = {
+        f"{name}: {one.note}" for name, side in (("rollout", rollout), ("trainer", trainer)) for one in side if one.note
+    }
     tops = []
     for row, at in enumerate(rows):
         both = rollout[at], trainer[at]
@@ -134,17 +144,21 @@ def make_pair(
             count = len(one.log_probs)
             log_probs[side][row, :count] = one.log_probs
             if one.known is not None:
-                known[row, :count] &= one.known
+                known[side][row, :count] = one.known
             if one.ids is not None and both[0].are_texts == both[1].are_texts:
                 ids[side][row, :count] = one.ids
         found, words = _masks(both, width)
         masks[0][row], masks[1][row] = found
-        borrowed |= {words} - {""}
+        notes |= {words} - {""}
+        if both[0].ids is not None and both[1].ids is not None and both[0].are_texts != both[1].are_texts:
+            notes.add("the ids are not compared: one side has numbers, the other texts")
         if both[0].top is not None and both[1].top is not None:
             tops.append((row, both[0].top, both[1].top))
-    missing = ~known & (masks[0] | masks[1])
+    for mask in masks:  # the first position has no log-probability in an engine that repeats the prompt
+        mask[:, :1] &= (known[0] | known[1])[:, :1]
+    missing = ~(known[0] & known[1]) & (masks[0] | masks[1])
     for values in log_probs:
-        values[~known] = 0.0
+        values[~(known[0] & known[1])] = 0.0
     sums = _sums([(at, rollout[at], trainer[at]) for at in range(len(is_sum)) if is_sum[at]], numbers, floor)
     return TokenPair(
         step,
@@ -159,7 +173,7 @@ def make_pair(
         sums,
         floor,
         tuple(tops),
-        "; ".join(sorted(borrowed)),
+        tuple(sorted(notes)),
     )
 
 

@@ -198,8 +198,11 @@ def test_most_likely_tokens_make_a_temperature_exact(tmp_path):
             if tops:
                 arrays.update(topk_ids=top, topk_log_probs=np.take_along_axis(one, top, -1))
             paths.append(write(tmp_path / f"{side}{tops}", **arrays))
-        result = npucmp.parity(*paths)
-        assert (result.verdict, result.exit_status) == expected
+            file = paths[-1].with_suffix(".json")
+            file.write_text(json.dumps({name.replace("topk", "top"): one.tolist() for name, one in arrays.items()}))
+        for both in (paths, [one.with_suffix(".json") for one in paths]):
+            result = npucmp.parity(*both)
+            assert (result.verdict, result.exit_status) == expected
     assert "temperature 1.00" in str(npucmp.parity(tmp_path / "rTrue", tmp_path / "tTrue"))
 
 
@@ -292,13 +295,72 @@ def test_paths_that_are_exchanged_and_identities_that_cannot_be_read(tmp_path):
     assert "seem to be exchanged" in str(npucmp.parity(tmp_path / "t.npz", tmp_path / "r.npz"))
 
 
-def test_null_is_open_unless_it_is_the_first(tmp_path):
+def json_pair(tmp_path, first, second):
+    """The result of two lists of records."""
+    for side, records in (("r", first), ("t", second)):
+        (tmp_path / f"{side}.jsonl").write_text("\n".join(map(json.dumps, records)))
+    return npucmp.parity(tmp_path / "r.jsonl", tmp_path / "t.jsonl")
+
+
+@pytest.mark.parametrize("at, of_both, status", [(0, True, 0), (0, False, 2), (5, False, 2), (5, True, 2)])
+def test_null_is_open_unless_both_sides_have_it_first(tmp_path, at, of_both, status):
     values = log_probs()[0].tolist()
-    for at, status in ((0, 0), (5, 2)):
-        lost = [None if place == at else value for place, value in enumerate(values)]
-        (tmp_path / "a.json").write_text(json.dumps({"log_probs": lost}))
-        (tmp_path / "b.json").write_text(json.dumps({"log_probs": values}))
-        assert npucmp.parity(tmp_path / "a.json", tmp_path / "b.json").exit_status == status
+    lost = [None if place == at else value for place, value in enumerate(values)]
+    first, second = {"log_probs": lost}, {"log_probs": lost if of_both else values}
+    assert json_pair(tmp_path, [first], [second]).exit_status == status
+
+
+def test_a_sum_beside_a_list_with_null_is_open(tmp_path):
+    values = log_probs()[0].tolist()
+    result = json_pair(
+        tmp_path, [{"log_probs": sum(values), "response_length": WIDTH}], [{"log_probs": [None, *values]}]
+    )
+    assert (result.exit_status, result.open) == (2, ("request 0: its sum has null",))
+
+
+def test_requests_without_a_counted_token_are_open_beside_sums(tmp_path):
+    values = log_probs()[0].tolist()
+    total = {"log_probs": sum(values), "response_length": WIDTH}
+    result = json_pair(tmp_path, [total, {"log_probs": values, "loss_mask": [0] * WIDTH}], [
+        {"log_probs": values}, {"log_probs": [one - 1 for one in values], "loss_mask": [0] * WIDTH}])  # fmt: skip
+    assert (result.exit_status, result.open) == (2, ("request 1: no token counts on either side",))
+
+
+@pytest.mark.parametrize("names", [("response_mask", "token_ids"), ("loss_mask", "responses")])
+def test_a_mask_that_is_too_short_is_open(tmp_path, names):
+    values = log_probs()[0].tolist()
+    mask, ids = names
+    first, second = {"log_probs": values, mask: [1] * (WIDTH - 1)}, {"log_probs": values, ids: [7] * WIDTH}
+    because = ("request 0: the mask has fewer places than the log-probabilities",)
+    assert json_pair(tmp_path, [first], [second]).open == because
+    assert json_pair(tmp_path, [{key: [one] for key, one in first.items()}], [second]).open == because
+    x = log_probs()
+    found = pair(tmp_path, x, x, np.ones((ROWS - 1, WIDTH), np.int64), other_mask=np.ones(x.shape, np.int64))
+    assert found.open == (because[0].replace("0", "5"),)
+
+
+IDS = [*range(WIDTH)]
+OTHER = [*IDS[:-1], 999]
+
+
+@pytest.mark.parametrize(
+    "fields, status, words",
+    [
+        ({"responses": "a text", "token_ids": OTHER}, 1, "token 59 in the rollout, 999 in the trainer"),
+        ({"responses": [1, 2], "token_ids": OTHER}, 1, "token 59 in the rollout, 999 in the trainer"),
+        ({"token_ids": [float(one) for one in OTHER]}, 1, "token 59 in the rollout, 999 in the trainer"),
+        ({"token_ids": OTHER[1:]}, 0, "trainer: ids that are no numbers, or of another length"),
+        ({"token_ids": [0.5] * WIDTH}, 0, "trainer: ids that are no numbers, or of another length"),
+        ({"tokens": ["a"] * WIDTH}, 0, "the ids are not compared: one side has numbers, the other texts"),
+    ],
+)  # fmt: skip
+def test_ids_are_used_or_a_note(tmp_path, fields, status, words):
+    values = log_probs()[0].tolist()
+    result = json_pair(tmp_path, [{"log_probs": values, "token_ids": IDS}], [{"log_probs": values, **fields}])
+    assert result.exit_status == status and words in str(result)
+    answer = {"logprobs": {"token_logprobs": values, **fields}, **fields}
+    result = json_pair(tmp_path, [{"log_probs": values, "token_ids": IDS}], [{"choices": [answer]}])
+    assert result.exit_status == status and words in str(result)
 
 
 def test_requests_in_another_order_are_paired_by_their_tokens(tmp_path):

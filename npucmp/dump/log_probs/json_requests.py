@@ -14,19 +14,28 @@ Source: protocols of SGLang and vLLM, the OpenAI interface, slime/utils/types.py
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
 from npucmp.dump.log_probs import field_names as names
 from npucmp.dump.log_probs.field_names import first_of
-from npucmp.dump.log_probs.token_values import TokenIds, floats_of, ids_of, is_list, mask_of, top_of_positions
+from npucmp.dump.log_probs.token_values import (
+    OTHER_IDS,
+    first_ids,
+    floats_of,
+    ids_of,
+    is_list,
+    mask_of,
+    top_of_positions,
+)
 from npucmp.errors import DumpError
-from npucmp.model.token_batch import TokenRequest
+from npucmp.model.token_batch import TokenRequest, TopLogProbs
 
 _DIGITS = 20  # of an integer; the time of int() is quadratic
 MOST_TOKENS = 1 << 31  # of a response
+NOT_COMPUTED = "not computed, by the flag valid of the files"
 _DEPTH = 4  # of an object within an object: {"response": {"body": {"choices": …}}}
 
 
@@ -92,7 +101,7 @@ def _answers(record: Mapping[str, Any], side: str) -> Iterator[NumberedRequest]:
     both = {**record, **(meta if isinstance(meta, Mapping) else {})}
     name = names.name_of(both, names.LOG_PROBS[side])
     if name and (is_list(both[name]) or type(both[name]) in (int, float)) and not _is_batch(both[name]):
-        yield NumberedRequest(_sample(both, name), None, name)
+        yield NumberedRequest(request_of(both, name), None, name)
 
 
 def _is_batch(value: Any) -> bool:
@@ -104,9 +113,9 @@ def _sglang(record: Mapping[str, Any], meta: Mapping[str, Any]) -> TokenRequest:
     if not all(isinstance(row, (list, tuple)) and len(row) > 1 for row in rows):
         raise ValueError("output_token_logprobs holds something else than [log-probability, id, text]")
     values, known = floats_of([row[0] for row in rows])
-    tokens = ids_of([row[1] for row in rows])
-    tops = meta.get("output_top_logprobs")
-    return _request(values, known, tokens, tops, _key({**meta, **record}))
+    return _request(
+        values, known, [[row[1] for row in rows]], meta.get("output_top_logprobs"), _key({**meta, **record})
+    )
 
 
 def _choice(one: Mapping[str, Any]) -> Optional[tuple[TokenRequest, str]]:
@@ -114,15 +123,15 @@ def _choice(one: Mapping[str, Any]) -> Optional[tuple[TokenRequest, str]]:
     logged = one.get("logprobs")
     if isinstance(logged, Mapping) and is_list(logged.get("token_logprobs")):
         values, known = floats_of(logged["token_logprobs"])
-        tokens = ids_of(one.get("token_ids") or logged.get("tokens"))
-        return _request(values, known, tokens, logged.get("top_logprobs"), ""), "token_logprobs"
+        lists = one.get("token_ids"), logged.get("tokens")
+        return _request(values, known, lists, logged.get("top_logprobs"), ""), "token_logprobs"
     if isinstance(logged, Mapping) and isinstance(logged.get("content"), list):
         rows = logged["content"]
         if not all(isinstance(row, Mapping) for row in rows):
             raise ValueError("logprobs.content holds something else than objects")
         values, known = floats_of([row.get("logprob") for row in rows])
-        tokens = ids_of(one.get("token_ids") or [row.get("token") for row in rows])
-        return _request(values, known, tokens, [row.get("top_logprobs") for row in rows], ""), "logprobs.content"
+        lists = one.get("token_ids"), [row.get("token") for row in rows]
+        return _request(values, known, lists, [row.get("top_logprobs") for row in rows], ""), "logprobs.content"
     tokens = ids_of(one.get("token_ids"))
     if is_list(logged) and tokens is not None and len(logged) == len(tokens.ids):
         tops = top_of_positions(logged)
@@ -131,44 +140,65 @@ def _choice(one: Mapping[str, Any]) -> Optional[tuple[TokenRequest, str]]:
             values = np.where(at.any(1), np.where(at, tops.log_probs, 0).sum(1), np.nan)
             return TokenRequest(values, ids=tokens.ids, is_ragged=True, top=tops, known=at.any(1)), "logprobs"
     if type(one.get("cumulative_logprob")) in (int, float):
-        return _sample(one, "cumulative_logprob"), "cumulative_logprob"
+        return request_of(one, "cumulative_logprob"), "cumulative_logprob"
     return None
 
 
-def _request(values: Any, known: Any, tokens: Optional[TokenIds], tops: Any, key: str) -> TokenRequest:
+def _request(values: Any, known: Any, lists: Iterable[Any], tops: Any, key: str) -> TokenRequest:
     """Return a request of an engine, whose list has one number for each sampled token."""
     top = top_of_positions(tops) if is_list(tops) and len(tops) == len(values) else None
-    if tokens is None or len(tokens.ids) != len(values):
-        return TokenRequest(values, known, is_ragged=True, key=key, top=top)
-    return TokenRequest(values, known, None, tokens.ids, tokens.are_texts, is_ragged=True, key=key, top=top)
+    tokens, note = first_ids(lists, len(values))
+    if tokens is not None and len(tokens.ids) > len(values):
+        tokens, note = None, OTHER_IDS
+    ids, are_texts = (None, False) if tokens is None else tokens
+    return TokenRequest(values, known, None, ids, are_texts, is_ragged=True, key=key, top=top, note=note)
 
 
-def _sample(record: Mapping[str, Any], name: str) -> TokenRequest:
-    """Return the request of a record of slime, miles or a user."""
+def request_of(record: Mapping[str, Any], name: str, is_ragged: bool = True) -> TokenRequest:
+    """Return the request of a record of slime, miles or a user, or of a row of a batch, whose arrays are not ragged."""
     value, length = record[name], token_count(first_of(record, names.LENGTHS))
-    tokens = ids_of(first_of(record, names.IDS))
-    mask_name = names.name_of(record, names.MASKS)
-    mask = mask_of(record[mask_name]) if mask_name and is_list(record[mask_name]) else None
+    mask = first_of(record, names.MASKS)
+    mask, is_masked = (mask_of(mask) if is_list(mask) else None), mask is not None
+    lists = [record.get(key) for key in names.IDS]
+    tokens, _ = first_ids(lists, 0)
     valid = first_of(record, names.VALID)
-    beside = max(0 if mask is None else len(mask), 0 if tokens is None else len(tokens.ids))
-    is_total = not is_list(value) or (len(value) == 1 != length and beside > 1)
+    open_ = "" if valid is None or np.all(valid) else NOT_COMPUTED
+    beside = max(0 if mask is None else len(mask), 0 if tokens is None else len(tokens.ids), length or 0)
     values, known = floats_of(value if is_list(value) else [value])
-    if is_total and length is None:
-        length = int(mask.sum()) if mask is not None else len(tokens.ids) if tokens is not None else None
-    count = length if is_total and length is not None else len(values)
-    ids = None if tokens is None or len(tokens.ids) < count else tokens.ids[len(tokens.ids) - count :]
+    if not is_list(value) or (len(values) == 1 != length and beside > 1):
+        if length is None:
+            length = int(mask.sum()) if mask is not None else len(tokens.ids) if tokens is not None else None
+        return TokenRequest(values, known, is_total=True, length=length, open=open_, key=_key(record))
+    count = len(values)
+    if is_ragged and length is not None and count > length:  # of the whole sequence
+        values, known, count = values[count - length :], last_of(known, length), length
+    if is_masked and (mask is None or len(mask) < count):
+        open_ = "the mask has fewer places than the log-probabilities"
+    tokens, note = first_ids(lists, count)
     return TokenRequest(
         values,
         known,
-        last_of(mask, len(values)) if not is_total else None,
-        ids if not is_total else None,
+        last_of(mask, count),
+        None if tokens is None else last_of(tokens.ids, count),
         tokens is not None and tokens.are_texts,
-        is_total,
-        length if is_total else None,
-        is_ragged=not is_total,
-        is_computed=valid is None or bool(valid),
+        is_ragged=is_ragged,
+        open=open_,
         key=_key(record),
+        top=_top(record, count),
+        note=note,
     )
+
+
+def _top(record: Mapping[str, Any], count: int) -> Optional[TopLogProbs]:
+    """Return the most likely tokens of a record: arrays or lists (positions, k); None for others."""
+    ids, found = first_of(record, names.TOP_IDS), first_of(record, names.TOP_LOG_PROBS)
+    if not is_list(ids) or not is_list(found) or not len(ids) == len(found) >= count:
+        return None
+    if isinstance(ids, np.ndarray) and isinstance(found, np.ndarray):
+        top = TopLogProbs(ids.astype(np.int64), found.astype(np.float64))
+        return None if ids.ndim != 2 or ids.shape != found.shape else TopLogProbs(*(last_of(one, count) for one in top))
+    rows = [[*zip(b, a)] if is_list(a) and is_list(b) else None for a, b in zip(ids, found)]
+    return top_of_positions(rows[len(rows) - count :])
 
 
 def token_count(value: Any) -> Optional[int]:
@@ -177,11 +207,11 @@ def token_count(value: Any) -> Optional[int]:
     return int(value) if is_whole and 0 < value < MOST_TOKENS else None
 
 
-def last_of(mask: Any, count: int) -> Any:
-    """Return the last `count` places of a mask, those of the response; None for a shorter one."""
-    return None if mask is None or len(mask) < count else mask[len(mask) - count :]
+def last_of(values: Any, count: int) -> Any:
+    """Return the last `count` places of an array, those of the response; None for a shorter one."""
+    return None if values is None or len(values) < count else values[len(values) - count :]
 
 
 def _key(record: Mapping[str, Any]) -> str:
     value = first_of(record, names.KEYS)
-    return str(value)[:200] if type(value) in (int, str) else ""
+    return str(value)[:200] if type(value) in (int, str) or isinstance(value, np.integer) else ""

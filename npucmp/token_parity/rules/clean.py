@@ -27,8 +27,8 @@ LEAST_CLEAR = 2  # tokens, if they are more than the share of outliers: chosen
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:
-    """Return the finding "clean", or "undecided" for a few tokens that are far from noise or cannot be compared, and for
-    numbers of requests that may be means."""
+    """Return the finding "clean", or "undecided" for a few tokens that are far from noise or cannot be compared, and
+    for numbers of requests that may be means."""
     found = _find(pair)
     is_clean = found is not None and found.token_class is TokenClass.CLEAN
     return (sum_mean.unsure_mean(pair) if is_clean else None) or found

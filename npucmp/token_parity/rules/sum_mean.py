@@ -1,6 +1,7 @@
 """A side has one number for each request, and the sides differ by the length of the response: a sum against a mean.
 
-An equal sum is no finding. If both sides have one number, it may be a mean, whose noise is that of the sum over the length. Sums that differ by another factor have no tokens to classify; they are of other weights.
+An equal sum is no finding. Sums that differ by another factor have no tokens to classify; they are of other weights. If
+both sides have one number, it may be a mean, whose noise is that of the sum over the length.
 """
 
 from __future__ import annotations
