@@ -68,6 +68,7 @@ class TokenRecording:
     names     names under which the log-probabilities stand in the files
     problems  (path, reason) of files that cannot be read
     skipped   files without log-probabilities
+    lost      records without log-probabilities, in files that have some
     """
 
     path: str
@@ -76,3 +77,4 @@ class TokenRecording:
     problems: tuple[tuple[str, str], ...] = ()
     skipped: int = 0
     bytes_read: int = 0
+    lost: int = 0

@@ -43,8 +43,8 @@ def judge(rollout: TokenRecording, trainer: TokenRecording, floor: float) -> Par
             is_open.append(f"only the {side} has {_numbers('step', [one.step for one in alone])}")
     for side, recording in (("rollout", rollout), ("trainer", trainer)):
         is_open += [f"{side}: {path}: {because}" for path, because in recording.problems]
-        if recording.skipped:
-            notes[f"{recording.skipped} files of the {side} hold no log-probabilities"] = None
+        for count, what in ((recording.skipped, "files"), (recording.lost, "records")):
+            notes.update({f"{count} {what} of the {side} hold no log-probabilities": None} if count else {})
     pairs = []
     for one, other in together:
         pair, by, left = _pair(one, other, floor)

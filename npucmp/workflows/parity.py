@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Optional, Union
 
 from npucmp.dump.limits import Limits, ReadContext
-from npucmp.dump.log_probs import read_recording
+from npucmp.dump.log_probs import read_recordings
 from npucmp.dump.log_probs.field_names import OF_ONE_SIDE, ROLLOUT, TRAINER
 from npucmp.dump.readers.text import json_object, read_text
 from npucmp.errors import UsageError
@@ -46,8 +46,10 @@ def parity(
     started = time.monotonic()
     paths = tuple(dict.fromkeys(os.fspath(one) for one in (rollout, trainer) if one is not None))
     context = ReadContext(_wide(options.limits)).confine(*paths)
-    one = read_recording(paths[0], ROLLOUT, context)
-    other = read_recording(paths[-1], TRAINER, context)
+    if len(paths) == 1:
+        one, other = read_recordings(paths[0], (ROLLOUT, TRAINER), context)
+    else:
+        (one,), (other,) = (read_recordings(*each, context) for each in zip(paths, ((ROLLOUT,), (TRAINER,))))
     common = {*one.names} & {*other.names}
     if common and _overlap(*paths):
         names = ", ".join(sorted(common))

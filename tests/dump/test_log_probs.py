@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import npucmp
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.log_probs import field_names, read_recording
+from npucmp.dump.log_probs import field_names, read_recordings
 from npucmp.errors import NpucmpError
 from tests.corpus.parity.files import torch_file
 
@@ -97,7 +97,7 @@ def test_values_are_those_that_were_written(rows, spelling):
     records = [spelled(spelling, row) for row in rows]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "a.jsonl").write_text("\n".join(map(json.dumps, records)))
-        found = read_recording(str(Path(folder, "a.jsonl")), field_names.ROLLOUT, CONTEXT)
+        found = read_recordings(str(Path(folder, "a.jsonl")), (field_names.ROLLOUT,), CONTEXT)[0]
     requests = [one for batch in found.batches for one in batch.requests]
     assert [one.log_probs.tolist() for one in requests] == rows
     assert all(one.ids is None or one.ids.tolist() == [*range(len(row))] for one, row in zip(requests, rows))
@@ -123,12 +123,12 @@ def test_steps_and_ranks_of_names(tmp_path):
         file = tmp_path / name
         file.parent.mkdir(parents=True)
         file.write_text(json.dumps({"log_probs": [-float(len(name)), -1.0]}))
-    found = read_recording(str(tmp_path), field_names.TRAINER, CONTEXT)
+    found = read_recordings(str(tmp_path), (field_names.TRAINER,), CONTEXT)[0]
     assert [(one.step, len(one.requests)) for one in found.batches] == [(3, 2), (10, 1)]
     for name, step in (("5.jsonl", 5), ("step_6.jsonl", 6), ("rollout_7_1.jsonl", 7), ("step8.jsonl", 8)):
         file = tmp_path / name
         file.write_text(json.dumps({"log_probs": [-1.0, -2.0]}))
-        assert read_recording(str(file), field_names.TRAINER, CONTEXT).batches[0].step == step
+        assert read_recordings(str(file), (field_names.TRAINER,), CONTEXT)[0].batches[0].step == step
 
 
 def test_ranks_in_the_names_of_arrays_are_joined(tmp_path):
@@ -149,6 +149,36 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     (tmp_path / "in" / "a.jsonl").symlink_to(tmp_path / "secret.jsonl")
     with pytest.raises(NpucmpError, match="leads out of the dump"):
         npucmp.parity(tmp_path / "in", tmp_path / "in")
+
+
+def test_what_is_not_read_is_named(tmp_path):
+    values = (-np.random.default_rng(0).exponential(1, 30)).tolist()
+    record = {"log_probs": values}
+    deep = Path(*"abcdefg")
+    for side in "rt":
+        (tmp_path / side / deep).mkdir(parents=True)
+        lines = [record, {"error": "x"}, {"choices": [{"logprobs": {"token_logprobs": values}}, {"logprobs": None}]}]
+        (tmp_path / side / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert npucmp.parity(tmp_path / "r", tmp_path / "t").exit_status == 2
+    (tmp_path / "t" / deep).rmdir()
+    (tmp_path / "r" / deep).rmdir()
+    found = npucmp.parity(tmp_path / "r", tmp_path / "t")
+    assert (found.exit_status, found.figures.tokens) == (0, 60)
+    assert "2 records of the rollout hold no log-probabilities" in found.notes
+    (tmp_path / "t" / "link").symlink_to(tmp_path / "r")
+    assert "link: a link to a folder is not read" in npucmp.parity(tmp_path / "r", tmp_path / "t").open[0]
+
+
+def test_requests_of_a_batch_file_are_paired_by_custom_id(tmp_path):
+    rows = (-np.random.default_rng(0).exponential(1, (4, 30))).tolist()
+    lines = [
+        json.dumps({"id": f"batch_{at}", "custom_id": f"c{at}", "response": {"body": {"id": "x", "choices": [
+            {"logprobs": {"token_logprobs": row}}]}}}) for at, row in enumerate(rows)
+    ]  # fmt: skip
+    for side, order in (("r", lines), ("t", lines[::-1])):
+        (tmp_path / f"{side}.jsonl").write_text("\n".join(order))
+    found = npucmp.parity(tmp_path / "r.jsonl", tmp_path / "t.jsonl")
+    assert (found.verdict, found.steps[0].pairing) == ("CLEAN", "identity")
 
 
 def test_one_folder_with_a_folder_for_each_side(tmp_path):

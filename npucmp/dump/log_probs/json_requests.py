@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -67,25 +68,32 @@ def json_values(text: str, path: str, is_lines: bool) -> list[Any]:
         raise DumpError(path, f"not JSON: {error}") from None
 
 
-def requests_of(record: Any, side: str, depth: int = 0) -> Iterator[NumberedRequest]:
-    """Yield the requests of a record; none if it has no log-probabilities. ValueError for malformed values."""
-    if isinstance(record, list):
+def requests_of(record: Any, side: str, depth: int = 0) -> Iterator[Optional[NumberedRequest]]:
+    """Yield the requests of a record, and None for each object within that has no log-probabilities. ValueError for
+    malformed values."""
+    if depth > _DEPTH:
+        yield None
+    elif isinstance(record, list):
         for one in record:
-            yield from requests_of(one, side, depth + 1) if depth < _DEPTH else ()
-        return
-    if not isinstance(record, Mapping) or depth > _DEPTH:
-        return
-    step = first_of(record, names.STEPS)
-    step = step if type(step) is int and 0 <= step < 1 << 53 else None
-    found = [*_answers(record, side)]
-    if not found:
-        inner = next((record[key] for key in ("samples", "response", "body", "data", "requests")
-                      if isinstance(record.get(key), (Mapping, list))), None)  # fmt: skip
-        found = [*requests_of(inner, side, depth + 1)] if inner is not None else []
-    yield from (one if one.step is not None else one._replace(step=step) for one in found)
+            yield from requests_of(one, side, depth + 1)
+    elif isinstance(record, Mapping):
+        step = first_of(record, names.STEPS)
+        step = step if type(step) is int and 0 <= step < 1 << 53 else None
+        found = [*_answers(record, side)] or _inner(record, side, depth) or [None]
+        yield from (one if one is None or one.step is not None else one._replace(step=step) for one in found)
 
 
-def _answers(record: Mapping[str, Any], side: str) -> Iterator[NumberedRequest]:
+def _inner(record: Mapping[str, Any], side: str, depth: int) -> list[Optional[NumberedRequest]]:
+    """Return the requests within a wrapper; a single one without an identity has that of the wrapper."""
+    inner = next((record[key] for key in ("samples", "response", "body", "data", "requests")
+                  if isinstance(record.get(key), (Mapping, list))), None)  # fmt: skip
+    found = [*requests_of(inner, side, depth + 1)] if inner is not None else []
+    if len(found) == 1 and found[0] is not None and not found[0].request.key:
+        found = [found[0]._replace(request=replace(found[0].request, key=_key(record)))]
+    return found
+
+
+def _answers(record: Mapping[str, Any], side: str) -> Iterator[Optional[NumberedRequest]]:
     meta = record.get("meta_info")
     if isinstance(meta, Mapping) and is_list(meta.get("output_token_logprobs")):
         yield NumberedRequest(_sglang(record, meta), None, "output_token_logprobs")
@@ -95,8 +103,7 @@ def _answers(record: Mapping[str, Any], side: str) -> Iterator[NumberedRequest]:
         if isinstance(several, list) and several:
             for one in several:
                 found = _choice(one) if isinstance(one, Mapping) else None
-                if found is not None:
-                    yield NumberedRequest(found[0], None, found[1])
+                yield None if found is None else NumberedRequest(found[0], None, found[1])
             return
     both = {**record, **(meta if isinstance(meta, Mapping) else {})}
     name = names.name_of(both, names.LOG_PROBS[side])
