@@ -22,5 +22,5 @@ def finding_at(
 
 
 def percent(share: float) -> str:
-    """Return a share in per cent: "4.2 %"; a share above 0 is never "0 %"."""
-    return f"{100 * share:.2g} %" if share < 1 else "100 %"
+    """Return a share in per cent: "4.2 %"; a share above 0 is never "0 %", one below 1 never "100 %"."""
+    return f"{min(100 * share, 99):.2g} %" if share < 1 else "100 %"

@@ -47,6 +47,8 @@ def judge(rollout: TokenRecording, trainer: TokenRecording, floor: float) -> Par
             notes.update({f"{count} {what} of the {side} hold no log-probabilities": None} if count else {})
     pairs = []
     for one, other in together:
+        if None not in (one.step, other.step) and one.step != other.step:
+            notes[f"step {one.step} of the rollout is paired with step {other.step} of the trainer"] = None
         pair, by, left = _pair(one, other, floor)
         is_open += left
         notes[f"requests are paired by {by}"] = None
@@ -58,9 +60,11 @@ def judge(rollout: TokenRecording, trainer: TokenRecording, floor: float) -> Par
         pairs.append((pair, by))
     found = [first_finding(pair) for pair, _ in pairs]
     joint = _joint_finding([pair for pair, _ in pairs]) if all(one.token_class in OPEN for one in found) else None
+    if joint is not None:
+        found = [joint if pair.step == joint.step else one for (pair, _), one in zip(pairs, found)]
     found = [with_remainder(pair, one) for (pair, _), one in zip(pairs, found)]
     steps = tuple(_step(pair, one, by) for (pair, by), one in zip(pairs, found))
-    findings = tuple(one for one in (joint, *found) if one is not None and one.token_class not in OPEN)
+    findings = tuple(one for one in found if one.token_class not in OPEN)
     for cached in (systematic_fit, top_relation):  # they hold the arrays of the last steps
         cached.cache_clear()
     means = [one.figures.mean_abs for one in steps if one.figures.tokens]

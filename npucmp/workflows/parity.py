@@ -112,8 +112,10 @@ def _floor_of_report(path: str, limits: Limits) -> float:
     summary = json_object(read_text(file, "table_bytes", ReadContext(limits)), file, "a report", 400)
     figures = summary.get("figures")
     floor = figures.get("floor") if isinstance(figures, dict) else None
-    if summary.get("command") != "parity" or summary.get("class") != "clean" or type(floor) is not float:
+    if summary.get("command") != "parity" or summary.get("class") != "clean":
         raise UsageError(f"{file} is not the report of a clean pair: its class is {str(summary.get('class'))[:40]!r}")
+    if type(floor) is not float or not 0.0 <= floor < HIGHEST_FLOOR:
+        raise UsageError(f"{file} has no noise of a logit: its pair has too few unsure tokens")
     return max(floor, LOWEST_FLOOR)
 
 

@@ -151,6 +151,30 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
         npucmp.parity(tmp_path / "in", tmp_path / "in")
 
 
+def test_lines_end_at_a_newline_alone_and_have_numbers(tmp_path):
+    values = (-np.random.default_rng(0).exponential(1, 30)).tolist()
+    line = json.dumps({"text": "a\u2028b\x85", "log_probs": values}, ensure_ascii=False)
+    for name in ("r.jsonl", "t.jsonl"):
+        (tmp_path / name).write_text(f"{line}\r\n\n{line}\n", "utf-8", newline="")
+    assert npucmp.parity(tmp_path / "r.jsonl", tmp_path / "t.jsonl").figures.tokens == 60
+    (tmp_path / "t.jsonl").write_text(f"{line}\n\n{{oops\n", "utf-8")
+    with pytest.raises(NpucmpError, match="not JSON: line 3: "):
+        npucmp.parity(tmp_path / "r.jsonl", tmp_path / "t.jsonl")
+
+
+def test_most_likely_tokens_of_a_whole_vocabulary(tmp_path):
+    """40 positions of 40,000 tokens: all pairs of tokens would be 64 GB."""
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((1, 40, 40_000)).astype(np.float32)
+    logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    order = random.permutation(logs.shape[-1])
+    for name, ids in (("rollout_log_probs", slice(None)), ("old_log_probs", order)):
+        every = np.broadcast_to(np.arange(logs.shape[-1]), logs.shape)[..., ids]
+        arrays = {name: logs[..., 7], "topk_ids": every, "topk_log_probs": logs[..., ids]}
+        np.savez(tmp_path / f"{name[0]}.npz", **arrays)
+    assert npucmp.parity(tmp_path / "r.npz", tmp_path / "o.npz").verdict == "CLEAN"
+
+
 def test_what_is_not_read_is_named(tmp_path):
     values = (-np.random.default_rng(0).exponential(1, 30)).tolist()
     record = {"log_probs": values}

@@ -213,6 +213,9 @@ def test_noise_that_grows_over_steps_is_of_weights(tmp_path):
         write(tmp_path / "t" / f"step_{step}", old_log_probs=noisy(x, 0.006 * (1 + 2 * step), step + 50))
     result = npucmp.parity(tmp_path / "r", tmp_path / "t")
     assert result.token_class.value == "weights" and "grows" in result.trend
+    assert "a stale or corrupted synchronisation" in str(result)
+    steps = {row["step"]: row["class"] for row in rows(result) if np.isnan(row["request"])}
+    assert steps[result.findings[0].step] == "weights" and [*steps.values()].count("weights") == 1
     assert npucmp.parity(tmp_path / "r", tmp_path / "t", step="0").verdict == "CLEAN"
 
 
@@ -225,6 +228,42 @@ def test_a_floor_of_the_user_decides(tmp_path):
     for wrong in (0, -1, float("nan")):
         with pytest.raises(UsageError, match="greater than 0"):
             npucmp.parity(*paths, floor=wrong)
+
+
+def test_a_trend_over_positions_is_no_stale_synchronisation(tmp_path):
+    x = log_probs()
+    result = pair(tmp_path, x, x + np.linspace(0.1, 1, WIDTH) * np.random.default_rng(1).standard_normal(x.shape))
+    assert result.verdict == "WEIGHTS" and "over positions: grows" in result.trend
+    assert "synchronisation" not in str(result)
+
+
+def test_steps_of_other_numbers_are_paired_with_a_note(tmp_path):
+    x = log_probs()
+    a = write(tmp_path / "r" / "step_1", rollout_log_probs=x)
+    b = write(tmp_path / "t" / "step_5", old_log_probs=x)
+    result = npucmp.parity(a.parent, b.parent)
+    assert "step 1 of the rollout is paired with step 5 of the trainer" in result.notes
+
+
+def test_a_pair_without_noise_suggests_no_floor_of_0_and_less_than_100_percent(tmp_path):
+    x = log_probs(rows=ROWS * 10)
+    y = x.copy()
+    y[2, 17] = -30.0
+    result = pair(tmp_path, x, y)
+    assert result.exit_status == 2 and "--floor" not in str(result)
+    y = x - 20
+    y[0, 0] = x[0, 0]
+    assert "beyond noise 99 %" in str(pair(tmp_path, x, y))
+
+
+@pytest.mark.parametrize("value", ["Infinity", "NaN", "1e300", "-1.0", "null"])
+def test_the_noise_of_a_report_is_bounded(tmp_path, value):
+    x = log_probs()
+    pair(tmp_path, x, noisy(x, 0.5))
+    report = tmp_path / "summary.json"
+    report.write_text(f'{{"command": "parity", "class": "clean", "figures": {{"floor": {value}}}}}')
+    with pytest.raises(UsageError, match="has no noise of a logit"):
+        npucmp.parity(tmp_path / "r", tmp_path / "t", floor=report)
 
 
 def test_the_report_of_a_clean_pair_is_a_floor(tmp_path):

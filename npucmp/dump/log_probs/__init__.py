@@ -19,16 +19,17 @@ import numpy as np
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.log_probs import field_names as names
-from npucmp.dump.log_probs.json_requests import NumberedRequest, json_values, requests_of
+from npucmp.dump.log_probs.json_requests import NumberedRequest, requests_of
 from npucmp.dump.log_probs.saved_values import read_npy, read_npz, read_pt
 from npucmp.dump.log_probs.table_requests import inner_table, is_table, requests_of_table
 from npucmp.dump.readers.names import natural
-from npucmp.dump.readers.text import read_bytes, text_of
+from npucmp.dump.readers.text import json_value, read_bytes, text_of
 from npucmp.errors import DumpError
 from npucmp.model.token_batch import TokenBatch, TokenRecording, TokenRequest
 
 ENDINGS = (".npy", ".npz", ".pt", ".pth", ".json", ".jsonl")
 _DEPTH = 6
+_DIGITS = 20  # of an integer
 _MOST_FILES = 100_000
 _STEP = re.compile(r"(?:global_|train_)?(?:step|steps|iter|iteration|rollout|rollout_id)[_\-=]?([0-9]{1,9})", re.ASCII)
 _RANK = re.compile(r"(?:rank|dp)[_\-=]?([0-9]{1,9})", re.ASCII)
@@ -198,7 +199,9 @@ def _read(path: str, context: ReadContext) -> Any:
         return read_npz(path, context)
     if path.endswith((".pt", ".pth")):
         return read_pt(path, context)
-    return json_values(text_of(path, read_bytes(path, "json_bytes", context)), path, path.endswith(".jsonl"))
+    text = text_of(path, read_bytes(path, "json_bytes", context))
+    lines = enumerate(text.split("\n") if path.endswith(".jsonl") else [text], 1)
+    return [json_value(line, path, _DIGITS, number) for number, line in lines if line.strip()]
 
 
 def _requests(value: Any, side: str, file: LocatedFile) -> tuple[list[Optional[NumberedRequest]], str]:

@@ -13,7 +13,6 @@ Source: protocols of SGLang and vLLM, the OpenAI interface, slime/utils/types.py
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Optional
@@ -31,10 +30,8 @@ from npucmp.dump.log_probs.token_values import (
     mask_of,
     top_of_positions,
 )
-from npucmp.errors import DumpError
 from npucmp.model.token_batch import TokenRequest, TopLogProbs
 
-_DIGITS = 20  # of an integer; the time of int() is quadratic
 MOST_TOKENS = 1 << 31  # of a response
 NOT_COMPUTED = "not computed, by the flag valid of the files"
 _DEPTH = 4  # of an object within an object: {"response": {"body": {"choices": …}}}
@@ -46,26 +43,6 @@ class NumberedRequest(NamedTuple):
     request: TokenRequest
     step: Optional[int]
     name: str
-
-
-def json_values(text: str, path: str, is_lines: bool) -> list[Any]:
-    """Return the objects of a text: its lines, or the only one. Raises DumpError for a text that is not JSON."""
-
-    def whole(number: str) -> int:
-        if len(number) > _DIGITS:
-            raise ValueError(f"a number of {len(number)} digits")
-        return int(number)
-
-    try:
-        if is_lines:
-            return [json.loads(line, parse_int=whole) for line in text.splitlines() if line.strip()]
-        return [json.loads(text, parse_int=whole)]
-    except RecursionError:
-        raise DumpError(path, "JSON that is nested too deep") from None
-    except json.JSONDecodeError as error:
-        raise DumpError(path, f"not JSON: line {error.lineno}: {error.msg}") from None
-    except ValueError as error:
-        raise DumpError(path, f"not JSON: {error}") from None
 
 
 def requests_of(record: Any, side: str, depth: int = 0) -> Iterator[Optional[NumberedRequest]]:
