@@ -11,11 +11,10 @@ from shlex import quote
 from typing import Optional, Sequence
 
 from npucmp.model import Evidence, Fact
-from npucmp.model.parity_result import ParityFigures, ParityFinding, ParityResult, StepParity, TokenClass
+from npucmp.model.parity_result import ParityFigures, ParityFinding, ParityResult, StepParity, TokenClass, percent
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Plot, Row, Section, Suspect, Suspects
 from npucmp.report.phrases import count_of
-from npucmp.token_parity.finding import percent
 
 COLUMNS = (
     "step", "request", "position", "token", "target", "golden", "difference", "noise", "beyond", "class",
