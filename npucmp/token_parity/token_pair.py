@@ -13,11 +13,10 @@ from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from npucmp.errors import UsageError
 from npucmp.model.token_batch import Bools, Floats, Integers, TokenRequest, TopLogProbs
 from npucmp.token_parity.noise import BEYOND, margin_of, noise_of
 
-MOST_CELLS = 400_000_000  # positions of a step: work, about 60 bytes each
+MOST_CELLS = 1 << 27  # requests of a step times the longest: work, about 60 bytes each, 8 GB
 
 
 class Sums(NamedTuple):
@@ -126,13 +125,12 @@ def make_pair(
     """Return the arrays of a step; requests of equal places belong together."""
     is_sum = [a.is_total or b.is_total for a, b in zip(rollout, trainer)]
     rows = [at for at, sum_only in enumerate(is_sum) if not sum_only]
-    width = max((len(one.log_probs) for at in rows for one in (rollout[at], trainer[at])), default=0)
+    found = [_masks((rollout[at], trainer[at])) for at in rows]
+    width = max((_end(one.masks[0] | one.masks[1]) for one in found), default=0)  # padding takes no memory
     shape = (len(rows), width)
-    if len(rows) * width > MOST_CELLS:
-        raise UsageError(f"{len(rows):,} requests of up to {width:,} positions are more than {MOST_CELLS:,} together")
     log_probs = [np.zeros(shape) for _ in range(2)]
     masks = [np.zeros(shape, np.bool_) for _ in range(2)]
-    ids = [np.full(shape, -1, np.int64) for _ in range(2)]
+    ids = [_no_ids(shape, [side[at] for at in rows]) for side in (rollout, trainer)]
     known = [np.ones(shape, np.bool_) for _ in range(2)]
     notes = {
         f"{name}: {one.note}" for name, side in (("rollout", rollout), ("trainer", trainer)) for one in side if one.note
@@ -141,15 +139,14 @@ def make_pair(
     for row, at in enumerate(rows):
         both = rollout[at], trainer[at]
         for side, one in enumerate(both):
-            count = len(one.log_probs)
-            log_probs[side][row, :count] = one.log_probs
+            count = min(len(one.log_probs), width)
+            log_probs[side][row, :count] = one.log_probs[:count]
+            masks[side][row] = _wide(found[row].masks[side], width)
             if one.known is not None:
-                known[side][row, :count] = one.known
+                known[side][row, :count] = one.known[:count]
             if one.ids is not None and both[0].are_texts == both[1].are_texts:
-                ids[side][row, :count] = one.ids
-        found, words = _masks(both, width)
-        masks[0][row], masks[1][row] = found
-        notes |= {words} - {""}
+                ids[side][row, :count] = one.ids[:count]
+        notes |= {found[row].note} - {""}
         if both[0].ids is not None and both[1].ids is not None and both[0].are_texts != both[1].are_texts:
             notes.add("the ids are not compared: one side has numbers, the other texts")
         if both[0].top is not None and both[1].top is not None:
@@ -177,8 +174,28 @@ def make_pair(
     )
 
 
-def _masks(both: tuple[TokenRequest, TokenRequest], width: int) -> tuple[list[Bools], str]:
-    """Return the masks of two requests, of one width, and a sentence on a mask that a side takes from the other."""
+def _no_ids(shape: tuple[int, int], requests: Sequence[TokenRequest]) -> Integers:
+    """Return -1 for each token, without memory if no request has ids."""
+    has_ids = any(one.ids is not None for one in requests)
+    return np.full(shape, -1, np.int64) if has_ids else np.broadcast_to(np.int64(-1), shape)
+
+
+def _end(mask: Bools) -> int:
+    """Return the number of places up to the last that counts."""
+    used = np.flatnonzero(mask)
+    return int(used[-1]) + 1 if len(used) else 0
+
+
+class _Masks(NamedTuple):
+    """The masks of two requests, of one width, and a sentence on a mask that a side takes from the other."""
+
+    masks: list[Bools]
+    note: str
+
+
+def _masks(both: tuple[TokenRequest, TokenRequest]) -> _Masks:
+    """Return the masks of two requests."""
+    width = max(len(one.log_probs) for one in both)
     lengths = [np.arange(width) < len(one.log_probs) for one in both]
     own = [None if one.mask is None else _wide(one.mask, width) for one in both]
     values = [_wide(one.log_probs, width) for one in both]
@@ -194,13 +211,12 @@ def _masks(both: tuple[TokenRequest, TokenRequest], width: int) -> tuple[list[Bo
             found.append(other if other is not None else lengths[1 - side])
             words = f"the {'trainer' if side else 'rollout'} records no mask and takes the other's"
         else:
-            used = np.flatnonzero((values[0] != 0.0) | (values[1] != 0.0))
-            found.append(lengths[side] & (np.arange(width) <= (used[-1] if len(used) else -1)))
-    return found, words
+            found.append(lengths[side] & (np.arange(width) < _end((values[0] != 0.0) | (values[1] != 0.0))))
+    return _Masks(found, words)
 
 
 def _wide(values: np.ndarray, width: int) -> np.ndarray:
-    return np.concatenate([values, np.zeros(width - len(values), values.dtype)])[:width]
+    return np.concatenate([values[:width], np.zeros(max(width - len(values), 0), values.dtype)])
 
 
 def _sums(

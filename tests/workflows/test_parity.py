@@ -349,6 +349,18 @@ def test_null_is_open_unless_both_sides_have_it_first(tmp_path, at, of_both, sta
     assert json_pair(tmp_path, [first], [second]).exit_status == status
 
 
+def test_a_request_too_long_for_memory_is_open_and_padding_takes_none(tmp_path):
+    short = [{"log_probs": [-1.0, -2.0, -0.5]}] * 3000
+    long = {"log_probs": [-1.0] * 50_000}
+    result = json_pair(tmp_path, [long, *short], [long, *short])
+    assert (result.exit_status, result.figures.tokens) == (2, 9000)
+    assert result.open == ("request 0: too long to be compared beside so many requests",)
+    x = np.pad(log_probs(), ((0, 0), (0, 500_000)))
+    mask = np.pad(np.ones((ROWS, WIDTH), np.int8), ((0, 0), (0, 500_000)))
+    result = pair(tmp_path, x, x, mask)
+    assert (result.exit_status, result.figures.tokens, result.steps[0].positions.tolist()) == (0, 360, [*range(WIDTH)])
+
+
 def test_a_sum_beside_a_list_with_null_is_open(tmp_path):
     values = log_probs()[0].tolist()
     result = json_pair(
