@@ -409,9 +409,10 @@ def test_ids_are_used_or_a_note(tmp_path, fields, status, words):
     values = log_probs()[0].tolist()
     result = json_pair(tmp_path, [{"log_probs": values, "token_ids": IDS}], [{"log_probs": values, **fields}])
     assert result.exit_status == status and words in str(result)
-    answer = {"logprobs": {"token_logprobs": values, **fields}, **fields}
-    result = json_pair(tmp_path, [{"log_probs": values, "token_ids": IDS}], [{"choices": [answer]}])
-    assert result.exit_status == status and words in str(result)
+    answer = {"logprobs": {"token_logprobs": values, "tokens": fields.get("tokens", fields.get("token_ids"))}}
+    for ids in ({}, {"token_ids": [1, 2]}, {"token_ids": [5, *IDS]}, {"token_ids": "abc"}):
+        result = json_pair(tmp_path, [{"log_probs": values, "token_ids": IDS}], [{"choices": [{**answer, **ids}]}])
+        assert result.exit_status == status and words in str(result)
 
 
 def test_requests_in_another_order_are_paired_by_their_tokens(tmp_path):

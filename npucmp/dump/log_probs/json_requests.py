@@ -131,7 +131,7 @@ def _choice(one: Mapping[str, Any]) -> Optional[tuple[TokenRequest, str]]:
 def _request(values: Any, known: Any, lists: Iterable[Any], tops: Any, key: str) -> TokenRequest:
     """Return a request of an engine, whose list has one number for each sampled token."""
     top = top_of_positions(tops) if is_list(tops) and len(tops) == len(values) else None
-    tokens, note = first_ids(lists, len(values))
+    tokens, note = first_ids(sorted(filter(is_list, lists), key=lambda one: len(one) != len(values)), len(values))
     if tokens is not None and len(tokens.ids) > len(values):
         tokens, note = None, OTHER_IDS
     ids, are_texts = (None, False) if tokens is None else tokens
@@ -146,7 +146,7 @@ def request_of(record: Mapping[str, Any], name: str, is_ragged: bool = True) -> 
     lists = [record.get(key) for key in names.IDS]
     tokens, _ = first_ids(lists, 0)
     valid = first_of(record, names.VALID)
-    open_ = "" if valid is None or np.all(valid) else NOT_COMPUTED
+    open_ = "" if valid is None or (np.size(valid) and np.all(valid)) else NOT_COMPUTED
     beside = max(0 if mask is None else len(mask), 0 if tokens is None else len(tokens.ids), length or 0)
     values, known = floats_of(value if is_list(value) else [value])
     if not is_list(value) or (len(values) == 1 != length and beside > 1):
