@@ -20,8 +20,8 @@ MOST_CELLS = 1 << 27  # requests of a step times the longest: work, about 60 byt
 
 
 class Sums(NamedTuple):
-    """Requests with one number on a side: the numbers, the tokens of each, the noise of the sum, and whether both sides
-    have one number, which may then be a mean."""
+    """Requests with one number on a side: the numbers, the tokens of each (0: not recorded), the noise of the sum, and
+    whether both sides have one number, which may then be a mean."""
 
     requests: Integers
     target: Floats
@@ -237,8 +237,8 @@ def _sums(
             used = one.log_probs[mask[: len(one.log_probs)]]
             sums.append(float(used.sum()))
             tokens, noise = len(used), float(np.sqrt(np.square(noise_of(used, floor)).sum()))
-        count = max(tokens or 1, 1)
+        count = tokens or 0
         of_both = a.is_total and b.is_total
-        rows.append((numbers[at], sums[0], sums[1], count, noise or floor * np.sqrt(count), of_both))
+        rows.append((numbers[at], sums[0], sums[1], count, noise or floor * np.sqrt(max(count, 1)), of_both))
     requests, target, golden, counts, noises, both = (np.array(column) for column in zip(*rows))
     return Sums(requests.astype(np.int64), target, golden, counts.astype(np.int64), noises, both)

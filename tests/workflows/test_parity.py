@@ -177,6 +177,8 @@ def test_means_on_both_sides_have_less_noise_than_sums(tmp_path):
         assert npucmp.parity(tmp_path / f"{of}0", tmp_path / f"{of}1").verdict == "CLEAN"
         result = npucmp.parity(tmp_path / f"{of}0", tmp_path / f"{of}2")
         assert result.exit_status == (2 if of == "mean" else 1), result
+    means = [[{"log_probs": one + 0.1 * side} for one in x.mean(1).tolist()] for side in range(2)]
+    assert json_pair(tmp_path, *means).exit_status == 2  # of responses whose length is not recorded
 
 
 def test_most_likely_tokens_make_a_temperature_exact(tmp_path):

@@ -56,7 +56,9 @@ def unsure_mean(pair: TokenPair) -> Optional[ParityFinding]:
     sums = pair.sums
     if sums is None or float(np.median(np.minimum(sums.target, sums.golden))) < LOWEST_MEAN:
         return None
-    found = sums.of_both & ~(np.abs(sums.target - sums.golden) <= BEYOND_SUM * sums.noise / sums.tokens)
+    digits = RELATIVE * np.minimum(np.abs(sums.target), np.abs(sums.golden))
+    allowed = np.where(sums.tokens > 0, BEYOND_SUM * sums.noise / np.maximum(sums.tokens, 1), digits)
+    found = sums.of_both & ~(np.abs(sums.target - sums.golden) <= allowed)
     if not found.any():
         return None
     at = int(np.argmax(found))
