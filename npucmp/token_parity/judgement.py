@@ -6,6 +6,7 @@ from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from npucmp.model.cause import first_of_names
 from npucmp.model.parity_result import ParityFigures, ParityFinding, StepParity, TokenClass
 from npucmp.model.token_batch import TokenBatch, TokenRecording
 from npucmp.token_parity.figures import curve_of, figures_of, rows_of
@@ -115,9 +116,8 @@ def _pair(rollout: TokenBatch, trainer: TokenBatch, floor: float) -> tuple[Token
 
 
 def _numbers(word: str, numbers: Sequence[Optional[int]]) -> str:
-    shown = ", ".join("-" if one is None else str(one) for one in numbers[:_LISTED])
-    more = f" and {len(numbers) - _LISTED} more" if len(numbers) > _LISTED else ""
-    return f"{word}{'s' if len(numbers) > 1 else ''} {shown}{more}"
+    shown = first_of_names(["-" if one is None else str(one) for one in numbers], _LISTED)
+    return f"{word}{'s' if len(numbers) > 1 else ''} {shown}"
 
 
 def _step(pair: TokenPair, finding: ParityFinding, by: str) -> StepParity:
