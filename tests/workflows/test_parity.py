@@ -417,6 +417,14 @@ def test_ids_are_used_or_a_note(tmp_path, fields, status, words):
         assert result.exit_status == status and words in str(result)
 
 
+def test_most_likely_tokens_that_are_left_out_are_a_note(tmp_path):
+    values = log_probs()[0].tolist()
+    for top in ([1] * WIDTH, [[1, 2]] * (WIDTH - 1)):
+        first = {"log_probs": values, "top_ids": top, "top_log_probs": top}
+        result = json_pair(tmp_path, [first], [{"log_probs": values}])
+        assert "rollout: most likely tokens of another form than (positions, k) are left out" in result.notes
+
+
 def test_requests_in_another_order_are_paired_by_their_tokens(tmp_path):
     x, ids = log_probs(), np.random.default_rng(2).integers(0, 900, (ROWS, WIDTH))
     order = [3, 0, 5, 1, 4, 2]

@@ -159,6 +159,9 @@ def request_of(record: Mapping[str, Any], name: str, is_ragged: bool = True) -> 
     if is_masked and (mask is None or len(mask) < count):
         open_ = "the mask has fewer places than the log-probabilities"
     tokens, note = first_ids(lists, count)
+    top = _top(record, count)
+    if top is None and first_of(record, names.TOP_LOG_PROBS) is not None:
+        note = note or "most likely tokens of another form than (positions, k) are left out"
     return TokenRequest(
         values,
         known,
@@ -168,7 +171,7 @@ def request_of(record: Mapping[str, Any], name: str, is_ragged: bool = True) -> 
         is_ragged=is_ragged,
         open=open_,
         key=_key(record),
-        top=_top(record, count),
+        top=top,
         note=note,
     )
 
