@@ -66,6 +66,11 @@ def first_of(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (" …" if len(names) > most else "")
 
 
+def first_of_names(names: Sequence[str], most: int) -> str:
+    """Return the first names, and the number of the others."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 class _Shown(NamedTuple):
     """The value of a fact with the formatting of sentences."""
 

@@ -28,6 +28,11 @@ class TokenClass(str, Enum):
     UNDECIDED = "undecided"
 
 
+def percent(share: float) -> str:
+    """Return a share in per cent: "4.2 %"; a share above 0 is never "0 %", one below 1 never "100 %"."""
+    return f"{min(100 * share, 99):.2g} %" if share < 1 else "100 %"
+
+
 class ParityFinding(NamedTuple):
     """The class of one step and its first token; None where a class has no request, position or margin.
 

@@ -33,8 +33,9 @@ class TokenRequest:
     is_total    the only number is the sum, or the mean, over the response
     length      number of tokens of the response, if is_total
     is_ragged   the list has the length of the response, without padding
-    is_computed False if the engine marks the numbers as not computed (valid=0 of verl)
+    open        why the numbers cannot be compared (valid=0 of verl), "" if they can
     key         the identity of the request in the file, "" if there is none
+    note        a sentence on what the file holds and is not used
     """
 
     log_probs: Floats
@@ -45,9 +46,10 @@ class TokenRequest:
     is_total: bool = False
     length: Optional[int] = None
     is_ragged: bool = False
-    is_computed: bool = True
+    open: str = ""
     key: str = ""
     top: Optional[TopLogProbs] = None
+    note: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +68,7 @@ class TokenRecording:
     names     names under which the log-probabilities stand in the files
     problems  (path, reason) of files that cannot be read
     skipped   files without log-probabilities
+    lost      records without log-probabilities, in files that have some
     """
 
     path: str
@@ -74,3 +77,4 @@ class TokenRecording:
     problems: tuple[tuple[str, str], ...] = ()
     skipped: int = 0
     bytes_read: int = 0
+    lost: int = 0

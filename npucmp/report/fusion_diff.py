@@ -32,11 +32,12 @@ from npucmp.model import (
     Verdict,
     brief,
 )
+from npucmp.model.cause import first_of_names
 from npucmp.model.roles import is_output
 from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Chain, Original, Row, Suspect, Text
 from npucmp.report.comparison_parts import Parts, facts
-from npucmp.report.phrases import first_of_names, flow_of
+from npucmp.report.phrases import flow_of
 
 COLUMNS = tuple(
     (

@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Optional, Sequence
 
 from npucmp.model import Evidence, Fact
-from npucmp.model.parity_result import ParityFigures, ParityFinding, ParityResult, StepParity, TokenClass
+from npucmp.model.parity_result import ParityFigures, ParityFinding, ParityResult, StepParity, TokenClass, percent
 from npucmp.report import tables
 from npucmp.report.answer import (
     Answer,
@@ -162,8 +162,8 @@ def _figure_words(figures: ParityFigures) -> str:
 
 
 def _trend_words(result: ParityResult) -> str:
-    """Return what the trend says of other weights, "" for another class."""
-    if result.token_class is not TokenClass.WEIGHTS:
+    """Return what the trend over steps says of other weights, "" for another class."""
+    if result.token_class is not TokenClass.WEIGHTS or "over steps" not in result.trend:
         return ""
     return ": a stale or corrupted synchronisation" if "grows" in result.trend else ": other weights from the start"
 
@@ -175,7 +175,7 @@ def _requests(result: ParityResult) -> int:
 def _share(figures: ParityFigures) -> str:
     if math.isnan(figures.share_beyond):
         return "-"
-    return f"{100 * figures.share_beyond:.2g} %"
+    return percent(figures.share_beyond)
 
 
 def _sentence(result: ParityResult) -> str:
@@ -200,7 +200,7 @@ def _sentence(result: ParityResult) -> str:
 def _next(result: ParityResult) -> list[tuple[str, str]]:
     """Return the commands that go on, with the reason."""
     if not result.findings:
-        is_quiet = result.figures is not None and result.figures.floor < result.floor / 4
+        is_quiet = result.figures is not None and 0 < result.figures.floor < result.floor / 4
         undecided = any(one.finding.token_class is TokenClass.UNDECIDED for one in result.steps)
         if undecided and is_quiet and result.figures is not None:
             words = " ".join(map(quote, result.paths))

@@ -93,11 +93,6 @@ def flow_of(root: Root) -> Optional[Flow]:
     return Flow(root.input_error, root.output_error, root.limit)
 
 
-def first_of_names(names: list[str] | tuple[str, ...], most: int) -> str:
-    """Return the first names, and the number of the others."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
 def of_runs(path: str, runs: Sequence[Run], *names: str) -> Row:
     """Return the values of a dump and of its selected runs for summary.json; `names` are further fields of the first
     run."""

@@ -19,10 +19,11 @@ from npucmp.model import (
     brief,
     position,
 )
+from npucmp.model.cause import first_of_names
 from npucmp.model.check_finding import RuleDecision, RuleWords
 from npucmp.model.stack import source_line
 from npucmp.model.ticket_facts import Ticket
-from npucmp.report.phrases import count_of, describe, first_of_names
+from npucmp.report.phrases import count_of, describe
 from npucmp.report.sanitise import visible
 
 BAR = 30  # characters of the longest bar of a histogram

@@ -19,8 +19,3 @@ def finding_at(
     margin = float(pair.margin[place])
     request = int(pair.numbers[place[0]])
     return ParityFinding(token_class, pair.step, request, place[1], margin if np.isfinite(margin) else None, because)
-
-
-def percent(share: float) -> str:
-    """Return a share in per cent: "4.2 %"; a share above 0 is never "0 %"."""
-    return f"{100 * share:.2g} %" if share < 1 else "100 %"

@@ -6,14 +6,16 @@ from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from npucmp.model.cause import first_of_names
 from npucmp.model.parity_result import ParityFigures, ParityFinding, StepParity, TokenClass
 from npucmp.model.token_batch import TokenBatch, TokenRecording
 from npucmp.token_parity.figures import curve_of, figures_of, rows_of
+from npucmp.token_parity.never_sampled import never_sampled
 from npucmp.token_parity.remainder import with_remainder
 from npucmp.token_parity.request_pairing import pair_requests, pair_steps
 from npucmp.token_parity.rules import first_finding, temperature, top_p
 from npucmp.token_parity.systematic_fit import systematic_fit
-from npucmp.token_parity.token_pair import TokenPair, make_pair
+from npucmp.token_parity.token_pair import MOST_CELLS, TokenPair, make_pair, why_open
 from npucmp.token_parity.top_log_probs import top_relation
 from npucmp.token_parity.trend import growing_noise, positions_in_words, steps_in_words
 
@@ -43,25 +45,30 @@ def judge(rollout: TokenRecording, trainer: TokenRecording, floor: float) -> Par
             is_open.append(f"only the {side} has {_numbers('step', [one.step for one in alone])}")
     for side, recording in (("rollout", rollout), ("trainer", trainer)):
         is_open += [f"{side}: {path}: {because}" for path, because in recording.problems]
-        if recording.skipped:
-            notes[f"{recording.skipped} files of the {side} hold no log-probabilities"] = None
+        for count, what in ((recording.skipped, "files"), (recording.lost, "records")):
+            notes.update({f"{count} {what} of the {side} hold no log-probabilities": None} if count else {})
     pairs = []
     for one, other in together:
+        if None not in (one.step, other.step) and one.step != other.step:
+            notes[f"step {one.step} of the rollout is paired with step {other.step} of the trainer"] = None
         pair, by, left = _pair(one, other, floor)
         is_open += left
         notes[f"requests are paired by {by}"] = None
-        notes.update({pair.borrowed: None} if pair.borrowed else {})
+        notes.update(dict.fromkeys(pair.notes))
         for side, values in (("rollout", pair.target), ("trainer", pair.golden)):
             above = int((pair.counted & (values > ABOVE_ONE)).sum())
             if above:
                 notes[f"{above} log-probabilities of the {side} are above 0, which no probability has"] = None
         pairs.append((pair, by))
     found = [first_finding(pair) for pair, _ in pairs]
-    joint = _joint_finding([pair for pair, _ in pairs]) if all(one.token_class in OPEN for one in found) else None
+    is_open_everywhere = all(one.token_class in OPEN for one in found)
+    joint = _joint_finding([pair for pair, _ in pairs], notes) if is_open_everywhere else None
+    if joint is not None:
+        found = [joint if pair.step == joint.step else one for (pair, _), one in zip(pairs, found)]
     found = [with_remainder(pair, one) for (pair, _), one in zip(pairs, found)]
     steps = tuple(_step(pair, one, by) for (pair, by), one in zip(pairs, found))
-    findings = tuple(one for one in (joint, *found) if one is not None and one.token_class not in OPEN)
-    for cached in (systematic_fit, top_relation):  # they hold the arrays of the last steps
+    findings = tuple(one for one in found if one.token_class not in OPEN)
+    for cached in (never_sampled, systematic_fit, top_relation):  # they hold the arrays of the last steps
         cached.cache_clear()
     means = [one.figures.mean_abs for one in steps if one.figures.tokens]
     trend = steps_in_words(means) or next((one.trend for one in steps), "")
@@ -80,31 +87,37 @@ def _pair(rollout: TokenBatch, trainer: TokenBatch, floor: float) -> tuple[Token
         for side, alone in (("rollout", found.rollout_alone), ("trainer", found.trainer_alone))
         if alone
     ]
-    computed = [(a, b) for a, b in found.pairs
-                if rollout.requests[a].is_computed and trainer.requests[b].is_computed]  # fmt: skip
-    if len(computed) < len(found.pairs):
-        missing = [a for a, b in found.pairs if (a, b) not in {*computed}]
-        is_open.append(f"{where}{_numbers('request', missing)} not computed, by the flag valid of the files")
+    left: dict[str, list[int]] = {}
+    for a, b in found.pairs:
+        left.setdefault(why_open(rollout.requests[a], trainer.requests[b]), []).append(a)
+    computed = {*left.pop("", [])}
+    lengths = [max(len(rollout.requests[a].log_probs), len(trainer.requests[b].log_probs)) for a, b in found.pairs]
+    order = sorted((size, a) for size, (a, _) in zip(lengths, found.pairs) if a in computed)
+    longest = [a for count, (size, a) in enumerate(order, 1) if count * size > MOST_CELLS]
+    if longest:
+        left["too long to be compared beside so many requests"] = longest
+        computed -= {*longest}
+    is_open += [f"{where}{_numbers('request', requests)}: {why}" for why, requests in left.items()]
+    both = [(a, b) for a, b in found.pairs if a in computed]
     pair = make_pair(
         step,
-        [a for a, _ in computed],
-        [rollout.requests[a] for a, _ in computed],
-        [trainer.requests[b] for _, b in computed],
+        [a for a, _ in both],
+        [rollout.requests[a] for a, _ in both],
+        [trainer.requests[b] for _, b in both],
         floor,
     )
-    lost = int(pair.missing[:, 1:].sum()) if pair.missing.size else 0
+    lost = int(pair.missing.sum())
     if lost:
         is_open.append(f"{where}{lost} tokens have null in place of a log-probability")
     uncounted = [int(pair.numbers[row]) for row in np.flatnonzero(~pair.counted.any(axis=1))]
-    if uncounted and pair.counted.any():
+    if uncounted:
         is_open.append(f"{where}{_numbers('request', uncounted)}: no token counts on either side")
     return pair, found.by, is_open
 
 
 def _numbers(word: str, numbers: Sequence[Optional[int]]) -> str:
-    shown = ", ".join("-" if one is None else str(one) for one in numbers[:_LISTED])
-    more = f" and {len(numbers) - _LISTED} more" if len(numbers) > _LISTED else ""
-    return f"{word}{'s' if len(numbers) > 1 else ''} {shown}{more}"
+    shown = first_of_names(["-" if one is None else str(one) for one in numbers], _LISTED)
+    return f"{word}{'s' if len(numbers) > 1 else ''} {shown}"
 
 
 def _step(pair: TokenPair, finding: ParityFinding, by: str) -> StepParity:
@@ -115,13 +128,16 @@ def _step(pair: TokenPair, finding: ParityFinding, by: str) -> StepParity:
     return StepParity(pair.step, finding, figures_of([pair]), count, rows, positions, mean_abs, by, trend)
 
 
-def _joint_finding(pairs: Sequence[TokenPair]) -> Optional[ParityFinding]:
+def _joint_finding(pairs: Sequence[TokenPair], notes: dict[str, None]) -> Optional[ParityFinding]:
     """Return what no single step shows: noise that grows over steps, a nucleus or a temperature within noise."""
     if len(pairs) < 2:
         return None
     grown = growing_noise(pairs)
     if grown is not None:
         return grown
+    if sum(len(one.numbers) for one in pairs) * max(one.counted.shape[1] for one in pairs) > MOST_CELLS:
+        notes["the steps are too large to be judged together, each is judged alone"] = None
+        return None
     joined = _joined(pairs)
     found = top_p.find(joined) or temperature.find(joined) if joined.counted.any() else None
     if found is None or found.request is None:

@@ -7,6 +7,7 @@ is no such run: its engine writes 0 for every token (temperature 0).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple, Optional
 
 import numpy as np
@@ -29,6 +30,7 @@ class NeverSampled(NamedTuple):
     because: str
 
 
+@lru_cache(maxsize=4)  # several rules ask about one pair
 def never_sampled(pair: TokenPair) -> Optional[NeverSampled]:
     """Return the tokens of a pair that only one side sampled; None if there are none."""
     counted = pair.counted

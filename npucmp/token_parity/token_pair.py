@@ -13,21 +13,22 @@ from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from npucmp.errors import UsageError
 from npucmp.model.token_batch import Bools, Floats, Integers, TokenRequest, TopLogProbs
 from npucmp.token_parity.noise import BEYOND, margin_of, noise_of
 
-MOST_CELLS = 400_000_000  # positions of a step: work, about 60 bytes each
+MOST_CELLS = 1 << 27  # requests of a step times the longest: work, about 60 bytes each, 8 GB
 
 
 class Sums(NamedTuple):
-    """Requests with one number on a side: the numbers, the tokens of each, and the noise of the sum."""
+    """Requests with one number on a side: the numbers, the tokens of each (0: not recorded), the noise of the sum, and
+    whether both sides have one number, which may then be a mean."""
 
     requests: Integers
     target: Floats
     golden: Floats
     tokens: Integers
     noise: Floats
+    of_both: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,7 @@ class TokenPair:
     sums       requests with one number on a side, which have no row in the arrays
     floor      error of a logit that is noise, declared or assumed
     tops       most likely tokens of both sides by row, where both record them
+    notes      sentences on masks and ids that are not those of the files
     """
 
     step: Optional[int]
@@ -57,7 +59,7 @@ class TokenPair:
     sums: Optional[Sums]
     floor: float
     tops: tuple[tuple[int, TopLogProbs, TopLogProbs], ...] = ()
-    borrowed: str = ""
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def counted(self) -> Bools:
@@ -106,6 +108,13 @@ def first_place(places: Bools) -> Optional[tuple[int, int]]:
     return row, int(np.argmax(places[row]))
 
 
+def why_open(rollout: TokenRequest, trainer: TokenRequest) -> str:
+    """Return why two requests cannot be compared, "" if they can."""
+    is_sum = rollout.is_total or trainer.is_total
+    lacks = any(one.known is not None and not one.known.all() for one in (rollout, trainer))
+    return rollout.open or trainer.open or ("its sum has null" if is_sum and lacks else "")
+
+
 def make_pair(
     step: Optional[int],
     numbers: Sequence[int],
@@ -116,33 +125,37 @@ def make_pair(
     """Return the arrays of a step; requests of equal places belong together."""
     is_sum = [a.is_total or b.is_total for a, b in zip(rollout, trainer)]
     rows = [at for at, sum_only in enumerate(is_sum) if not sum_only]
-    width = max((len(one.log_probs) for at in rows for one in (rollout[at], trainer[at])), default=0)
+    found = [_masks((rollout[at], trainer[at])) for at in rows]
+    width = max((_end(one.masks[0] | one.masks[1]) for one in found), default=0)  # padding takes no memory
     shape = (len(rows), width)
-    if len(rows) * width > MOST_CELLS:
-        raise UsageError(f"{len(rows):,} requests of up to {width:,} positions are more than {MOST_CELLS:,} together")
     log_probs = [np.zeros(shape) for _ in range(2)]
     masks = [np.zeros(shape, np.bool_) for _ in range(2)]
-    ids = [np.full(shape, -1, np.int64) for _ in range(2)]
-    known = np.ones(shape, np.bool_)
-    borrowed: set[str] = set()
+    ids = [_no_ids(shape, [side[at] for at in rows]) for side in (rollout, trainer)]
+    known = [np.ones(shape, np.bool_) for _ in range(2)]
+    notes = {
+        f"{name}: {one.note}" for name, side in (("rollout", rollout), ("trainer", trainer)) for one in side if one.note
+    }
     tops = []
     for row, at in enumerate(rows):
         both = rollout[at], trainer[at]
         for side, one in enumerate(both):
-            count = len(one.log_probs)
-            log_probs[side][row, :count] = one.log_probs
+            count = min(len(one.log_probs), width)
+            log_probs[side][row, :count] = one.log_probs[:count]
+            masks[side][row] = _wide(found[row].masks[side], width)
             if one.known is not None:
-                known[row, :count] &= one.known
+                known[side][row, :count] = one.known[:count]
             if one.ids is not None and both[0].are_texts == both[1].are_texts:
-                ids[side][row, :count] = one.ids
-        found, words = _masks(both, width)
-        masks[0][row], masks[1][row] = found
-        borrowed |= {words} - {""}
+                ids[side][row, :count] = one.ids[:count]
+        notes |= {found[row].note} - {""}
+        if both[0].ids is not None and both[1].ids is not None and both[0].are_texts != both[1].are_texts:
+            notes.add("the ids are not compared: one side has numbers, the other texts")
         if both[0].top is not None and both[1].top is not None:
             tops.append((row, both[0].top, both[1].top))
-    missing = ~known & (masks[0] | masks[1])
+    for mask in masks:  # the first position has no log-probability in an engine that repeats the prompt
+        mask[:, :1] &= (known[0] | known[1])[:, :1]
+    missing = ~(known[0] & known[1]) & (masks[0] | masks[1])
     for values in log_probs:
-        values[~known] = 0.0
+        values[~(known[0] & known[1])] = 0.0
     sums = _sums([(at, rollout[at], trainer[at]) for at in range(len(is_sum)) if is_sum[at]], numbers, floor)
     return TokenPair(
         step,
@@ -157,12 +170,32 @@ def make_pair(
         sums,
         floor,
         tuple(tops),
-        "; ".join(sorted(borrowed)),
+        tuple(sorted(notes)),
     )
 
 
-def _masks(both: tuple[TokenRequest, TokenRequest], width: int) -> tuple[list[Bools], str]:
-    """Return the masks of two requests, of one width, and a sentence on a mask that a side takes from the other."""
+def _no_ids(shape: tuple[int, int], requests: Sequence[TokenRequest]) -> Integers:
+    """Return -1 for each token, without memory if no request has ids."""
+    has_ids = any(one.ids is not None for one in requests)
+    return np.full(shape, -1, np.int64) if has_ids else np.broadcast_to(np.int64(-1), shape)
+
+
+def _end(mask: Bools) -> int:
+    """Return the number of places up to the last that counts."""
+    used = np.flatnonzero(mask)
+    return int(used[-1]) + 1 if len(used) else 0
+
+
+class _Masks(NamedTuple):
+    """The masks of two requests, of one width, and a sentence on a mask that a side takes from the other."""
+
+    masks: list[Bools]
+    note: str
+
+
+def _masks(both: tuple[TokenRequest, TokenRequest]) -> _Masks:
+    """Return the masks of two requests."""
+    width = max(len(one.log_probs) for one in both)
     lengths = [np.arange(width) < len(one.log_probs) for one in both]
     own = [None if one.mask is None else _wide(one.mask, width) for one in both]
     values = [_wide(one.log_probs, width) for one in both]
@@ -178,13 +211,12 @@ def _masks(both: tuple[TokenRequest, TokenRequest], width: int) -> tuple[list[Bo
             found.append(other if other is not None else lengths[1 - side])
             words = f"the {'trainer' if side else 'rollout'} records no mask and takes the other's"
         else:
-            used = np.flatnonzero((values[0] != 0.0) | (values[1] != 0.0))
-            found.append(lengths[side] & (np.arange(width) <= (used[-1] if len(used) else -1)))
-    return found, words
+            found.append(lengths[side] & (np.arange(width) < _end((values[0] != 0.0) | (values[1] != 0.0))))
+    return _Masks(found, words)
 
 
 def _wide(values: np.ndarray, width: int) -> np.ndarray:
-    return np.concatenate([values, np.zeros(width - len(values), values.dtype)])[:width]
+    return np.concatenate([values[:width], np.zeros(max(width - len(values), 0), values.dtype)])
 
 
 def _sums(
@@ -205,7 +237,8 @@ def _sums(
             used = one.log_probs[mask[: len(one.log_probs)]]
             sums.append(float(used.sum()))
             tokens, noise = len(used), float(np.sqrt(np.square(noise_of(used, floor)).sum()))
-        count = max(tokens or 1, 1)
-        rows.append((numbers[at], sums[0], sums[1], count, noise or floor * np.sqrt(count)))
-    requests, target, golden, counts, noises = (np.array(column) for column in zip(*rows))
-    return Sums(requests.astype(np.int64), target, golden, counts.astype(np.int64), noises)
+        count = tokens or 0
+        of_both = a.is_total and b.is_total
+        rows.append((numbers[at], sums[0], sums[1], count, noise or floor * np.sqrt(max(count, 1)), of_both))
+    requests, target, golden, counts, noises, both = (np.array(column) for column in zip(*rows))
+    return Sums(requests.astype(np.int64), target, golden, counts.astype(np.int64), noises, both)

@@ -87,9 +87,9 @@ def _common(target: TopLogProbs, golden: TopLogProbs, keep: Bools, used: int) ->
         b_ids, b = golden.ids[at], golden.log_probs[at]
         has = np.isfinite(a) & (a_ids >= 0)
         also = np.isfinite(b) & (b_ids >= 0)
-        same = (a_ids[:, None] == b_ids[None, :]) & has[:, None] & also[None, :]
-        left, right = np.nonzero(same)
-        lost = also & ~same.any(axis=0)
+        _, left, right = np.intersect1d(np.where(has, a_ids, -1), np.where(also, b_ids, -2), return_indices=True)
+        lost = also.copy()
+        lost[right] = False
         lowest = b[right].min() if len(right) else np.inf
         removed.append(bool((b[lost] > lowest).any()) or bool((a == -np.inf).any()))
         if len(left) >= LEAST_COMMON:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Optional, Union
 
 from npucmp.dump.limits import Limits, ReadContext
-from npucmp.dump.log_probs import read_recording
+from npucmp.dump.log_probs import read_recordings
 from npucmp.dump.log_probs.field_names import OF_ONE_SIDE, ROLLOUT, TRAINER
 from npucmp.dump.readers.text import json_object, read_text
 from npucmp.errors import UsageError
@@ -46,10 +46,13 @@ def parity(
     started = time.monotonic()
     paths = tuple(dict.fromkeys(os.fspath(one) for one in (rollout, trainer) if one is not None))
     context = ReadContext(_wide(options.limits)).confine(*paths)
-    one = read_recording(paths[0], ROLLOUT, context)
-    other = read_recording(paths[-1], TRAINER, context)
-    if len(paths) == 1 and {*one.names} & {*other.names}:
-        names = ", ".join(one.names)
+    if len(paths) == 1:
+        one, other = read_recordings(paths[0], (ROLLOUT, TRAINER), context)
+    else:
+        (one,), (other,) = (read_recordings(*each, context) for each in zip(paths, ((ROLLOUT,), (TRAINER,))))
+    common = {*one.names} & {*other.names}
+    if common and _overlap(*paths):
+        names = ", ".join(sorted(common))
         raise UsageError(
             f"{paths[0]} has only {names}: give the files of the trainer as second path, or a file with both"
         )
@@ -71,6 +74,12 @@ def parity(
         names=(", ".join(one.names), ", ".join(other.names)),
         batches=(_describe(one), _describe(other)),
     )
+
+
+def _overlap(first: str, second: Optional[str] = None) -> bool:
+    """Return whether two paths are the same, or one is below the other: numbers would be compared with themselves."""
+    both = [os.path.realpath(one) for one in (first, second or first)]
+    return os.path.commonpath(both) in both
 
 
 def _exchanged(one: TokenRecording, other: TokenRecording) -> tuple[str, ...]:
@@ -103,8 +112,10 @@ def _floor_of_report(path: str, limits: Limits) -> float:
     summary = json_object(read_text(file, "table_bytes", ReadContext(limits)), file, "a report", 400)
     figures = summary.get("figures")
     floor = figures.get("floor") if isinstance(figures, dict) else None
-    if summary.get("command") != "parity" or summary.get("class") != "clean" or type(floor) is not float:
+    if summary.get("command") != "parity" or summary.get("class") != "clean":
         raise UsageError(f"{file} is not the report of a clean pair: its class is {str(summary.get('class'))[:40]!r}")
+    if type(floor) is not float or not 0.0 <= floor < HIGHEST_FLOOR:
+        raise UsageError(f"{file} has no noise of a logit: its pair has too few unsure tokens")
     return max(floor, LOWEST_FLOOR)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import npucmp
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.log_probs import field_names, read_recording
+from npucmp.dump.log_probs import field_names, read_recordings
 from npucmp.errors import NpucmpError
 from tests.corpus.parity.files import torch_file
 
@@ -97,7 +97,7 @@ def test_values_are_those_that_were_written(rows, spelling):
     records = [spelled(spelling, row) for row in rows]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "a.jsonl").write_text("\n".join(map(json.dumps, records)))
-        found = read_recording(str(Path(folder, "a.jsonl")), field_names.ROLLOUT, CONTEXT)
+        found = read_recordings(str(Path(folder, "a.jsonl")), (field_names.ROLLOUT,), CONTEXT)[0]
     requests = [one for batch in found.batches for one in batch.requests]
     assert [one.log_probs.tolist() for one in requests] == rows
     assert all(one.ids is None or one.ids.tolist() == [*range(len(row))] for one, row in zip(requests, rows))
@@ -123,12 +123,24 @@ def test_steps_and_ranks_of_names(tmp_path):
         file = tmp_path / name
         file.parent.mkdir(parents=True)
         file.write_text(json.dumps({"log_probs": [-float(len(name)), -1.0]}))
-    found = read_recording(str(tmp_path), field_names.TRAINER, CONTEXT)
+    found = read_recordings(str(tmp_path), (field_names.TRAINER,), CONTEXT)[0]
     assert [(one.step, len(one.requests)) for one in found.batches] == [(3, 2), (10, 1)]
     for name, step in (("5.jsonl", 5), ("step_6.jsonl", 6), ("rollout_7_1.jsonl", 7), ("step8.jsonl", 8)):
         file = tmp_path / name
         file.write_text(json.dumps({"log_probs": [-1.0, -2.0]}))
-        assert read_recording(str(file), field_names.TRAINER, CONTEXT).batches[0].step == step
+        assert read_recordings(str(file), (field_names.TRAINER,), CONTEXT)[0].batches[0].step == step
+
+
+def test_ranks_in_the_names_of_arrays_are_joined(tmp_path):
+    x = -np.random.default_rng(0).exponential(1, (4, 30))
+    for side, name in (("r", "rollout_log_probs"), ("t", "old_log_probs")):
+        (tmp_path / side).mkdir()
+        for rank in range(2):
+            np.save(tmp_path / side / f"{name}_3_{rank}.npy", x[2 * rank : 2 * rank + 2] - (side > "r" and not rank))
+    found = npucmp.parity(tmp_path / "r", tmp_path / "t")
+    assert (found.exit_status, found.figures.tokens) == (1, 120)
+    np.save(tmp_path / "r" / "step3_rollout_log_probs.npy", x[:2])
+    assert "of the same step and rank is in another file" in str(npucmp.parity(tmp_path / "r", tmp_path / "t").open)
 
 
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
@@ -137,6 +149,60 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     (tmp_path / "in" / "a.jsonl").symlink_to(tmp_path / "secret.jsonl")
     with pytest.raises(NpucmpError, match="leads out of the dump"):
         npucmp.parity(tmp_path / "in", tmp_path / "in")
+
+
+def test_lines_end_at_a_newline_alone_and_have_numbers(tmp_path):
+    values = (-np.random.default_rng(0).exponential(1, 30)).tolist()
+    line = json.dumps({"text": "a\u2028b\x85", "log_probs": values}, ensure_ascii=False)
+    for name in ("r.jsonl", "t.jsonl"):
+        (tmp_path / name).write_text(f"{line}\r\n\n{line}\n", "utf-8", newline="")
+    assert npucmp.parity(tmp_path / "r.jsonl", tmp_path / "t.jsonl").figures.tokens == 60
+    (tmp_path / "t.jsonl").write_text(f"{line}\n\n{{oops\n", "utf-8")
+    with pytest.raises(NpucmpError, match="not JSON: line 3: "):
+        npucmp.parity(tmp_path / "r.jsonl", tmp_path / "t.jsonl")
+
+
+def test_most_likely_tokens_of_a_whole_vocabulary(tmp_path):
+    """40 positions of 40,000 tokens: all pairs of tokens would be 64 GB."""
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((1, 40, 40_000)).astype(np.float32)
+    logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    order = random.permutation(logs.shape[-1])
+    for name, ids in (("rollout_log_probs", slice(None)), ("old_log_probs", order)):
+        every = np.broadcast_to(np.arange(logs.shape[-1]), logs.shape)[..., ids]
+        arrays = {name: logs[..., 7], "topk_ids": every, "topk_log_probs": logs[..., ids]}
+        np.savez(tmp_path / f"{name[0]}.npz", **arrays)
+    assert npucmp.parity(tmp_path / "r.npz", tmp_path / "o.npz").verdict == "CLEAN"
+
+
+def test_what_is_not_read_is_named(tmp_path):
+    values = (-np.random.default_rng(0).exponential(1, 30)).tolist()
+    record = {"log_probs": values}
+    deep = Path(*"abcdefg")
+    for side in "rt":
+        (tmp_path / side / deep).mkdir(parents=True)
+        lines = [record, {"error": "x"}, {"choices": [{"logprobs": {"token_logprobs": values}}, {"logprobs": None}]}]
+        (tmp_path / side / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert npucmp.parity(tmp_path / "r", tmp_path / "t").exit_status == 2
+    (tmp_path / "t" / deep).rmdir()
+    (tmp_path / "r" / deep).rmdir()
+    found = npucmp.parity(tmp_path / "r", tmp_path / "t")
+    assert (found.exit_status, found.figures.tokens) == (0, 60)
+    assert "2 records of the rollout hold no log-probabilities" in found.notes
+    (tmp_path / "t" / "link").symlink_to(tmp_path / "r")
+    assert "link: a link to a folder is not read" in npucmp.parity(tmp_path / "r", tmp_path / "t").open[0]
+
+
+def test_requests_of_a_batch_file_are_paired_by_custom_id(tmp_path):
+    rows = (-np.random.default_rng(0).exponential(1, (4, 30))).tolist()
+    lines = [
+        json.dumps({"id": f"batch_{at}", "custom_id": f"c{at}", "response": {"body": {"id": "x", "choices": [
+            {"logprobs": {"token_logprobs": row}}]}}}) for at, row in enumerate(rows)
+    ]  # fmt: skip
+    for side, order in (("r", lines), ("t", lines[::-1])):
+        (tmp_path / f"{side}.jsonl").write_text("\n".join(order))
+    found = npucmp.parity(tmp_path / "r.jsonl", tmp_path / "t.jsonl")
+    assert (found.verdict, found.steps[0].pairing) == ("CLEAN", "identity")
 
 
 def test_one_folder_with_a_folder_for_each_side(tmp_path):
@@ -152,6 +218,15 @@ def test_one_folder_with_a_folder_for_each_side(tmp_path):
     )
 
 
+def test_a_file_with_records_of_both_sides(tmp_path):
+    values = (-np.random.default_rng(0).exponential(1, (4, 30))).tolist()
+    names = "rollout_log_probs", "old_log_probs"
+    records = [{name: [value - (name < "p") for value in row]} for row in values for name in names]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
+    result = npucmp.parity(tmp_path / "a.jsonl")
+    assert (result.exit_status, result.figures.tokens, result.figures.mean_abs) == (1, 120, pytest.approx(1))
+
+
 def test_an_array_that_is_named_alone_and_one_among_others(tmp_path):
     values = -np.random.default_rng(0).exponential(1, (4, 30))
     np.save(tmp_path / "npu.npy", values)
@@ -160,6 +235,20 @@ def test_an_array_that_is_named_alone_and_one_among_others(tmp_path):
     assert (result.verdict, result.figures.tokens) == ("CLEAN", 120)
     with pytest.raises(NpucmpError, match="holds no log-probabilities"):
         npucmp.parity(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [("y.npy",), ("y.npy", "./y.npy"), ("y.npy", "link.npy"), ("in",), ("in", "./in"), ("in", "in/log_probs.npy")],
+)
+def test_numbers_are_never_compared_with_themselves(tmp_path, monkeypatch, paths):
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    for name in ("y.npy", "in/log_probs.npy"):
+        np.save(name, np.full((4, 30), -1.0))
+    Path("link.npy").symlink_to("y.npy")
+    with pytest.raises(NpucmpError, match="give the files of the trainer as second path"):
+        npucmp.parity(*paths)
 
 
 def test_a_tensor_dict_is_the_dict_of_its_state(tmp_path):

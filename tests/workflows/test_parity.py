@@ -166,6 +166,21 @@ def test_the_sum_against_the_mean_and_equal_sums(tmp_path):
     assert npucmp.parity(a, other).exit_status == 1
 
 
+def test_means_on_both_sides_have_less_noise_than_sums(tmp_path):
+    x = log_probs()
+    mask = np.ones(x.shape, np.int64)
+    sides = [("rollout_log_probs", x), ("old_log_probs", noisy(x)), ("old_log_probs", noisy(x) - 0.1)]
+    for number, (name, values) in enumerate(sides):
+        for of, one in (("mean", values.mean(1)), ("sum", values.sum(1))):
+            write(tmp_path / f"{of}{number}", **{name: one}, response_mask=mask)
+    for of in ("mean", "sum"):
+        assert npucmp.parity(tmp_path / f"{of}0", tmp_path / f"{of}1").verdict == "CLEAN"
+        result = npucmp.parity(tmp_path / f"{of}0", tmp_path / f"{of}2")
+        assert result.exit_status == (2 if of == "mean" else 1), result
+    means = [[{"log_probs": one + 0.1 * side} for one in x.mean(1).tolist()] for side in range(2)]
+    assert json_pair(tmp_path, *means).exit_status == 2  # of responses whose length is not recorded
+
+
 def test_most_likely_tokens_make_a_temperature_exact(tmp_path):
     """0.8 % in temperature, below the noise of the sampled tokens."""
     random = np.random.default_rng(3)
@@ -185,8 +200,11 @@ def test_most_likely_tokens_make_a_temperature_exact(tmp_path):
             if tops:
                 arrays.update(topk_ids=top, topk_log_probs=np.take_along_axis(one, top, -1))
             paths.append(write(tmp_path / f"{side}{tops}", **arrays))
-        result = npucmp.parity(*paths)
-        assert (result.verdict, result.exit_status) == expected
+            file = paths[-1].with_suffix(".json")
+            file.write_text(json.dumps({name.replace("topk", "top"): one.tolist() for name, one in arrays.items()}))
+        for both in (paths, [one.with_suffix(".json") for one in paths]):
+            result = npucmp.parity(*both)
+            assert (result.verdict, result.exit_status) == expected
     assert "temperature 1.00" in str(npucmp.parity(tmp_path / "rTrue", tmp_path / "tTrue"))
 
 
@@ -197,6 +215,9 @@ def test_noise_that_grows_over_steps_is_of_weights(tmp_path):
         write(tmp_path / "t" / f"step_{step}", old_log_probs=noisy(x, 0.006 * (1 + 2 * step), step + 50))
     result = npucmp.parity(tmp_path / "r", tmp_path / "t")
     assert result.token_class.value == "weights" and "grows" in result.trend
+    assert "a stale or corrupted synchronisation" in str(result)
+    steps = {row["step"]: row["class"] for row in rows(result) if np.isnan(row["request"])}
+    assert steps[result.findings[0].step] == "weights" and [*steps.values()].count("weights") == 1
     assert npucmp.parity(tmp_path / "r", tmp_path / "t", step="0").verdict == "CLEAN"
 
 
@@ -209,6 +230,42 @@ def test_a_floor_of_the_user_decides(tmp_path):
     for wrong in (0, -1, float("nan")):
         with pytest.raises(UsageError, match="greater than 0"):
             npucmp.parity(*paths, floor=wrong)
+
+
+def test_a_trend_over_positions_is_no_stale_synchronisation(tmp_path):
+    x = log_probs()
+    result = pair(tmp_path, x, x + np.linspace(0.1, 1, WIDTH) * np.random.default_rng(1).standard_normal(x.shape))
+    assert result.verdict == "WEIGHTS" and "over positions: grows" in result.trend
+    assert "synchronisation" not in str(result)
+
+
+def test_steps_of_other_numbers_are_paired_with_a_note(tmp_path):
+    x = log_probs()
+    a = write(tmp_path / "r" / "step_1", rollout_log_probs=x)
+    b = write(tmp_path / "t" / "step_5", old_log_probs=x)
+    result = npucmp.parity(a.parent, b.parent)
+    assert "step 1 of the rollout is paired with step 5 of the trainer" in result.notes
+
+
+def test_a_pair_without_noise_suggests_no_floor_of_0_and_less_than_100_percent(tmp_path):
+    x = log_probs(rows=ROWS * 10)
+    y = x.copy()
+    y[2, 17] = -30.0
+    result = pair(tmp_path, x, y)
+    assert result.exit_status == 2 and "--floor" not in str(result)
+    y = x - 20
+    y[0, 0] = x[0, 0]
+    assert "beyond noise 99 %" in str(pair(tmp_path, x, y))
+
+
+@pytest.mark.parametrize("value", ["Infinity", "NaN", "1e300", "-1.0", "null"])
+def test_the_noise_of_a_report_is_bounded(tmp_path, value):
+    x = log_probs()
+    pair(tmp_path, x, noisy(x, 0.5))
+    report = tmp_path / "summary.json"
+    report.write_text(f'{{"command": "parity", "class": "clean", "figures": {{"floor": {value}}}}}')
+    with pytest.raises(UsageError, match="has no noise of a logit"):
+        npucmp.parity(tmp_path / "r", tmp_path / "t", floor=report)
 
 
 def test_the_report_of_a_clean_pair_is_a_floor(tmp_path):
@@ -279,13 +336,93 @@ def test_paths_that_are_exchanged_and_identities_that_cannot_be_read(tmp_path):
     assert "seem to be exchanged" in str(npucmp.parity(tmp_path / "t.npz", tmp_path / "r.npz"))
 
 
-def test_null_is_open_unless_it_is_the_first(tmp_path):
+def json_pair(tmp_path, first, second):
+    """The result of two lists of records."""
+    for side, records in (("r", first), ("t", second)):
+        (tmp_path / f"{side}.jsonl").write_text("\n".join(map(json.dumps, records)))
+    return npucmp.parity(tmp_path / "r.jsonl", tmp_path / "t.jsonl")
+
+
+@pytest.mark.parametrize("at, of_both, status", [(0, True, 0), (0, False, 2), (5, False, 2), (5, True, 2)])
+def test_null_is_open_unless_both_sides_have_it_first(tmp_path, at, of_both, status):
     values = log_probs()[0].tolist()
-    for at, status in ((0, 0), (5, 2)):
-        lost = [None if place == at else value for place, value in enumerate(values)]
-        (tmp_path / "a.json").write_text(json.dumps({"log_probs": lost}))
-        (tmp_path / "b.json").write_text(json.dumps({"log_probs": values}))
-        assert npucmp.parity(tmp_path / "a.json", tmp_path / "b.json").exit_status == status
+    lost = [None if place == at else value for place, value in enumerate(values)]
+    first, second = {"log_probs": lost}, {"log_probs": lost if of_both else values}
+    assert json_pair(tmp_path, [first], [second]).exit_status == status
+
+
+def test_a_request_too_long_for_memory_is_open_and_padding_takes_none(tmp_path):
+    short = [{"log_probs": [-1.0, -2.0, -0.5]}] * 3000
+    long = {"log_probs": [-1.0] * 50_000}
+    result = json_pair(tmp_path, [long, *short], [long, *short])
+    assert (result.exit_status, result.figures.tokens) == (2, 9000)
+    assert result.open == ("request 0: too long to be compared beside so many requests",)
+    x = np.pad(log_probs(), ((0, 0), (0, 500_000)))
+    mask = np.pad(np.ones((ROWS, WIDTH), np.int8), ((0, 0), (0, 500_000)))
+    result = pair(tmp_path, x, x, mask)
+    assert (result.exit_status, result.figures.tokens, result.steps[0].positions.tolist()) == (0, 360, [*range(WIDTH)])
+
+
+def test_a_sum_beside_a_list_with_null_is_open(tmp_path):
+    values = log_probs()[0].tolist()
+    result = json_pair(
+        tmp_path, [{"log_probs": sum(values), "response_length": WIDTH}], [{"log_probs": [None, *values]}]
+    )
+    assert (result.exit_status, result.open) == (2, ("request 0: its sum has null",))
+
+
+def test_requests_without_a_counted_token_are_open_beside_sums(tmp_path):
+    values = log_probs()[0].tolist()
+    total = {"log_probs": sum(values), "response_length": WIDTH}
+    result = json_pair(tmp_path, [total, {"log_probs": values, "loss_mask": [0] * WIDTH}], [
+        {"log_probs": values}, {"log_probs": [one - 1 for one in values], "loss_mask": [0] * WIDTH}])  # fmt: skip
+    assert (result.exit_status, result.open) == (2, ("request 1: no token counts on either side",))
+
+
+@pytest.mark.parametrize("names", [("response_mask", "token_ids"), ("loss_mask", "responses")])
+def test_a_mask_that_is_too_short_is_open(tmp_path, names):
+    values = log_probs()[0].tolist()
+    mask, ids = names
+    first, second = {"log_probs": values, mask: [1] * (WIDTH - 1)}, {"log_probs": values, ids: [7] * WIDTH}
+    because = ("request 0: the mask has fewer places than the log-probabilities",)
+    assert json_pair(tmp_path, [first], [second]).open == because
+    assert json_pair(tmp_path, [{key: [one] for key, one in first.items()}], [second]).open == because
+    x = log_probs()
+    found = pair(tmp_path, x, x, np.ones((ROWS - 1, WIDTH), np.int64), other_mask=np.ones(x.shape, np.int64))
+    assert found.open == (because[0].replace("0", "5"),)
+
+
+IDS = [*range(WIDTH)]
+OTHER = [*IDS[:-1], 999]
+
+
+@pytest.mark.parametrize(
+    "fields, status, words",
+    [
+        ({"responses": "a text", "token_ids": OTHER}, 1, "token 59 in the rollout, 999 in the trainer"),
+        ({"responses": [1, 2], "token_ids": OTHER}, 1, "token 59 in the rollout, 999 in the trainer"),
+        ({"token_ids": [float(one) for one in OTHER]}, 1, "token 59 in the rollout, 999 in the trainer"),
+        ({"token_ids": OTHER[1:]}, 0, "trainer: ids that are no numbers, or of another length"),
+        ({"token_ids": [0.5] * WIDTH}, 0, "trainer: ids that are no numbers, or of another length"),
+        ({"tokens": ["a"] * WIDTH}, 0, "the ids are not compared: one side has numbers, the other texts"),
+    ],
+)  # fmt: skip
+def test_ids_are_used_or_a_note(tmp_path, fields, status, words):
+    values = log_probs()[0].tolist()
+    result = json_pair(tmp_path, [{"log_probs": values, "token_ids": IDS}], [{"log_probs": values, **fields}])
+    assert result.exit_status == status and words in str(result)
+    answer = {"logprobs": {"token_logprobs": values, "tokens": fields.get("tokens", fields.get("token_ids"))}}
+    for ids in ({}, {"token_ids": [1, 2]}, {"token_ids": [5, *IDS]}, {"token_ids": "abc"}):
+        result = json_pair(tmp_path, [{"log_probs": values, "token_ids": IDS}], [{"choices": [{**answer, **ids}]}])
+        assert result.exit_status == status and words in str(result)
+
+
+def test_most_likely_tokens_that_are_left_out_are_a_note(tmp_path):
+    values = log_probs()[0].tolist()
+    for top in ([1] * WIDTH, [[1, 2]] * (WIDTH - 1)):
+        first = {"log_probs": values, "top_ids": top, "top_log_probs": top}
+        result = json_pair(tmp_path, [first], [{"log_probs": values}])
+        assert "rollout: most likely tokens of another form than (positions, k) are left out" in result.notes
 
 
 def test_requests_in_another_order_are_paired_by_their_tokens(tmp_path):

@@ -11,23 +11,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.log_probs import field_names as names
-from npucmp.dump.log_probs.json_requests import NumberedRequest, json_values, requests_of
+from npucmp.dump.log_probs.json_requests import NumberedRequest, requests_of
 from npucmp.dump.log_probs.saved_values import read_npy, read_npz, read_pt
 from npucmp.dump.log_probs.table_requests import inner_table, is_table, requests_of_table
 from npucmp.dump.readers.names import natural
-from npucmp.dump.readers.text import read_bytes, text_of
+from npucmp.dump.readers.text import json_value, read_bytes, text_of
 from npucmp.errors import DumpError
 from npucmp.model.token_batch import TokenBatch, TokenRecording, TokenRequest
 
 ENDINGS = (".npy", ".npz", ".pt", ".pth", ".json", ".jsonl")
 _DEPTH = 6
+_DIGITS = 20  # of an integer
 _MOST_FILES = 100_000
 _STEP = re.compile(r"(?:global_|train_)?(?:step|steps|iter|iteration|rollout|rollout_id)[_\-=]?([0-9]{1,9})", re.ASCII)
 _RANK = re.compile(r"(?:rank|dp)[_\-=]?([0-9]{1,9})", re.ASCII)
@@ -53,73 +55,92 @@ class _Reading(NamedTuple):
     found: list[NumberedRequest]
 
 
-def read_recording(path: str, side: str, context: ReadContext) -> TokenRecording:
-    """Return the batches below a path, one for each step, for the side "rollout" or "trainer".
+@dataclass
+class _Side:
+    """The requests of one side while files are read; `lost` counts records without log-probabilities among others."""
+
+    name: str
+    readings: list[_Reading] = field(default_factory=list)
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    skipped: int = 0
+    lost: int = 0
+    because: str = ""
+
+    def add(self, value: Any, file: LocatedFile, path: str, files: int) -> None:
+        """Add the requests of a value, which is of so many files."""
+        try:
+            every, why = _requests(value, self.name, file)
+        except ValueError as error:
+            self.problems.append((path, str(error)))
+            return
+        found = [one for one in every if one is not None]
+        self.because = self.because or why
+        if found:
+            self.readings.append(_Reading(file.rank, path, found))
+            self.lost += len(every) - len(found)
+        else:
+            self.skipped += files
+
+
+def read_recordings(path: str, sides: Sequence[str], context: ReadContext) -> tuple[TokenRecording, ...]:
+    """Return the recording below a path of each side, "rollout" or "trainer": its batches, one for each step.
 
     Raises DumpError if no file has log-probabilities; a file that cannot be read is a problem of the recording.
     """
+    if not os.path.exists(path):
+        raise DumpError(path, "no such file or folder")
     problems: list[tuple[str, str]] = []
-    readings: list[_Reading] = []
+    found = [_Side(name) for name in sides]
     size = skipped = 0
-    groups: dict[tuple[str, Optional[int]], dict[str, Any]] = {}
-    because = ""
+    groups: dict[tuple[str, Optional[int], int], dict[str, Any]] = {}
     is_alone = os.path.isfile(path)
-    for file in _files(path):
-        if file.path.endswith(".npy") and file.stem not in names.KNOWN and not is_alone:
-            skipped += 1
-            continue
+    for file in _files(path, problems):
+        if file.path.endswith(".npy") and file.stem not in names.KNOWN:
+            if not is_alone:
+                skipped += 1
+                continue
+            file = file._replace(stem=names.OF_EITHER_SIDE[0])  # the user names one array: no other can be meant
         try:
             size += os.path.getsize(file.path)
             value = _read(file.path, context)
             if isinstance(value, np.ndarray):
-                if is_alone and file.stem not in names.KNOWN:  # the user names one array: no other can be meant
-                    file = file._replace(stem=names.LOG_PROBS[side][0])
-                groups.setdefault((file.folder, file.step), {"": file})[file.stem] = value
+                arrays = groups.setdefault((file.folder, file.step, file.rank), {"": file})
+                if arrays.setdefault(file.stem, value) is not value:
+                    raise DumpError(file.path, f"{file.stem} of the same step and rank is in another file")
                 continue
-            found, why = _requests(value, side, file)
         except (DumpError, ValueError, OSError) as error:
             problems.append((file.path, getattr(error, "because", str(error))))
             continue
-        because = because or why
-        skipped += not found
-        if found:
-            readings.append(_Reading(file.rank, file.path, found))
+        for side in found:
+            side.add(value, file, file.path, 1)
     for arrays in groups.values():
         file = arrays.pop("")
-        try:
-            found, why = _requests(arrays, side, file)
-        except ValueError as error:
-            problems.append((os.path.dirname(file.path), str(error)))
-            continue
-        because = because or why
-        skipped += 0 if found else len(arrays)
-        if found:
-            readings.append(_Reading(file.rank, os.path.dirname(file.path), found))
-    if not readings:
-        first = problems[0][1] if problems else because or _nothing(path)
-        raise DumpError(problems[0][0] if problems else path, first)
-    readings = _of_side(readings, side)
+        for side in found:
+            side.add(arrays, file, os.path.dirname(file.path), len(arrays))
+    return tuple(_recording(path, side, problems, skipped, size) for side in found)
+
+
+def _recording(path: str, side: _Side, problems: list[tuple[str, str]], skipped: int, size: int) -> TokenRecording:
+    every = (*problems, *side.problems)
+    if not side.readings:
+        both = ", ".join(name for one in (names.ROLLOUT, names.TRAINER) for name in names.LOG_PROBS[one][:2])
+        because = f"holds no log-probabilities: none of {both}, … in {', '.join(ENDINGS)}"
+        raise DumpError(*(every[0] if every else (path, side.because or because)))
+    readings = _of_side(side.readings, side.name)
     used = tuple(dict.fromkeys(one.name for reading in readings for one in reading.found))
-    return TokenRecording(path, _batches(readings), used, tuple(problems), skipped, size)
+    return TokenRecording(path, _batches(readings), used, every, skipped + side.skipped, size, side.lost)
 
 
 def _of_side(readings: list[_Reading], side: str) -> list[_Reading]:
-    """Return the readings without those of names that only the other side writes, if others are left."""
-    other = names.TRAINER if side == names.ROLLOUT else names.ROLLOUT
-    own = [one for one in readings if any(found.name not in names.OF_ONE_SIDE[other] for found in one.found)]
-    return own or readings
+    """Return the readings without requests of names that only the other side writes, if others are left."""
+    other = names.OF_ONE_SIDE[names.TRAINER if side == names.ROLLOUT else names.ROLLOUT]
+    own = [one._replace(found=[found for found in one.found if found.name not in other]) for one in readings]
+    return own if any(one.found for one in own) else readings
 
 
-def _nothing(path: str) -> str:
-    if not os.path.exists(path):
-        return "no such file or folder"
-    names_of_all = ", ".join(names.LOG_PROBS[names.ROLLOUT][:2]), ", ".join(names.LOG_PROBS[names.TRAINER][:2])
-    return f"holds no log-probabilities: no {' or '.join(names_of_all)}, … in {', '.join(ENDINGS)}"
-
-
-def _files(path: str) -> Iterator[LocatedFile]:
-    """Yield the files of a recording in natural order, with step and rank of their paths. Links to folders are not
-    followed."""
+def _files(path: str, problems: list[tuple[str, str]]) -> Iterator[LocatedFile]:
+    """Yield the files of a recording in natural order, with step and rank of their paths. A link to a folder, a folder
+    that is too deep and one that cannot be read are problems."""
     if os.path.isfile(path):
         yield _located(path, "", None, 0)
         return
@@ -130,12 +151,16 @@ def _files(path: str) -> Iterator[LocatedFile]:
         try:
             with os.scandir(folder) as entries:
                 here = sorted(entries, key=lambda one: natural(one.name))
-        except OSError:
+        except OSError as error:
+            problems.append((folder, str(error)))
             continue
         below = []
         for entry in here:
-            if entry.is_dir(follow_symlinks=False):
-                if depth < _DEPTH:
+            if os.path.isdir(entry.path):
+                if entry.is_symlink() or depth == _DEPTH:
+                    because = "a link to a folder" if entry.is_symlink() else f"below {_DEPTH} folders"
+                    problems.append((entry.path, f"{because} is not read"))
+                else:
                     at, own = _STEP.fullmatch(entry.name), _RANK.fullmatch(entry.name)
                     number = int(at[1]) if at else int(entry.name) if _is_number(entry.name) and step is None else step
                     below.append((entry.path, entry.path, number, int(own[1]) if own else rank, depth + 1))
@@ -174,12 +199,14 @@ def _read(path: str, context: ReadContext) -> Any:
         return read_npz(path, context)
     if path.endswith((".pt", ".pth")):
         return read_pt(path, context)
-    return json_values(text_of(path, read_bytes(path, "json_bytes", context)), path, path.endswith(".jsonl"))
+    text = text_of(path, read_bytes(path, "json_bytes", context))
+    lines = enumerate(text.split("\n") if path.endswith(".jsonl") else [text], 1)
+    return [json_value(line, path, _DIGITS, number) for number, line in lines if line.strip()]
 
 
-def _requests(value: Any, side: str, file: LocatedFile) -> tuple[list[NumberedRequest], str]:
-    """Return the requests of a value with their steps, and why there are none."""
-    found: list[NumberedRequest] = []
+def _requests(value: Any, side: str, file: LocatedFile) -> tuple[list[Optional[NumberedRequest]], str]:
+    """Return the requests of a value with their steps, None for a record without one, and why there are none."""
+    found: list[Optional[NumberedRequest]] = []
     because = ""
     for one in value if isinstance(value, list) else [value]:
         table = inner_table(one)
@@ -194,8 +221,8 @@ def _requests(value: Any, side: str, file: LocatedFile) -> tuple[list[NumberedRe
                 "holds metrics of verl, not log-probabilities of tokens; rollout_probs_diff_valid=0 means that the "
                 "metrics were not computed"
             )
-    steps = [one if file.step is None else one._replace(step=file.step) for one in found]
-    return steps, "" if found else because
+    steps = [one if file.step is None or one is None else one._replace(step=file.step) for one in found]
+    return steps, because
 
 
 def _number(table: Any) -> Optional[int]:

@@ -11,8 +11,8 @@ from typing import Any, Iterable, Mapping, Optional
 ROLLOUT, TRAINER = "rollout", "trainer"
 _ROLLOUT = ("rollout_log_probs", "rollout_logprobs", "rollout_log_prob", "output_token_logprobs", "sampling_logprobs")
 _TRAINER = ("old_log_probs", "old_log_prob", "old_logprobs", "actor_log_probs", "train_log_probs", "trainer_log_probs")
-_EITHER = ("log_probs", "logprobs", "log_prob", "token_logprobs", "cumulative_logprob")
-LOG_PROBS = {ROLLOUT: (*_ROLLOUT, *_EITHER, *_TRAINER), TRAINER: (*_TRAINER, *_EITHER, *_ROLLOUT)}
+OF_EITHER_SIDE = ("log_probs", "logprobs", "log_prob", "token_logprobs", "cumulative_logprob")
+LOG_PROBS = {ROLLOUT: (*_ROLLOUT, *OF_EITHER_SIDE, *_TRAINER), TRAINER: (*_TRAINER, *OF_EITHER_SIDE, *_ROLLOUT)}
 OF_ONE_SIDE = {ROLLOUT: frozenset(_ROLLOUT), TRAINER: frozenset(_TRAINER)}  # names that only this side writes
 MASKS = ("response_mask", "loss_mask", "loss_masks", "attention_mask")
 IDS = ("responses", "response_ids", "output_ids", "token_ids", "tokens", "input_ids")

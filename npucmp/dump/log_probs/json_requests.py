@@ -13,20 +13,27 @@ Source: protocols of SGLang and vLLM, the OpenAI interface, slime/utils/types.py
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
 from npucmp.dump.log_probs import field_names as names
 from npucmp.dump.log_probs.field_names import first_of
-from npucmp.dump.log_probs.token_values import TokenIds, floats_of, ids_of, is_list, mask_of, top_of_positions
-from npucmp.errors import DumpError
-from npucmp.model.token_batch import TokenRequest
+from npucmp.dump.log_probs.token_values import (
+    OTHER_IDS,
+    first_ids,
+    floats_of,
+    ids_of,
+    is_list,
+    mask_of,
+    top_of_positions,
+)
+from npucmp.model.token_batch import TokenRequest, TopLogProbs
 
-_DIGITS = 20  # of an integer; the time of int() is quadratic
 MOST_TOKENS = 1 << 31  # of a response
+NOT_COMPUTED = "not computed, by the flag valid of the files"
 _DEPTH = 4  # of an object within an object: {"response": {"body": {"choices": …}}}
 
 
@@ -38,45 +45,32 @@ class NumberedRequest(NamedTuple):
     name: str
 
 
-def json_values(text: str, path: str, is_lines: bool) -> list[Any]:
-    """Return the objects of a text: its lines, or the only one. Raises DumpError for a text that is not JSON."""
-
-    def whole(number: str) -> int:
-        if len(number) > _DIGITS:
-            raise ValueError(f"a number of {len(number)} digits")
-        return int(number)
-
-    try:
-        if is_lines:
-            return [json.loads(line, parse_int=whole) for line in text.splitlines() if line.strip()]
-        return [json.loads(text, parse_int=whole)]
-    except RecursionError:
-        raise DumpError(path, "JSON that is nested too deep") from None
-    except json.JSONDecodeError as error:
-        raise DumpError(path, f"not JSON: line {error.lineno}: {error.msg}") from None
-    except ValueError as error:
-        raise DumpError(path, f"not JSON: {error}") from None
-
-
-def requests_of(record: Any, side: str, depth: int = 0) -> Iterator[NumberedRequest]:
-    """Yield the requests of a record; none if it has no log-probabilities. ValueError for malformed values."""
-    if isinstance(record, list):
+def requests_of(record: Any, side: str, depth: int = 0) -> Iterator[Optional[NumberedRequest]]:
+    """Yield the requests of a record, and None for each object within that has no log-probabilities. ValueError for
+    malformed values."""
+    if depth > _DEPTH:
+        yield None
+    elif isinstance(record, list):
         for one in record:
-            yield from requests_of(one, side, depth + 1) if depth < _DEPTH else ()
-        return
-    if not isinstance(record, Mapping) or depth > _DEPTH:
-        return
-    step = first_of(record, names.STEPS)
-    step = step if type(step) is int and 0 <= step < 1 << 53 else None
-    found = [*_answers(record, side)]
-    if not found:
-        inner = next((record[key] for key in ("samples", "response", "body", "data", "requests")
-                      if isinstance(record.get(key), (Mapping, list))), None)  # fmt: skip
-        found = [*requests_of(inner, side, depth + 1)] if inner is not None else []
-    yield from (one if one.step is not None else one._replace(step=step) for one in found)
+            yield from requests_of(one, side, depth + 1)
+    elif isinstance(record, Mapping):
+        step = first_of(record, names.STEPS)
+        step = step if type(step) is int and 0 <= step < 1 << 53 else None
+        found = [*_answers(record, side)] or _inner(record, side, depth) or [None]
+        yield from (one if one is None or one.step is not None else one._replace(step=step) for one in found)
 
 
-def _answers(record: Mapping[str, Any], side: str) -> Iterator[NumberedRequest]:
+def _inner(record: Mapping[str, Any], side: str, depth: int) -> list[Optional[NumberedRequest]]:
+    """Return the requests within a wrapper; a single one without an identity has that of the wrapper."""
+    inner = next((record[key] for key in ("samples", "response", "body", "data", "requests")
+                  if isinstance(record.get(key), (Mapping, list))), None)  # fmt: skip
+    found = [*requests_of(inner, side, depth + 1)] if inner is not None else []
+    if len(found) == 1 and found[0] is not None and not found[0].request.key:
+        found = [found[0]._replace(request=replace(found[0].request, key=_key(record)))]
+    return found
+
+
+def _answers(record: Mapping[str, Any], side: str) -> Iterator[Optional[NumberedRequest]]:
     meta = record.get("meta_info")
     if isinstance(meta, Mapping) and is_list(meta.get("output_token_logprobs")):
         yield NumberedRequest(_sglang(record, meta), None, "output_token_logprobs")
@@ -86,13 +80,12 @@ def _answers(record: Mapping[str, Any], side: str) -> Iterator[NumberedRequest]:
         if isinstance(several, list) and several:
             for one in several:
                 found = _choice(one) if isinstance(one, Mapping) else None
-                if found is not None:
-                    yield NumberedRequest(found[0], None, found[1])
+                yield None if found is None else NumberedRequest(found[0], None, found[1])
             return
     both = {**record, **(meta if isinstance(meta, Mapping) else {})}
     name = names.name_of(both, names.LOG_PROBS[side])
     if name and (is_list(both[name]) or type(both[name]) in (int, float)) and not _is_batch(both[name]):
-        yield NumberedRequest(_sample(both, name), None, name)
+        yield NumberedRequest(request_of(both, name), None, name)
 
 
 def _is_batch(value: Any) -> bool:
@@ -104,9 +97,9 @@ def _sglang(record: Mapping[str, Any], meta: Mapping[str, Any]) -> TokenRequest:
     if not all(isinstance(row, (list, tuple)) and len(row) > 1 for row in rows):
         raise ValueError("output_token_logprobs holds something else than [log-probability, id, text]")
     values, known = floats_of([row[0] for row in rows])
-    tokens = ids_of([row[1] for row in rows])
-    tops = meta.get("output_top_logprobs")
-    return _request(values, known, tokens, tops, _key({**meta, **record}))
+    return _request(
+        values, known, [[row[1] for row in rows]], meta.get("output_top_logprobs"), _key({**meta, **record})
+    )
 
 
 def _choice(one: Mapping[str, Any]) -> Optional[tuple[TokenRequest, str]]:
@@ -114,15 +107,15 @@ def _choice(one: Mapping[str, Any]) -> Optional[tuple[TokenRequest, str]]:
     logged = one.get("logprobs")
     if isinstance(logged, Mapping) and is_list(logged.get("token_logprobs")):
         values, known = floats_of(logged["token_logprobs"])
-        tokens = ids_of(one.get("token_ids") or logged.get("tokens"))
-        return _request(values, known, tokens, logged.get("top_logprobs"), ""), "token_logprobs"
+        lists = one.get("token_ids"), logged.get("tokens")
+        return _request(values, known, lists, logged.get("top_logprobs"), ""), "token_logprobs"
     if isinstance(logged, Mapping) and isinstance(logged.get("content"), list):
         rows = logged["content"]
         if not all(isinstance(row, Mapping) for row in rows):
             raise ValueError("logprobs.content holds something else than objects")
         values, known = floats_of([row.get("logprob") for row in rows])
-        tokens = ids_of(one.get("token_ids") or [row.get("token") for row in rows])
-        return _request(values, known, tokens, [row.get("top_logprobs") for row in rows], ""), "logprobs.content"
+        lists = one.get("token_ids"), [row.get("token") for row in rows]
+        return _request(values, known, lists, [row.get("top_logprobs") for row in rows], ""), "logprobs.content"
     tokens = ids_of(one.get("token_ids"))
     if is_list(logged) and tokens is not None and len(logged) == len(tokens.ids):
         tops = top_of_positions(logged)
@@ -131,44 +124,68 @@ def _choice(one: Mapping[str, Any]) -> Optional[tuple[TokenRequest, str]]:
             values = np.where(at.any(1), np.where(at, tops.log_probs, 0).sum(1), np.nan)
             return TokenRequest(values, ids=tokens.ids, is_ragged=True, top=tops, known=at.any(1)), "logprobs"
     if type(one.get("cumulative_logprob")) in (int, float):
-        return _sample(one, "cumulative_logprob"), "cumulative_logprob"
+        return request_of(one, "cumulative_logprob"), "cumulative_logprob"
     return None
 
 
-def _request(values: Any, known: Any, tokens: Optional[TokenIds], tops: Any, key: str) -> TokenRequest:
+def _request(values: Any, known: Any, lists: Iterable[Any], tops: Any, key: str) -> TokenRequest:
     """Return a request of an engine, whose list has one number for each sampled token."""
     top = top_of_positions(tops) if is_list(tops) and len(tops) == len(values) else None
-    if tokens is None or len(tokens.ids) != len(values):
-        return TokenRequest(values, known, is_ragged=True, key=key, top=top)
-    return TokenRequest(values, known, None, tokens.ids, tokens.are_texts, is_ragged=True, key=key, top=top)
+    tokens, note = first_ids(sorted(filter(is_list, lists), key=lambda one: len(one) != len(values)), len(values))
+    if tokens is not None and len(tokens.ids) > len(values):
+        tokens, note = None, OTHER_IDS
+    ids, are_texts = (None, False) if tokens is None else tokens
+    return TokenRequest(values, known, None, ids, are_texts, is_ragged=True, key=key, top=top, note=note)
 
 
-def _sample(record: Mapping[str, Any], name: str) -> TokenRequest:
-    """Return the request of a record of slime, miles or a user."""
+def request_of(record: Mapping[str, Any], name: str, is_ragged: bool = True) -> TokenRequest:
+    """Return the request of a record of slime, miles or a user, or of a row of a batch, whose arrays are not ragged."""
     value, length = record[name], token_count(first_of(record, names.LENGTHS))
-    tokens = ids_of(first_of(record, names.IDS))
-    mask_name = names.name_of(record, names.MASKS)
-    mask = mask_of(record[mask_name]) if mask_name and is_list(record[mask_name]) else None
+    mask = first_of(record, names.MASKS)
+    mask, is_masked = (mask_of(mask) if is_list(mask) else None), mask is not None
+    lists = [record.get(key) for key in names.IDS]
+    tokens, _ = first_ids(lists, 0)
     valid = first_of(record, names.VALID)
-    beside = max(0 if mask is None else len(mask), 0 if tokens is None else len(tokens.ids))
-    is_total = not is_list(value) or (len(value) == 1 != length and beside > 1)
+    open_ = "" if valid is None or (np.size(valid) and np.all(valid)) else NOT_COMPUTED
+    beside = max(0 if mask is None else len(mask), 0 if tokens is None else len(tokens.ids), length or 0)
     values, known = floats_of(value if is_list(value) else [value])
-    if is_total and length is None:
-        length = int(mask.sum()) if mask is not None else len(tokens.ids) if tokens is not None else None
-    count = length if is_total and length is not None else len(values)
-    ids = None if tokens is None or len(tokens.ids) < count else tokens.ids[len(tokens.ids) - count :]
+    if not is_list(value) or (len(values) == 1 != length and beside > 1):
+        if length is None:
+            length = int(mask.sum()) if mask is not None else len(tokens.ids) if tokens is not None else None
+        return TokenRequest(values, known, is_total=True, length=length, open=open_, key=_key(record))
+    count = len(values)
+    if is_ragged and length is not None and count > length:  # of the whole sequence
+        values, known, count = values[count - length :], last_of(known, length), length
+    if is_masked and (mask is None or len(mask) < count):
+        open_ = "the mask has fewer places than the log-probabilities"
+    tokens, note = first_ids(lists, count)
+    top = _top(record, count)
+    if top is None and first_of(record, names.TOP_LOG_PROBS) is not None:
+        note = note or "most likely tokens of another form than (positions, k) are left out"
     return TokenRequest(
         values,
         known,
-        last_of(mask, len(values)) if not is_total else None,
-        ids if not is_total else None,
+        last_of(mask, count),
+        None if tokens is None else last_of(tokens.ids, count),
         tokens is not None and tokens.are_texts,
-        is_total,
-        length if is_total else None,
-        is_ragged=not is_total,
-        is_computed=valid is None or bool(valid),
+        is_ragged=is_ragged,
+        open=open_,
         key=_key(record),
+        top=top,
+        note=note,
     )
+
+
+def _top(record: Mapping[str, Any], count: int) -> Optional[TopLogProbs]:
+    """Return the most likely tokens of a record: arrays or lists (positions, k); None for others."""
+    ids, found = first_of(record, names.TOP_IDS), first_of(record, names.TOP_LOG_PROBS)
+    if not is_list(ids) or not is_list(found) or not len(ids) == len(found) >= count:
+        return None
+    if isinstance(ids, np.ndarray) and isinstance(found, np.ndarray):
+        top = TopLogProbs(ids.astype(np.int64), found.astype(np.float64))
+        return None if ids.ndim != 2 or ids.shape != found.shape else TopLogProbs(*(last_of(one, count) for one in top))
+    rows = [[*zip(b, a)] if is_list(a) and is_list(b) else None for a, b in zip(ids, found)]
+    return top_of_positions(rows[len(rows) - count :])
 
 
 def token_count(value: Any) -> Optional[int]:
@@ -177,11 +194,11 @@ def token_count(value: Any) -> Optional[int]:
     return int(value) if is_whole and 0 < value < MOST_TOKENS else None
 
 
-def last_of(mask: Any, count: int) -> Any:
-    """Return the last `count` places of a mask, those of the response; None for a shorter one."""
-    return None if mask is None or len(mask) < count else mask[len(mask) - count :]
+def last_of(values: Any, count: int) -> Any:
+    """Return the last `count` places of an array, those of the response; None for a shorter one."""
+    return None if values is None or len(values) < count else values[len(values) - count :]
 
 
 def _key(record: Mapping[str, Any]) -> str:
     value = first_of(record, names.KEYS)
-    return str(value)[:200] if type(value) in (int, str) else ""
+    return str(value)[:200] if type(value) in (int, str) or isinstance(value, np.integer) else ""

@@ -12,15 +12,15 @@ Source: verl (trainer/ppo, utils/debug/metrics.py), slime (utils/train_dump_util
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 
 from npucmp.dump.log_probs import field_names as names
 from npucmp.dump.log_probs.field_names import first_of
-from npucmp.dump.log_probs.json_requests import last_of, token_count
-from npucmp.dump.log_probs.token_values import floats_of, ids_of, is_list, mask_of
-from npucmp.model.token_batch import TokenRequest, TopLogProbs
+from npucmp.dump.log_probs.json_requests import request_of
+from npucmp.dump.log_probs.token_values import is_list
+from npucmp.model.token_batch import TokenRequest
 
 
 def inner_table(value: Any) -> Any:
@@ -61,9 +61,8 @@ def requests_of_table(table: Mapping[str, Any], side: str) -> tuple[tuple[TokenR
         raise ValueError(f"{name} has {rows.ndim} dimensions, it must have (batch, positions)")
     of_arrays = isinstance(rows, np.ndarray)
     if of_arrays and rows.ndim == 1 and not _is_one_number_each(table, len(rows)):
-        return (_row({key: [value] for key, value in table.items()}, name, 0, rows, True, True),), name
-    is_total = not is_list(rows[0]) if len(rows) else False
-    return tuple(_row(table, name, at, row, of_arrays, not is_total) for at, row in enumerate(rows)), name
+        return (request_of({**table, name: rows}, name, is_ragged=False),), name
+    return tuple(request_of({**_row(table, at), name: row}, name, not of_arrays) for at, row in enumerate(rows)), name
 
 
 def _is_one_number_each(table: Mapping[str, Any], count: int) -> bool:
@@ -75,44 +74,11 @@ def _is_one_number_each(table: Mapping[str, Any], count: int) -> bool:
     return is_list(lengths) and len(lengths) == count
 
 
-def _row(table: Mapping[str, Any], name: str, at: int, row: Any, of_arrays: bool, has_tokens: bool) -> TokenRequest:
-    """Return request number `at` of a batch."""
-    values, known = floats_of(row if has_tokens else [row])
-    mask, tokens = _mask(table, at), ids_of(_at(table, names.IDS, at))
-    length = _at(table, names.LENGTHS, at)
-    length = token_count(length)
-    valid, key = _flag(table, at), _at(table, names.KEYS, at)
-    shared: dict[str, Any] = {
-        "is_computed": valid,
-        "key": str(key)[:200] if isinstance(key, (int, str, np.integer)) else "",
-        "are_texts": tokens is not None and tokens.are_texts,
-    }
-    beside = max(0 if mask is None else len(mask), 0 if tokens is None else len(tokens.ids), length or 0)
-    if not has_tokens or (len(values) == 1 != length and beside > 1):
-        if length is None:
-            length = int(mask.sum()) if mask is not None else None if tokens is None else len(tokens.ids)
-        return TokenRequest(values, known, is_total=True, length=length, **shared)
-    count = len(values)
-    if not of_arrays and length is not None and count > length:  # of the whole sequence
-        values, known, count = values[count - length :], last_of(known, length), length
-    ids = None if tokens is None or len(tokens.ids) < count else tokens.ids[len(tokens.ids) - count :]
-    return TokenRequest(
-        values, known, last_of(mask, count), ids, is_ragged=not of_arrays, top=_top(table, at, count), **shared
-    )
-
-
-def _mask(table: Mapping[str, Any], at: int) -> Any:
-    value = _at(table, names.MASKS, at)
-    return mask_of(value) if is_list(value) else None
-
-
-def _at(table: Mapping[str, Any], keys: tuple[str, ...], at: int) -> Optional[Any]:
-    """Return the entry of a request in the first list of these names that has one."""
-    for key in keys:
-        value = table.get(key)
-        if is_list(value) and len(value) > at:
-            return value[at]
-    return None
+def _row(table: Mapping[str, Any], at: int) -> dict[str, Any]:
+    """Return the entries of request number `at` of a batch by name; () where a list is shorter than the batch."""
+    lists = {key: value for key, value in table.items() if key in names.KNOWN and is_list(value)}
+    row = {key: value[at] if at < len(value) else () for key, value in lists.items()}
+    return {**row, names.VALID[0]: _flag(table, at)}
 
 
 def _flag(table: Mapping[str, Any], at: int) -> bool:
@@ -122,12 +88,3 @@ def _flag(table: Mapping[str, Any], at: int) -> bool:
     if is_list(value):
         value = value[at] if at < len(value) else value[0] if len(value) == 1 else None
     return value is None or bool(np.all(value))
-
-
-def _top(table: Mapping[str, Any], at: int, count: int) -> Optional[TopLogProbs]:
-    ids, found = _at(table, names.TOP_IDS, at), _at(table, names.TOP_LOG_PROBS, at)
-    if not isinstance(ids, np.ndarray) or not isinstance(found, np.ndarray):
-        return None
-    if ids.ndim != 2 or ids.shape != found.shape or len(ids) < count:
-        return None
-    return TopLogProbs(ids[len(ids) - count :].astype(np.int64), found[len(found) - count :].astype(np.float64))

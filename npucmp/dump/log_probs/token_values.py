@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import numpy as np
@@ -17,6 +17,7 @@ from npucmp.model.token_batch import Bools, Floats, Integers, TopLogProbs
 if TYPE_CHECKING:
     from typing import TypeGuard
 
+OTHER_IDS = "ids that are no numbers, or of another length than the log-probabilities, are left out"
 _TOKEN_ID = re.compile(r"token_id:([0-9]{1,18})")
 _MOST_CELLS = 1 << 26  # of a table of the most likely tokens, 1 GB
 _MOST_TOP = 1024  # tokens of a position; vLLM and SGLang allow fewer
@@ -78,19 +79,26 @@ def mask_of(values: Any) -> Bools:
 def ids_of(values: Any) -> Optional[TokenIds]:
     """Return the tokens of a list of numbers, of "token_id:N", or of texts; None for a text, which is not tokenised."""
     if isinstance(values, np.ndarray):
-        if values.ndim != 1 or values.dtype.kind not in "iuf":
+        if values.ndim != 1 or values.dtype.kind not in "iuf" or not (values == np.trunc(values)).all():
             return None
         return TokenIds(values.astype(np.int64), False)
     if not isinstance(values, (list, tuple)):
         return None
-    if all(type(one) is int and abs(one) < 1 << 62 for one in values):
-        return TokenIds(np.fromiter(values, np.int64, len(values)), False)
+    if all(type(one) in (int, float) and abs(one) < 1 << 62 and one % 1 == 0 for one in values):
+        return TokenIds(np.fromiter(map(int, values), np.int64, len(values)), False)
     if not all(isinstance(one, str) for one in values):
         return None
     numbers = [_TOKEN_ID.fullmatch(one) for one in values]
     if all(numbers):
         return TokenIds(np.array([int(one[1]) for one in numbers if one], np.int64), False)
     return TokenIds(np.array([hash_of(one) for one in values], np.int64), True)
+
+
+def first_ids(lists: Iterable[Any], least: int) -> tuple[Optional[TokenIds], str]:
+    """Return the first list of tokens that has at least so many, and a note if there are only others."""
+    given = [one for one in lists if is_list(one)]
+    found = next((one for one in map(ids_of, given) if one is not None and len(one.ids) >= least), None)
+    return found, OTHER_IDS if given and found is None else ""
 
 
 def hash_of(text: str) -> int:

@@ -42,7 +42,15 @@ def text_of(path: str | os.PathLike[str], data: bytes) -> str:
 
 
 def json_object(text: str, path: object, what: str, digits: int, **hooks: Any) -> dict[str, Any]:
-    """Return the object in a text, parsed with hooks of json.loads; DumpError for other content, which names `what`.
+    """Return the object in a text, parsed with hooks of json.loads; DumpError for other content, which names `what`."""
+    tree = json_value(text, path, digits, **hooks)
+    if not isinstance(tree, dict):
+        raise DumpError(path, f"not {what}: JSON, but not an object")
+    return tree
+
+
+def json_value(text: str, path: object, digits: int, line: int = 1, **hooks: Any) -> Any:
+    """Return the value of a text that begins at a line of a file, parsed with hooks of json.loads. Else DumpError.
 
     Integers have at most `digits` digits, because the time of int() is quadratic. A repeated key in an object is
     refused.
@@ -54,16 +62,13 @@ def json_object(text: str, path: object, what: str, digits: int, **hooks: Any) -
         return int(number)
 
     try:
-        tree = json.loads(text, parse_int=whole, **{"object_pairs_hook": unlike, **hooks})
+        return json.loads(text, parse_int=whole, **{"object_pairs_hook": unlike, **hooks})
     except RecursionError:
-        raise DumpError(path, f"not {what}: JSON that is nested too deep") from None
+        raise DumpError(path, "JSON that is nested too deep") from None
     except json.JSONDecodeError as error:
-        raise DumpError(path, f"not JSON: line {error.lineno}: {error.msg}") from None
+        raise DumpError(path, f"not JSON: line {line - 1 + error.lineno}: {error.msg}") from None
     except ValueError as error:
         raise DumpError(path, f"not JSON: {error}") from None
-    if not isinstance(tree, dict):
-        raise DumpError(path, f"not {what}: JSON, but not an object")
-    return tree
 
 
 def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

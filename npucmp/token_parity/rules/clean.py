@@ -15,7 +15,7 @@ from npucmp.model.parity_result import ParityFinding, TokenClass
 from npucmp.model.token_batch import Bools
 from npucmp.token_parity.finding import finding_at
 from npucmp.token_parity.noise import DEFAULT_FLOOR, LEAST_UNSURE, UNSURE, noise_of
-from npucmp.token_parity.rules import other_context, temperature, top_p
+from npucmp.token_parity.rules import other_context, sum_mean, temperature, top_p
 from npucmp.token_parity.token_pair import TokenPair, first_place
 
 FEW = 0.004  # share of tokens beyond noise that outliers of rounding make: evidence, clean pairs have less
@@ -27,7 +27,14 @@ LEAST_CLEAR = 2  # tokens, if they are more than the share of outliers: chosen
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:
-    """Return the finding "clean", or "undecided" for a few tokens that are far from noise or cannot be compared."""
+    """Return the finding "clean", or "undecided" for a few tokens that are far from noise or cannot be compared, and
+    for numbers of requests that may be means."""
+    found = _find(pair)
+    is_clean = found is not None and found.token_class is TokenClass.CLEAN
+    return (sum_mean.unsure_mean(pair) if is_clean else None) or found
+
+
+def _find(pair: TokenPair) -> Optional[ParityFinding]:
     counted = pair.counted
     if not counted.any():
         if pair.sums is not None:

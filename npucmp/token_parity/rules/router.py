@@ -9,8 +9,8 @@ from typing import Optional
 
 import numpy as np
 
-from npucmp.model.parity_result import ParityFinding, TokenClass
-from npucmp.token_parity.finding import finding_at, percent
+from npucmp.model.parity_result import ParityFinding, TokenClass, percent
+from npucmp.token_parity.finding import finding_at
 from npucmp.token_parity.rules import temperature
 from npucmp.token_parity.rules.clean import WITHIN, is_few, median_margin
 from npucmp.token_parity.systematic_fit import systematic_fit

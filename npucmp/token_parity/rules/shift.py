@@ -10,9 +10,9 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 
-from npucmp.model.parity_result import ParityFinding, TokenClass
+from npucmp.model.parity_result import ParityFinding, TokenClass, percent
 from npucmp.model.token_batch import Bools, Floats
-from npucmp.token_parity.finding import finding_at, percent
+from npucmp.token_parity.finding import finding_at
 from npucmp.token_parity.noise import BEYOND, margin_of
 from npucmp.token_parity.token_pair import TokenPair, first_place
 

@@ -10,8 +10,8 @@ from typing import Optional
 
 import numpy as np
 
-from npucmp.model.parity_result import ParityFinding, TokenClass
-from npucmp.token_parity.finding import finding_at, percent
+from npucmp.model.parity_result import ParityFinding, TokenClass, percent
+from npucmp.token_parity.finding import finding_at
 from npucmp.token_parity.noise import BEYOND
 from npucmp.token_parity.removed_probability import removed_probability
 from npucmp.token_parity.rules import temperature

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from npucmp.model.parity_result import ParityFinding, TokenClass
-from npucmp.token_parity.finding import finding_at, percent
+from npucmp.model.parity_result import ParityFinding, TokenClass, percent
+from npucmp.token_parity.finding import finding_at
 from npucmp.token_parity.rules.clean import median_margin
 from npucmp.token_parity.token_pair import TokenPair, first_place
 
