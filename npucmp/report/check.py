@@ -27,7 +27,7 @@ from npucmp.report.answer import (
     Suspects,
 )
 from npucmp.report.next_commands import of_check
-from npucmp.report.phrases import bytes_of, count_of, in_bytes, of_operator, of_runs, problem_of
+from npucmp.report.phrases import bytes_of, count_of, in_bytes, known_numbers, of_operator, of_runs, problem_of
 
 HEALTH = tuple(
     (
@@ -156,6 +156,7 @@ def _suspect(one: Symptom, report: CheckResult) -> Suspect:
         where=where,
         line=source_line(one.operator) if one.operator is not None else "",
         path=source_path(one.operator) if one.operator is not None else "",
+        at=known_numbers(step=one.step, rank=one.rank),
         aside=_more(one).strip(),
         rule=one.rule,
         way=way,

@@ -49,5 +49,5 @@ def suspect_row(one: Suspect) -> Row:
         "kind": "suspect", "place": one.place, "cause": one.cause, "op": one.op, "op_type": one.op_type,
         "slot": one.slot, "where": one.where, "rule": one.rule, "golden": one.golden,
         "evidence": [evidence.sentence() for evidence in one.evidence], "source": one.line, "path": one.path,
-        "known": one.known, "excused": one.excused,
+        "at": dict(one.at), "known": one.known, "excused": one.excused,
     }  # fmt: skip

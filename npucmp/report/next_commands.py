@@ -10,6 +10,7 @@ from typing import Iterator
 
 from npucmp.report.answer import Answer, NextCommand, Suspect
 
+FORMAT = "--report-format"
 OPEN_CAUSES = ("SUSPECT", "UNKNOWN", "GAP")  # more tensors of the dump would decide these
 
 
@@ -34,10 +35,8 @@ def of_report(answer: Answer) -> Iterator[NextCommand]:
     if answer.folder:
         yield NextCommand(_line("ticket", answer.folder, "-o", "ticket.md"), "write the first suspect as one page")
     else:
-        command, paths = answer.result.command, answer.result.paths
-        yield NextCommand(
-            _line(command, *paths, "-o", "report"), "write the tables and the page, which ticket, diff and merge read"
-        )
+        again = _line(*_again(answer), "-o", "report")
+        yield NextCommand(again, "write the tables and the page, which ticket, diff and merge read")
 
 
 def of_comparison(answer: Answer) -> Iterator[NextCommand]:
@@ -59,11 +58,13 @@ def of_comparison(answer: Answer) -> Iterator[NextCommand]:
                 _line("show", target, "--fit", "compare"), f"{first.cause} is open: list the data that the dump lacks"
             )
         else:
+            run = _run(first)
             yield NextCommand(
-                _line("replay", target, "--include", name), "recompute the operator in float64 from its own inputs"
+                _line("replay", target, "--include", name, *run),
+                "recompute the operator in float64 from its own inputs",
             )
             yield NextCommand(
-                _line("extract", target, first.op, "-o", "case"), "write the operator as a case that runs alone"
+                _line("extract", target, first.op, "-o", "case", *run), "write the operator as a case that runs alone"
             )
         yield from of_report(answer)
     else:
@@ -88,8 +89,11 @@ def of_overflow(answer: Answer) -> Iterator[NextCommand]:
     """Yield what goes on after a search for overflows."""
     first, dump = _first(answer), answer.result.paths[0]
     if first is not None:
-        yield NextCommand(_line("show", dump, _pattern(first.op), "--values"), "show where the values leave the type")
-        yield NextCommand(_line("replay", dump, "--include", _pattern(first.op)), "recompute the operator in float64")
+        yield NextCommand(
+            _line("show", dump, _pattern(first.op), "--values", *_run(first)), "show where the values leave the type"
+        )
+        again = _line("replay", dump, "--include", _pattern(first.op), *_run(first))
+        yield NextCommand(again, "recompute the operator in float64")
         yield from of_report(answer)
     elif answer.result.exit_status == 2:
         yield NextCommand(_line("show", dump, "--fit", "overflow"), "list the data that the dump lacks")
@@ -127,6 +131,24 @@ def of_precheck(answer: Answer) -> Iterator[NextCommand]:
     elif answer.result.exit_status == 1:
         again = _line("precheck", *answer.result.paths)
         yield NextCommand(again, "make both runs again after the repair of the rows that differ, and repeat this")
+
+
+def _again(answer: Answer) -> list[str]:
+    """Return the words of the same call, without those that shape what is printed."""
+    result = answer.result
+    if not result.argv:
+        return [result.command, *result.paths]
+    words = [*result.argv[1:]]
+    shaped = {
+        at for at, word in enumerate(words) if word in ("--json", "-q", "--quiet") or word.startswith(FORMAT + "=")
+    }
+    shaped.update(at + more for at, word in enumerate(words) if word == FORMAT for more in (0, 1))
+    return [word for at, word in enumerate(words) if at not in shaped]
+
+
+def _run(one: Suspect) -> list[str]:
+    """Return the options that select the step and rank of a suspect."""
+    return [word for name in ("step", "rank") if name in one.at for word in (f"--{name}", str(one.at[name]))]
 
 
 def _pattern(name: str) -> str:

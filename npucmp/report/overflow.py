@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from typing import Iterator, Mapping, Optional, Sequence
 
-from npucmp.model import Cause, Event, Overflow, Root, Scan, position
+from npucmp.model import Cause, Event, Overflow, Root, Run, Scan, position
 from npucmp.model.dtypes import lookup
 from npucmp.model.stack import frames, source_line, source_path
 from npucmp.overflow_events.masked_infinity import AS_INTEGER
@@ -19,7 +19,7 @@ from npucmp.overflow_events.special_values import headroom
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, PathStep, Row, Section, Suspect, Suspects
 from npucmp.report.next_commands import of_overflow
-from npucmp.report.phrases import count_of, describe, of_operator, of_runs, problem_of, where_words
+from npucmp.report.phrases import count_of, describe, known_numbers, of_operator, of_runs, problem_of, where_words
 
 COLUMNS = tuple(
     (
@@ -92,7 +92,7 @@ def _section(scan: Scan, report: Overflow) -> Section:
     return Section(
         where=" ".join(where),
         sides=sides,
-        suspects=Suspects.of([_suspect(root, " · ".join(where), children) for root in births]),
+        suspects=Suspects.of([_suspect(root, scan.run, " · ".join(where), children) for root in births]),
         after=[
             Line("device", "UNKNOWN", f"  {event.because}")
             for event in scan.events
@@ -102,12 +102,13 @@ def _section(scan: Scan, report: Overflow) -> Section:
     )
 
 
-def _suspect(root: Root, where: str, children: Children) -> Suspect:
+def _suspect(root: Root, run: Run, where: str, children: Children) -> Suspect:
     operator = root.pair.operator
     word = "CAME IN" if root.cause is Cause.GAP else root.cause.value
     way = partial(_way, root.pair.order, children)
+    at = known_numbers(step=run.step, rank=run.rank)
     site = {"line": source_line(operator), "path": source_path(operator)}
-    return Suspect.of(root, operator, word=word, where=where, way=way, **site)
+    return Suspect.of(root, operator, word=word, where=where, way=way, at=at, **site)
 
 
 Children = Mapping[int, Sequence[Event]]

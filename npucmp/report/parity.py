@@ -26,7 +26,7 @@ from npucmp.report.answer import (
     Suspect,
     Suspects,
 )
-from npucmp.report.phrases import count_of
+from npucmp.report.phrases import count_of, known_numbers
 
 COLUMNS = (
     "step", "request", "position", "token", "target", "golden", "difference", "noise", "beyond", "class",
@@ -102,7 +102,8 @@ def _suspect(place: int, finding: ParityFinding) -> Suspect:
     """Return a finding as a suspect, for a page."""
     evidence = tuple(Evidence("parity", "{words}", {"words": Fact(words)}) for words in finding.because)
     word = finding.token_class.value.upper()
-    return Suspect(place, word, _place_words(finding) or "all requests", "", "", evidence, word)
+    at = known_numbers(step=finding.step, request=finding.request, position=finding.position)
+    return Suspect(place, word, _place_words(finding) or "all requests", "", "", evidence, word, at=at)
 
 
 def _place_words(finding: Optional[ParityFinding]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from typing import Optional, Sequence, Union
 
 from npucmp.model import Operator, Pair, Result, Root, Run
 from npucmp.model.dtypes import size_of
@@ -57,6 +57,11 @@ def rate_of(result: Result) -> str:
 def where_words(run: Run) -> list[str]:
     """ "step 0", "rank 1"; a number that the dump lacks is omitted."""
     return [f"{name} {value}" for name, value in (("step", run.step), ("rank", run.rank)) if value is not None]
+
+
+def known_numbers(**numbers: Union[int, str, None]) -> dict[str, Union[int, str]]:
+    """Return numbers by name without those that are not known."""
+    return {name: value for name, value in numbers.items() if value is not None and value != ""}
 
 
 def bytes_of(runs: Sequence[Run]) -> int:

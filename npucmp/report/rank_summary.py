@@ -16,7 +16,17 @@ from npucmp.model.comparison import by_verdict
 from npucmp.report import tables
 from npucmp.report.answer import DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
 from npucmp.report.coverage import AlignedShare, Groups, upstream_unseen
-from npucmp.report.phrases import bytes_of, count_of, describe, flow_of, line_of, partner_of, path_of, where_words
+from npucmp.report.phrases import (
+    bytes_of,
+    count_of,
+    describe,
+    flow_of,
+    known_numbers,
+    line_of,
+    partner_of,
+    path_of,
+    where_words,
+)
 from npucmp.report.rank_cell import Cell
 
 if TYPE_CHECKING:
@@ -292,7 +302,7 @@ def _section(
         where=" ".join(where),
         sides=[DumpSummary(name, path, describe(run)) for name, path, run in zip(SIDES, request.paths, runs)],
         aligned=coverage.words(),
-        suspects=Suspects(*([_suspect(root, among) for root in roots_of[:most]] for roots_of in kinds)),
+        suspects=Suspects(*([_suspect(root, one.target, among) for root in roots_of[:most]] for roots_of in kinds)),
         unlisted=(max(0, len(kinds[0]) - most), max(0, len(kinds[1]) - most)),
     )
     if one.roots:
@@ -335,13 +345,18 @@ def _title(one: Comparison, groups: Groups) -> str:
     return "First diverging operator"
 
 
-def _suspect(root: Root, where: str) -> Suspect:
+def _suspect(root: Root, run: Run, where: str) -> Suspect:
     pair = root.pair
+    rank, ranks = run.rank if root.rank is None else root.rank, tables.ranks_of(root)
+    at = known_numbers(
+        step=run.step, rank=rank, ranks=ranks, relation=root.relation, request=root.request, position=root.position
+    )
     more = {
         "golden": partner_of(pair),
         "where": where,
         "line": line_of(pair),
         "path": path_of(pair),
+        "at": at,
         "flow": flow_of(root),
     }
     return Suspect.of(root, pair.operator, **more)

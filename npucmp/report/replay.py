@@ -28,7 +28,7 @@ from npucmp.model.stack import frames, source_line, source_path
 from npucmp.report import replay_tables, tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
 from npucmp.report.next_commands import of_replay
-from npucmp.report.phrases import count_of, describe, of_operator, of_runs, problem_of, where_words
+from npucmp.report.phrases import count_of, describe, known_numbers, of_operator, of_runs, problem_of, where_words
 
 COLUMNS = tuple(
     (
@@ -157,6 +157,7 @@ def _suspect(rows: Sequence[ReplayedOutput], one: Replay, place: int) -> Suspect
         where=" · ".join(where_words(one.run)),
         line=source_line(operator),
         path=source_path(operator),
+        at=known_numbers(step=one.run.step, rank=one.run.rank),
         aside="its forward operator is guilty too" if under else "",
         figures=tuple(_figures(worst, operator)),
         picture=worst.picture,

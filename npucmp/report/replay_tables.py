@@ -8,7 +8,7 @@ from typing import Iterator
 from npucmp.model import Edge, EdgeVerdict, Evidence, Fact, Gap, Replay
 from npucmp.model.stack import source_line, source_path
 from npucmp.report.answer import Line, Row, Suspect
-from npucmp.report.phrases import count_of, where_words
+from npucmp.report.phrases import count_of, known_numbers, where_words
 
 EDGES = tuple("step rank order op op_type phase slot consumers via ratio rel_l2_u verdict explanation stack".split(" "))
 GAPS = tuple(
@@ -55,6 +55,7 @@ def gradient_suspect(edge: Edge, one: Replay, place: int) -> Suspect:
         where=" · ".join(where_words(one.run)),
         line=source_line(operator),
         path=source_path(operator),
+        at=known_numbers(step=one.run.step, rank=one.run.rank),
         figures=tuple(
             (name, f"{value:.3g}")
             for name, value in (("times the expected rounding", edge.ratio), ("rel_l2 in u", edge.rel_l2_u))

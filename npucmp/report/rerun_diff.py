@@ -17,7 +17,7 @@ from npucmp.report.answer import Answer, Detail, DumpSummary, Row, Section, Susp
 from npucmp.report.comparison_parts import Parts, facts, several
 from npucmp.report.coverage import AlignedShare, open_words
 from npucmp.report.next_commands import of_reruns
-from npucmp.report.phrases import count_of, percent
+from npucmp.report.phrases import count_of, known_numbers, percent
 from npucmp.report.rank_summary import RunInfo
 
 COLUMNS = tuple(
@@ -111,6 +111,7 @@ def _suspect(one: Rerun, runs: int) -> Suspect:
         operator,
         line=source_line(operator),
         path=source_path(operator),
+        at=known_numbers(step=one.step, rank=one.rank),
         aside=aside if runs > 2 and one.odd else "",
         figures=tuple(
             (name, f"{value:,}" if isinstance(value, int) else f"{value:.2e}")

@@ -336,7 +336,8 @@ class NoteLine(TypedDict):
 
 
 class SuspectLine(TypedDict):
-    """A line of JSON Lines: a finding. `source` is the line of the user's code, `path` its recorded file."""
+    """A line of JSON Lines: a finding. `source` is the line of the user's code, `path` its recorded file; `at` has
+    its step, rank, ranks, relation, request and position, as far as they are known, counted from 0."""
 
     kind: str
     place: int
@@ -350,6 +351,7 @@ class SuspectLine(TypedDict):
     evidence: list[str]
     source: str
     path: str
+    at: dict[str, Union[int, str]]
     known: bool
     excused: bool
 

@@ -88,7 +88,7 @@ def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
         "rule": root.rule,
         "golden_slot": _golden_slot(root),
         "relation": root.relation or None,
-        "ranks": _ranks(root) or None,
+        "ranks": ranks_of(root) or None,
         "collective": root.collective or None,
         "request": root.request,
         "position": root.position,
@@ -101,7 +101,8 @@ def _golden_slot(root: Root) -> Optional[str]:
     return golden.own_slot if golden is not None and golden.own_slot not in ("", root.slot) else None
 
 
-def _ranks(root: Root) -> str:
+def ranks_of(root: Root) -> str:
+    """Return the ranks that take part in a root, "0-1,4"; "" without any."""
     if not root.ranks:
         return ""
     from npucmp.model.relation import ranks_in_words
