@@ -40,6 +40,12 @@ class Sides(NamedTuple):
     goldens: list[Run]
     also: tuple[str, ...] = ()
 
+    @property
+    def broken(self) -> list[tuple[str, Run]]:
+        """The runs that cannot be read, by side."""
+        both = ("target", self.targets), ("golden", self.goldens)
+        return [(side, run) for side, runs in both for run in runs if run.problem]
+
 
 @dataclass(frozen=True)
 class RunSelection(DumpFields):

@@ -135,6 +135,28 @@ def test_a_mask_of_the_loss_is_no_padding(tmp_path):
     assert (root.request, root.position) == (0, 0) and fault.path in root.pair.golden_op.name
 
 
+def test_a_step_that_cannot_be_read_is_reported(tmp_path):
+    dumps = pair(tmp_path, LAYOUTS["packed"] * 2, PADDED * 2, style=Style("L0", extras=True))
+    (dumps[0] / "step1" / "rank0" / "dump.json").write_text("{")
+    report = npucmp.compare(*dumps)
+    assert report.exit_status == 2 and [run.step for _, run in report.broken] == [1]
+    assert report.tokens.tokens == 18
+
+
+def test_steps_are_paired_by_number(tmp_path):
+    dumps = pair(tmp_path, LAYOUTS["packed"] * 3, PADDED * 3, style=Style("L0", extras=True))
+    (dumps[1] / "step0").rename(dumps[1] / "step3")
+    report = npucmp.compare(*dumps)
+    assert [one.step for one in report.comparisons] == [1, 2] and report.exit_status == 2
+    assert [(side, alone.step) for side, alone in report.unpaired] == [("target", 0), ("golden", 3)]
+
+
+def test_a_step_of_equal_layouts_is_compared_as_a_whole_beside_another(tmp_path):
+    both = LAYOUTS["packed"]
+    report = npucmp.compare(*pair(tmp_path, both * 2, PADDED + both, style=Style("L0", extras=True)))
+    assert report.exit_status == 0 and report.tokens.tokens == 18 and len(report.comparisons) == 2
+
+
 def changed(trap):
     """The tokens of a packed target that lacks or exchanges some."""
     tokens = LAYOUTS["packed"][0].tokens
