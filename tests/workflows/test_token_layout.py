@@ -56,7 +56,7 @@ def first_root(folder, dumps):
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_clean_layout_agrees_and_covers_the_golden(tmp_path, name):
-    style = Style("L0", extras=name in ("packed", "left", "decoded"), ids=name != "chunked")
+    style = Style("L0", extras=True, ids=name != "chunked")
     report = npucmp.compare(*pair(tmp_path, LAYOUTS[name], style=style), precheck=False)
     assert report.exit_status == 0 and not report.roots
     assert (report.tokens.tokens, report.tokens.lengths) == (18, (7, 5, 6))
@@ -106,7 +106,7 @@ def test_a_faulty_token_of_many_is_found_below_the_limit_of_the_tensor(tmp_path)
 
 
 def test_bfloat16_and_folders_of_arrays_agree(tmp_path):
-    for style in (Style("L0", dtype="bfloat16"), Style("npy")):
+    for style in (Style("L0", dtype="bfloat16", extras=True), Style("npy", extras=True)):
         assert (
             npucmp.compare(*pair(tmp_path / style.form / style.dtype, LAYOUTS["packed"], style=style)).exit_status == 0
         )
@@ -169,6 +169,45 @@ def changed(trap):
     return np.concatenate([tokens[:3], [[PADDING, 0]], tokens[3:]])
 
 
+@pytest.mark.parametrize("last", [VOCABULARY - 1, 0])
+def test_last_tokens_with_an_id_of_their_own_are_no_padding(tmp_path, last):
+    """The tokens that end two of three requests differ in each operator behind the embedding."""
+
+    def change(path, arrays):
+        if "embed_tokens" not in path:
+            for one in arrays[1:]:
+                one[-1] *= 1.5
+        return arrays
+
+    generator, network = np.random.default_rng(5), Network(5, "float32")
+    ids = [generator.integers(1, VOCABULARY - 1, 6) for _ in range(3)]
+    ids[1][-1] = ids[2][-1] = last
+    padding = network.run([np.zeros(9, np.int64)], True)
+    lengths, style = [6] * 3, Style("L0")
+    for side, turned, records in (
+        ("target", True, network.run(ids, False, change)),
+        ("golden", False, network.run(ids, True)),
+    ):
+        write(tmp_path / side, layouts.padded(lengths, ORDER, turned=turned), records, padding, style, False)
+    assert npucmp.compare(tmp_path / "target", tmp_path / "golden").exit_status != 0
+
+
+def test_padding_without_a_mask_or_lengths_is_not_proven(tmp_path):
+    report = npucmp.compare(*pair(tmp_path, LAYOUTS["packed"]))
+    assert report.exit_status == 2 and not report.roots and report.tokens.tokens == 18
+    assert "3 of 21 tokens of the golden have no row in the target" in report.tokens.problem
+
+
+def test_a_mask_without_a_name_proves_no_padding(tmp_path):
+    """The target lost the last token of each request, which such a mask hides."""
+    tokens = LAYOUTS["packed"][0].tokens
+    lost = tokens[:, 1] == np.array(LENGTHS)[tokens[:, 0]] - 1
+    target, golden = pair(tmp_path, [Step(tokens[~lost])], style=Style("npy"))
+    mask = np.array([[1] * (length - 1) + [0] * (8 - length) for length in LENGTHS])
+    np.save(golden / "step0" / "rank0" / "lm_head.input.1.npy", mask)
+    assert npucmp.compare(target, golden).exit_status == 2
+
+
 @pytest.mark.parametrize("extras", [True, False])
 @pytest.mark.parametrize("trap", ["lost request", "lost token", "exchanged", "inner padding"])
 def test_a_target_that_lacks_or_exchanges_tokens_never_agrees(tmp_path, trap, extras):
@@ -180,7 +219,7 @@ def test_a_row_of_another_id_is_no_token(tmp_path):
     generator = np.random.default_rng(3)
     ids = [generator.integers(1, VOCABULARY, length) for length in LENGTHS]
     ids[2][4] = ids[2][4] % (VOCABULARY - 1) + 1
-    report = npucmp.compare(*pair(tmp_path, LAYOUTS["packed"], ids=ids))
+    report = npucmp.compare(*pair(tmp_path, LAYOUTS["packed"], ids=ids, style=Style("L0", extras=True)))
     assert report.exit_status != 0 and "request 2, position 4" in " ".join(report.notes)
 
 
@@ -191,7 +230,7 @@ def test_statistics_prove_nothing(tmp_path):
 
 
 def test_summary_and_screen_have_the_lengths(tmp_path):
-    done = run("compare", *pair(tmp_path, LAYOUTS["packed"]), "-o", tmp_path / "report")
+    done = run("compare", *pair(tmp_path, LAYOUTS["packed"], style=Style("L0", extras=True)), "-o", tmp_path / "report")
     assert "tokens: 18 of 3 requests, packed; golden batch x sequence [3, 7], padded right" in done.stdout
     summary = json.loads((tmp_path / "report" / "summary.json").read_text())
     assert summary["tokens"]["lengths"] == [7, 5, 6]
