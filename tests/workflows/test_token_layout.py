@@ -157,6 +157,25 @@ def test_a_step_of_equal_layouts_is_compared_as_a_whole_beside_another(tmp_path)
     assert report.exit_status == 0 and report.tokens.tokens == 18 and len(report.comparisons) == 2
 
 
+def with_tensors(folder, files):
+    for name, values in files.items():
+        np.save(folder / "step0" / "rank0" / f"model.layers.{name}.npy", values)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_an_output_without_tokens_is_covered_if_a_later_operator_reads_it(tmp_path, dtype):
+    """Tensors of other shapes on both sides, as caches and block tables: an input with the values of the output reads
+    it, one with its shape alone does not."""
+    for number, is_read in enumerate((True, False)):
+        dumps = pair(tmp_path / str(number), LAYOUTS["packed"], style=Style("npy", extras=True))
+        for dump, rows in zip(dumps, (3, 4)):
+            made = (np.arange(rows * 4).reshape(rows, 4) * 1.25 + 7).astype(dtype)
+            given = made if is_read else made + 1
+            with_tensors(dump, {"0.mlp.up_proj.output.1": made, "1.mlp.up_proj.input.1": given})
+        report = npucmp.compare(*dumps)
+        assert report.exit_status == (0 if is_read else 2) and not report.roots
+
+
 def changed(trap):
     """The tokens of a packed target that lacks or exchanges some."""
     tokens = LAYOUTS["packed"][0].tokens
