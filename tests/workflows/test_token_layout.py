@@ -271,6 +271,29 @@ def test_batch_invariance_counts_the_tokens_with_equal_bits(tmp_path):
         assert int(rows[op, "output:0"]["equal_tokens"]) == (left == tokens).all(1).sum()
 
 
+OTHER_BITS = {
+    "int64": (np.int64(1 << 60), np.int64((1 << 60) + 1)),
+    "complex64": (np.complex64(1 + 2j), np.complex64(1 + 3j)),
+    "zero": (np.float32(0.0), np.float32(-0.0)),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_BITS)
+def test_batch_invariance_compares_bits(tmp_path, name):
+    """One token of 18 differs in a bit that float64 does not show, in the imaginary part, or in the sign of 0."""
+    dumps = pair(tmp_path, LAYOUTS["packed"], style=Style("npy", extras=True))
+    usual, other = OTHER_BITS[name]
+    packed, padded = np.full(18, usual), np.full((3, 7), usual)
+    packed[9] = other
+    for dump, values in zip(dumps, (packed, padded)):
+        with_tensors(dump, {"0.mlp.up_proj.output.1": values})
+    run("compare", *dumps, "--batch-invariance", "-o", tmp_path / "report")
+    rows = csv.DictReader((tmp_path / "report" / "batch_invariance.csv").open())
+    found = next(row for row in rows if (row["op"], row["slot"]) == ("model.layers.0.mlp.up_proj", "output:1"))
+    assert (found["tokens"], found["equal_tokens"]) == ("18", "17")
+    assert (float(found["max_rel_l2"]) > 0) == (name != "zero")
+
+
 def test_batch_invariance_needs_values(tmp_path):
     done = run("compare", *pair(tmp_path, LAYOUTS["packed"], style=Style("statistics")), "--batch-invariance")
     assert done.returncode == 2 and "--batch-invariance needs the same tokens" in done.stderr
