@@ -157,6 +157,22 @@ def test_a_step_of_equal_layouts_is_compared_as_a_whole_beside_another(tmp_path)
     assert report.exit_status == 0 and report.tokens.tokens == 18 and len(report.comparisons) == 2
 
 
+def test_a_first_operator_without_tokens_does_not_decide(tmp_path):
+    """Both sides begin with a table of frequencies, of one shape."""
+    dumps = pair(tmp_path, LAYOUTS["packed"], style=Style("L0", extras=True, ending="npy"))
+    table = np.linspace(1.0, 0.1, 8, dtype=np.float32)[None]
+    name = "Module.model.frequencies.Frequencies.forward.0"
+    for dump in dumps:
+        folder = dump / "step0" / "rank0"
+        record = json.loads((folder / "dump.json").read_text())
+        leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [1, 8], "data_name": f"{name}.output.0.npy"}
+        np.save(folder / "dump_tensor_data" / leaf["data_name"], table)
+        record["data"] = {name: {"input_args": [], "input_kwargs": {}, "output": [leaf]}, **record["data"]}
+        (folder / "dump.json").write_text(json.dumps(record))
+    report = npucmp.compare(*dumps)
+    assert report.tokens.tokens == 18 and not report.roots
+
+
 def with_tensors(folder, files):
     for name, values in files.items():
         np.save(folder / "step0" / "rank0" / f"model.layers.{name}.npy", values)
