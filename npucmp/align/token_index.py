@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_chains import CHAIN, Lines, Matched, match_chains
-from npucmp.align.token_evidence import TokenEvidence
+from npucmp.align.token_evidence import TokenEvidence, counts_of
 from npucmp.align.token_lengths import Recorded, recorded_lengths
 from npucmp.align.token_padding import (
     Padding,
@@ -292,22 +292,21 @@ def _repeated(index: TokenIndex, evidence: TokenEvidence, lines: Lines) -> str:
     free[index.rows] = False
     if not free[evidence.rows].any():
         return ""
-    counts = {(int(row), int(token)): int(count) for row, token, count in zip(*evidence[:3])}
-    chains: dict[int, dict[int, int]] = {}
-    for (row, token), count in counts.items():
-        if free[row]:
-            chains.setdefault(row - token, {})[token] = count
+    order = np.argsort(evidence.tokens, kind="stable")
+    order = order[free[evidence.rows[order]]]
+    starts = np.searchsorted(evidence.tokens[order], np.arange(len(evidence.classes) + 1))
+    known = counts_of(evidence, index.rows, index.places)
     for number, length in enumerate(index.lengths):
-        own = [int(one) for one in np.nonzero(index.requests == number)[0]]
-        tokens = [int(index.places[at]) for at in own]
-        known = sum(counts.get((int(index.rows[at]), token), 0) for at, token in zip(own, tokens))
-        for chain in chains.values():
-            if (
-                len(own) == length
-                and all(token in chain for token in tokens)
-                and sum(chain[token] for token in tokens) < known
-            ):
-                return f"request {number} of the golden is in the target more than once"
+        own = index.requests == number
+        if own.sum() != length or not length:
+            continue
+        tokens = index.places[own]
+        near = order[starts[tokens[0]] : starts[tokens[-1] + 1]]
+        near = near[np.isin(evidence.tokens[near], tokens)]
+        _, chain = np.unique(evidence.rows[near] - evidence.tokens[near], return_inverse=True)
+        sums = np.bincount(chain, evidence.counts[near])
+        if ((np.bincount(chain) == length) & (sums < known[own].sum())).any():
+            return f"request {number} of the golden is in the target more than once"
     return ""
 
 

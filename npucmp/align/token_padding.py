@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Iterator, NamedTuple
 
 from npucmp.align.token_axes import TokenShape
-from npucmp.align.token_evidence import TokenEvidence
+from npucmp.align.token_evidence import TokenEvidence, counts_of
 from npucmp.align.token_lengths import Recorded
 
 PAD_ID = 0  # definition: the id of padding where nothing else is recorded, as of nn.Embedding and most tokenizers
@@ -69,9 +69,7 @@ def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: Tok
     found = np.zeros(len(rows), bool)
     if not shape.has_batch:
         return found
-    counts = {
-        (int(row), int(token)): int(count) for row, token, count in zip(evidence.rows, evidence.tokens, evidence.counts)
-    }
+    counts = counts_of(evidence, rows, np.arange(len(rows)))
     for own in _spans(requests):
         for line in (own, own[::-1]):
             kind = evidence.classes[line[0]]
@@ -80,8 +78,7 @@ def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: Tok
                 continue
             used = np.setdiff1d(rows, rows[line[:run]])
             if all(rows[at] < 0 or _is_at_end(int(rows[at]), used, shape) for at in line[:run]):
-                beside = counts.get((int(rows[line[run]]), int(line[run])), 0)
-                found[line[:run]] = [counts.get((int(rows[at]), int(at)), 0) < SURE * beside for at in line[:run]]
+                found[line[:run]] = counts[line[:run]] < SURE * counts[line[run]]
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -133,6 +134,17 @@ def test_a_mask_of_the_loss_is_no_padding(tmp_path):
     np.save(golden / "step0" / "rank0" / "lm_head.input.1.npy", mask)
     root = npucmp.compare(target, golden).roots[0]
     assert (root.request, root.position) == (0, 0) and fault.path in root.pair.golden_op.name
+
+
+def test_memory_does_not_grow_with_the_pairs_of_padding(tmp_path):
+    """1,503 tokens of padding on each side have one id: 2.3 million pairs, of which each tensor would need 160 MB."""
+    wide = [layouts.padded(LENGTHS, ORDER, left=left, wide=500) for left in (False, True)]
+    dumps = pair(tmp_path, *wide, style=Style("L0", extras=True, ending="npy"))
+    tracemalloc.start()
+    report = npucmp.compare(*dumps, precheck=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert report.exit_status == 0 and report.tokens.tokens == 18 and peak < 100e6
 
 
 def test_a_step_that_cannot_be_read_is_reported(tmp_path):
