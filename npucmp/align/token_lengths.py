@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Iterator, NamedTuple, Optional
 
 from npucmp.align.token_axes import TokenShape
+from npucmp.align.token_rows import row_values
 from npucmp.align.token_tensors import TokenSide, tensors_of
-from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError
 from npucmp.model import Operator, TensorRef
 from npucmp.model.dtypes import lookup
@@ -73,16 +74,13 @@ def _may_mask(shape: tuple[int, ...], tokens: TokenShape) -> bool:
 
 
 def _values(side: TokenSide, tensor: TensorRef) -> Optional[Any]:
-    import numpy as np
-
     payload = side.values.payload(tensor)
-    if payload is None or np.prod(tensor.shape) > MOST:
+    if payload is None or math.prod(tensor.shape) > MOST:
         return None
     try:
-        found = [np.array(one) for one in blocks(payload, context=side.values.context)]
+        return row_values(payload, side.values.context).reshape(tensor.shape)
     except NpucmpError:
         return None
-    return (np.concatenate(found) if found else np.empty(0)).reshape(tensor.shape)
 
 
 def _mask(values: Any, tensor: TensorRef, shape: TokenShape) -> Optional[Any]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, Iterator, NamedTuple, Optional
 
+from npucmp.align.token_rows import row_blocks
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.model import Pair, Payload
-
-BLOCK = 1 << 20  # elements: work
+from npucmp.model import Pair
 
 
 class RowErrors(NamedTuple):
@@ -100,12 +99,4 @@ def _blocks(pair: Pair, context: ReadContext) -> Iterator[tuple[Any, Any]]:
         raise _NoValues
     if target.shape[0] != golden.shape[0] or 0 in target.shape:
         raise _NoValues
-    yield from zip(_rows(target, context), _rows(golden, context))
-
-
-def _rows(payload: Payload, context: ReadContext) -> Iterator[Any]:
-    from npucmp.dump.readers.values import blocks
-
-    width = max(1, math.prod(payload.shape[1:]))
-    for block in blocks(payload, max(1, BLOCK // width) * width, context=context):
-        yield block.reshape(-1, width)
+    yield from zip(row_blocks(target, context), row_blocks(golden, context))

@@ -13,7 +13,7 @@ from npucmp.align.token_index import TokenIndex, find_index
 from npucmp.align.token_runs import TokenRuns, token_runs
 from npucmp.align.token_tensors import TensorPair, TokenSide, tensor_pairs
 from npucmp.dump.limits import ReadContext
-from npucmp.localise.token_origin import TokenPlaces, with_tokens
+from npucmp.localise.token_origin import TokenErrors, TokenPlaces, with_tokens
 from npucmp.model import Comparison, Report, Run
 from npucmp.model.comparison import Coverage, OpenTensor
 from npucmp.model.relation import TokenBits, TokenFacts
@@ -49,21 +49,24 @@ def compared_tokens(sides: Sides, options: Options, context: ReadContext, by_sha
     together = [one.runs for one in found]
     source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, sides.broken, sides.also)
     report = compare_steps(source, replace(options, recompute="none"))
-    comparisons = tuple(_with_index(one, indexed, context) for one, indexed in zip(report.comparisons, found))
+    errors = [TokenErrors(context) for _ in found]
+    comparisons = tuple(map(_with_index, report.comparisons, found, errors))
     notes = tuple(one.problem for one in found if one.problem)
-    bits = tuple(_bits(comparisons, found, context)) if options.batch_invariance else ()
+    bits = tuple(_bits(comparisons, found, errors)) if options.batch_invariance else ()
     return replace(
         report, comparisons=comparisons, notes=(*report.notes, *notes), tokens=_facts(found), token_bits=bits
     )
 
 
-def _bits(comparisons: Sequence[Comparison], found: Sequence[_Indexed], context: ReadContext) -> Iterator[TokenBits]:
+def _bits(
+    comparisons: Sequence[Comparison], found: Sequence[_Indexed], errors: Sequence[TokenErrors]
+) -> Iterator[TokenBits]:
     """Yield the tokens with equal bits of each operator."""
     from npucmp.localise.batch_invariance import token_bits
 
-    for one, indexed in zip(comparisons, found):
+    for one, indexed, search in zip(comparisons, found, errors):
         if indexed.tokens is not None:
-            yield from token_bits(one, indexed.tokens.requests, context)
+            yield from token_bits(one, indexed.tokens.requests, search)
 
 
 Group = tuple[Sequence[Run], Sequence[Run]]
@@ -183,13 +186,13 @@ def _without_values(target: TokenSide, golden: TokenSide, pairs: Sequence[Tensor
     return TokenRuns(*found)
 
 
-def _with_index(one: Comparison, indexed: _Indexed, context: ReadContext) -> Comparison:
+def _with_index(one: Comparison, indexed: _Indexed, errors: TokenErrors) -> Comparison:
     """The comparison with the tokens of its roots, and with those of the golden that have no row."""
     index = indexed.tokens
     if index is None:
         return one
     target = [index.where(at) for at in range(len(index.rows))]
-    found = with_tokens(one, TokenPlaces(index.requests, index.positions, target, len(index.target.runs)), context)
+    found = with_tokens(one, TokenPlaces(index.requests, index.positions, target, len(index.target.runs)), errors)
     if not index.open:
         return found
     request, first, _ = index.open[0]
