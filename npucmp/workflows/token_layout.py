@@ -24,6 +24,7 @@ from npucmp.workflows.select_runs import Sides, pair_runs
 NO_VALUES = ("statistics of tensors with other tokens prove nothing: record values on both sides "
              "(npucmp plan diverged, task tensor)")  # fmt: skip
 
+NO_RECOMPUTATION = "--recompute all has no effect: runs that are compared token by token are not recomputed"
 
 SEVERAL_STEPS = "several steps of the golden against one of the target: compare with the run of one step as GOLDEN"
 
@@ -51,7 +52,8 @@ def compared_tokens(sides: Sides, options: Options, context: ReadContext, by_sha
     report = compare_steps(source, replace(options, recompute="none"))
     errors = [TokenErrors(context) for _ in found]
     comparisons = tuple(map(_with_index, report.comparisons, found, errors))
-    notes = tuple(one.problem for one in found if one.problem)
+    notes = [one.problem for one in found if one.problem]
+    notes += [NO_RECOMPUTATION] * (options.recompute == "all")
     bits = tuple(_bits(comparisons, found, errors)) if options.batch_invariance else ()
     return replace(
         report, comparisons=comparisons, notes=(*report.notes, *notes), tokens=_facts(found), token_bits=bits

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import tracemalloc
+from collections import Counter
 
 import numpy as np
 import pytest
 
 import npucmp
+from npucmp.dump.readers.safe_open import open_regular
 from tests.command import npucmp as run
 from tests.corpus.tokens import layouts
 from tests.corpus.tokens.dumps import Style, write
@@ -145,6 +147,16 @@ def test_memory_does_not_grow_with_the_pairs_of_padding(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert report.exit_status == 0 and report.tokens.tokens == 18 and peak < 100e6
+
+
+def test_a_file_is_opened_once_for_all_its_requests(tmp_path, monkeypatch):
+    """Three requests of a padded golden are three places of each file, which a few passes read."""
+    from npucmp.dump.readers import values
+
+    opened = []
+    monkeypatch.setattr(values, "open_regular", lambda *given: opened.append(str(given[0])) or open_regular(*given))
+    npucmp.compare(*pair(tmp_path, LAYOUTS["packed"], style=Style("npy", extras=True)))
+    assert 0 < max(Counter(opened).values()) <= 6
 
 
 def test_a_step_that_cannot_be_read_is_reported(tmp_path):
@@ -283,6 +295,16 @@ def test_summary_and_screen_have_the_lengths(tmp_path):
     assert summary["tokens"]["lengths"] == [7, 5, 6]
     rows = [*csv.DictReader((tmp_path / "report" / "tensors.csv").open())]
     assert {row["relation"] for row in rows if row["target_shape"] == "18x16"} <= {"tokens(18 of 3 requests)"}
+
+
+def test_recomputation_of_all_operators_is_refused_in_a_note(tmp_path):
+    report = npucmp.compare(*pair(tmp_path, LAYOUTS["packed"], style=Style("L0", extras=True)), recompute="all")
+    assert "--recompute all has no effect" in " ".join(report.notes)
+
+
+def test_facts_are_those_of_all_steps(tmp_path):
+    report = npucmp.compare(*pair(tmp_path, LAYOUTS["packed"] * 2, PADDED * 2, style=Style("L0", extras=True)))
+    assert (report.tokens.tokens, report.tokens.requests) == (36, 6) and report.tokens.lengths == (7, 5, 6) * 2
 
 
 def test_batch_invariance_counts_the_tokens_with_equal_bits(tmp_path):
