@@ -21,7 +21,8 @@ AGREE = 2.0**-9  # relative: chosen: rounding of float32, with products of 11 bi
 AGREE_COARSE = 2.0**-5  # relative: chosen: rounding of bfloat16 and float16 is below after tens of operators
 READ = 1 << 29  # bytes: work: larger runs give evidence of an even choice of their tensors
 MOST = 1 << 31  # pairs of tokens: work: more have no index
-CHUNK = 1 << 22  # pairs: work
+CANDIDATES = 1 << 20  # pairs of tokens: work: the most frequent ids, of which there would be more, have none
+CHUNK = 1 << 18  # pairs: work
 
 
 class TokenEvidence(NamedTuple):
@@ -56,21 +57,27 @@ def gather_evidence(
     first = ids or next((one for one in floats), None)
     if first is None:
         return None
-    both = _values(target, golden, tensors, first, context)
+    read = _sketches if ids is None else _values
+    both = read(target, golden, tensors, first, context)
     if both is None:
         return None
     if ids is not None:
-        rows, tokens, classes = _equal(both[0][:, 0], both[1][:, 0])
+        left, classes = (one[:, 0].astype(np.int64) for one in both)
     else:
-        limit = _limit(tensors[1][0][first.golden])
-        rows, tokens = _close(_sketch(both[0]), _sketch(both[1]), limit)
-        classes = _classes(_sketch(both[1]), limit)
+        classes, left = np.split(
+            _classes(np.concatenate(both[::-1]), _limit(tensors[1][0][first.golden])), [golden.size]
+        )
+    rows, tokens = _equal(left, classes)
     counts, asked = np.zeros(len(rows), np.int64), 0
     for one in _chosen([one for one in floats if one is not first], target, golden):
         sketches = _sketches(target, golden, tensors, one, context)
-        if sketches is not None:
-            asked += 1
-            counts += _agree(sketches[0][rows], sketches[1][tokens], _limit(tensors[1][0][one.golden]))
+        if sketches is None:
+            continue
+        asked += 1
+        for start in range(0, len(rows), CHUNK):
+            own = slice(start, start + CHUNK)
+            limit = _limit(tensors[1][0][one.golden])
+            counts[own] += _agree(sketches[0][rows[own]], sketches[1][tokens[own]], limit)
     return TokenEvidence(rows, tokens, counts, asked, first, ids is not None, classes)
 
 
@@ -171,46 +178,49 @@ def _agree(left: Any, right: Any, limit: float) -> Any:
         return (np.abs(left - right) <= PROJECTIONS**0.5 * most[:, None]).all(1)
 
 
-def _equal(left: Any, right: Any) -> tuple[Any, Any, Any]:
-    """All pairs of equal numbers, and the numbers on the right."""
+def _equal(left: Any, right: Any) -> tuple[Any, Any]:
+    """All pairs of equal numbers; none of the numbers that have the most, beyond CANDIDATES in all."""
     import numpy as np
 
-    classes = right.astype(np.int64)
     order = np.argsort(right, kind="stable")
     known = right[order]
-    start, stop = np.searchsorted(known, left, "left"), np.searchsorted(known, left, "right")
-    rows = np.repeat(np.arange(len(left)), stop - start)
-    offsets = np.arange(len(rows)) - np.repeat(np.cumsum(stop - start) - (stop - start), stop - start)
-    return rows, order[np.repeat(start, stop - start) + offsets], classes
-
-
-def _close(left: Any, right: Any, limit: float) -> tuple[Any, Any]:
-    """All pairs of rows that agree."""
-    import numpy as np
-
-    step = max(1, CHUNK // max(1, len(right)))
-    rows, tokens = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for start in range(0, len(left), step):
-        own = left[start : start + step]
-        with np.errstate(invalid="ignore"):
-            near = np.abs(own[:, None, 0] - right[None, :, 0]) <= PROJECTIONS**0.5 * limit * np.maximum(
-                own[:, None, 0], right[None, :, 0]
-            )
-        i, j = np.nonzero(near)
-        agree = _agree(own[i], right[j], limit)
-        rows.append(i[agree] + start)
-        tokens.append(j[agree])
-    return np.concatenate(rows), np.concatenate(tokens)
+    kinds, of_left, counts = np.unique(left, return_inverse=True, return_counts=True)
+    start, stop = np.searchsorted(known, kinds, "left"), np.searchsorted(known, kinds, "right")
+    pairs = counts * (stop - start)
+    fewest = np.argsort(pairs, kind="stable")
+    stop[fewest[np.cumsum(pairs[fewest]) > CANDIDATES]] = 0
+    start, count = start[of_left], np.maximum(stop - start, 0)[of_left]
+    rows = np.repeat(np.arange(len(left)), count)
+    offsets = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+    return rows, order[np.repeat(start, count) + offsets]
 
 
 def _classes(sketches: Any, limit: float) -> Any:
-    """A number for each row; rows that agree with the first of a class have its number."""
+    """A number for each row; rows that agree with the first of a class have its number. Only rows that are near in one
+    projection are compared."""
     import numpy as np
 
+    part = PROJECTIONS**0.5 * limit
+    order = np.argsort(sketches[:, 1], kind="stable")
+    reach = sketches[:, 0] * part / (1 - part)  # the norms of rows that agree differ too
+    start = np.searchsorted(sketches[order, 1], sketches[:, 1] - reach, "left")
+    stop = np.searchsorted(sketches[order, 1], sketches[:, 1] + reach, "right")
     classes = np.full(len(sketches), -1, np.int64)
-    for at in range(len(sketches)):
+    for at in np.nonzero(np.isfinite(sketches[:, 0]))[0]:
         if classes[at] < 0:
-            same = _agree(np.repeat(sketches[at : at + 1], len(sketches), 0), sketches, limit)
-            classes[same & (classes < 0)] = at
-            classes[at] = at
-    return classes
+            near = order[start[at] : stop[at]]
+            near = near[classes[near] < 0]
+            classes[near[_agree(sketches[at : at + 1], sketches[near], limit)]] = at
+    return np.where(classes < 0, np.arange(len(sketches)), classes)
+
+
+def counts_of(evidence: TokenEvidence, rows: Any, tokens: Any) -> Any:
+    """How many tensors agree at these pairs of rows and tokens; 0 for pairs that are no candidates."""
+    import numpy as np
+
+    size = len(evidence.classes)
+    keys = evidence.rows * size + evidence.tokens
+    order = np.argsort(keys, kind="stable")
+    sought = np.asarray(rows) * size + np.asarray(tokens)
+    at = order[np.minimum(np.searchsorted(keys, sought, sorter=order), max(0, len(order) - 1))] if len(order) else order
+    return np.where(keys[at] == sought, evidence.counts[at], 0) if len(order) else np.zeros(len(sought), np.int64)

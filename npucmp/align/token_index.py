@@ -2,8 +2,8 @@
 
 There is one index for all operators. It is found from the evidence of all tensors (token_evidence.py, token_chains.py)
 and is refused if the tokens of a request do not stand behind each other in the target. Tokens of the golden without a
-row are padding only at one end of a request, and only if a mask, lengths or a pad id show it (token_padding.py); all
-others stay open.
+row are padding only at one end of a request, and only if a mask or lengths show it (token_padding.py); all others stay
+open.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_chains import CHAIN, Lines, Matched, match_chains
-from npucmp.align.token_evidence import TokenEvidence
+from npucmp.align.token_evidence import TokenEvidence, counts_of
 from npucmp.align.token_lengths import Recorded, recorded_lengths
 from npucmp.align.token_padding import (
     Padding,
     beside_tokens,
-    by_class,
     end_class,
-    is_of_one_request,
+    likely_padding,
     may_be_padding,
     padding_of,
 )
@@ -39,7 +38,8 @@ class TokenIndex(NamedTuple):
     requests, positions  as the golden counts them, from 0, without padding
     lengths  of the requests of the golden, without padding
     open     requests, first positions and numbers of tokens without a row; negative for those that may be padding
-    padding  where the golden has padding, in words; "" without padding; `padded`: the number of its tokens
+    padding  where the golden has padding, in words; "" without padding; `padded`: the number of its tokens, or of
+             those that are likely to be padding
     problem  the reason why the index is refused; "" otherwise. `is_ambiguous`: another index is as good
     """
 
@@ -95,13 +95,12 @@ def find_index(target: TokenSide, golden: TokenSide, evidence: TokenEvidence) ->
     for left, right in product(_orders(target), _orders(golden)):
         padding = Padding(recorded_lengths(left), recorded_lengths(right), left.shapes[0], right.shapes[0])
         own = _renumbered(evidence, left, right)
-        padding = padding._replace(golden=by_class(own, padding.golden))
         own = _without_padding(own, left, right, padding)
         lines = _lines(left, padding.target), _lines(right, padding.golden)
         free = end_class(own, left.shapes[0], right.shapes[0])
         matched = match_chains(own, *lines, right.shapes[0].has_batch or lines[1].lane[-1] > 0, free)
         index = _index(matched, left, right, own, padding)
-        if len(index.rows) >= max(1, FEWEST * min(sum(index.lengths), target.size)):
+        if len(index.rows) >= max(1, FEWEST * min(golden.size - index.padded, target.size)):
             found.append(_Candidate(index, matched.total, matched.evidence, own.tensors * CHAIN))
     if not found:
         return None
@@ -155,7 +154,7 @@ def _orders(side: TokenSide) -> list[TokenSide]:
     if not any(shape.has_batch for shape in side.shapes):
         return [side]
     both = [side, side.turned()]
-    masked = [one for one in both if recorded_lengths(one).named is not None or recorded_lengths(one).masks]
+    masked = [one for one in both if recorded_lengths(one).named is not None]
     return masked or both
 
 
@@ -231,18 +230,17 @@ def _index(
         ends = [(min(one, at), max(one, at)) for one in near if rows[one] >= 0]
         if rows[at] >= 0 < matched.rounds[at] and ends and not any(_follows(*end, rows, lines) for end in ends):
             rows[at] = -1
-    if padding.golden.named is None and not padding.golden.lengths:
-        free = end_class(evidence, target.shapes[0], golden.shapes[0])
-        rows[free & ~beside_tokens(free, rows, requests, evidence)] = -1
-    is_padding, words = padding_of(rows, requests, evidence, padding)
-    is_known = padding.golden.named is not None or bool(padding.golden.lengths)
-    if not is_known and golden.shapes[0].has_batch:
+    is_padding, words = padding_of(rows, requests, padding)
+    likely = is_padding
+    if padding.golden.named is None and not words:
         ends = end_class(evidence, target.shapes[0], golden.shapes[0])
-        free = may_be_padding(rows, requests, evidence, target.shapes[0], ends)
-        free = free & np.isin(evidence.classes, evidence.classes[is_padding]) if words else free
-        rows[free] = -1
-        is_padding, words = padding_of(rows, requests, evidence, padding)
-        is_padding = is_padding & ~is_of_one_request(free, requests, evidence)
+        rows[ends & ~beside_tokens(ends, rows, requests, evidence)] = -1
+        likely = likely_padding(rows, requests, evidence)
+        if golden.shapes[0].has_batch:
+            free = may_be_padding(rows, requests, evidence, target.shapes[0], ends)
+            rows[free & np.isin(evidence.classes, evidence.classes[likely]) if likely.any() else free] = -1
+        is_padding, words = padding_of(rows, requests, padding)
+        likely = is_padding if words else likely_padding(rows, requests, evidence)
     places: list[int] = []
     numbers: list[int] = []
     positions: list[int] = []
@@ -265,7 +263,7 @@ def _index(
                 open_tokens.append((number, position, 1))
     known = np.array(places, np.int64)
     found = TokenIndex(target, golden, rows[known], known, np.array(numbers), np.array(positions), tuple(lengths),
-                       tuple(open_tokens), words, int(is_padding.sum()))  # fmt: skip
+                       tuple(open_tokens), words, int(likely.sum()))  # fmt: skip
     return found._replace(problem=_disorder(found, lines) or _repeated(found, evidence, lines))
 
 
@@ -294,22 +292,21 @@ def _repeated(index: TokenIndex, evidence: TokenEvidence, lines: Lines) -> str:
     free[index.rows] = False
     if not free[evidence.rows].any():
         return ""
-    counts = {(int(row), int(token)): int(count) for row, token, count in zip(*evidence[:3])}
-    chains: dict[int, dict[int, int]] = {}
-    for (row, token), count in counts.items():
-        if free[row]:
-            chains.setdefault(row - token, {})[token] = count
+    order = np.argsort(evidence.tokens, kind="stable")
+    order = order[free[evidence.rows[order]]]
+    starts = np.searchsorted(evidence.tokens[order], np.arange(len(evidence.classes) + 1))
+    known = counts_of(evidence, index.rows, index.places)
     for number, length in enumerate(index.lengths):
-        own = [int(one) for one in np.nonzero(index.requests == number)[0]]
-        tokens = [int(index.places[at]) for at in own]
-        known = sum(counts.get((int(index.rows[at]), token), 0) for at, token in zip(own, tokens))
-        for chain in chains.values():
-            if (
-                len(own) == length
-                and all(token in chain for token in tokens)
-                and sum(chain[token] for token in tokens) < known
-            ):
-                return f"request {number} of the golden is in the target more than once"
+        own = index.requests == number
+        if own.sum() != length or not length:
+            continue
+        tokens = index.places[own]
+        near = order[starts[tokens[0]] : starts[tokens[-1] + 1]]
+        near = near[np.isin(evidence.tokens[near], tokens)]
+        _, chain = np.unique(evidence.rows[near] - evidence.tokens[near], return_inverse=True)
+        sums = np.bincount(chain, evidence.counts[near])
+        if ((np.bincount(chain) == length) & (sums < known[own].sum())).any():
+            return f"request {number} of the golden is in the target more than once"
     return ""
 
 

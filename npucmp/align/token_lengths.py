@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Iterator, NamedTuple, Optional
 
 from npucmp.align.token_axes import TokenShape
+from npucmp.align.token_rows import row_values
 from npucmp.align.token_tensors import TokenSide, tensors_of
-from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError
 from npucmp.model import Operator, TensorRef
 from npucmp.model.dtypes import lookup
@@ -21,36 +22,32 @@ class Recorded(NamedTuple):
 
     named   for each token, lane by lane, whether it is one and not padding, by a tensor that is called a mask of
             attention or padding; None without one
-    masks   the same by other tensors of 0 and 1
     lengths lists of lengths, whose sum is the number of tokens or which fit the lanes
     """
 
     named: Optional[Any]
-    masks: tuple[Any, ...]
     lengths: tuple[tuple[int, ...], ...]
 
 
 def recorded_lengths(side: TokenSide) -> Recorded:
     """The masks and lengths of the first step."""
-    named, masks, lengths = None, [], []
+    named, lengths = None, []
     shape = side.shapes[0]
     for _, tensor in _numbers(side):
-        is_mask = shape.has_batch and _may_mask(tensor.shape, shape)
+        is_named = any(word in f"{tensor.slot} {tensor.label}" for word in NAMES)
+        is_mask = is_named and shape.has_batch and _may_mask(tensor.shape, shape)
         if not is_mask and len(tensor.shape) != 1:
             continue
         values = _values(side, tensor)
         if values is None:
             continue
         real = _mask(values, tensor, shape) if is_mask else None
-        if real is not None and any(word in f"{tensor.slot} {tensor.label}" for word in NAMES):
-            if named is None or (named.all() and not real.all()):
-                named = real
-        elif real is not None and not real.all():
-            masks.append(real)
+        if real is not None and (named is None or (named.all() and not real.all())):
+            named = real
         if len(tensor.shape) == 1:
             found = _lengths(values, shape)
             lengths += [found] if found and found not in lengths else []
-    return Recorded(named, tuple(masks), tuple(lengths))
+    return Recorded(named, tuple(lengths))
 
 
 def _numbers(side: TokenSide) -> Iterator[tuple[Operator, TensorRef]]:
@@ -77,16 +74,13 @@ def _may_mask(shape: tuple[int, ...], tokens: TokenShape) -> bool:
 
 
 def _values(side: TokenSide, tensor: TensorRef) -> Optional[Any]:
-    import numpy as np
-
     payload = side.values.payload(tensor)
-    if payload is None or np.prod(tensor.shape) > MOST:
+    if payload is None or math.prod(tensor.shape) > MOST:
         return None
     try:
-        found = [np.array(one) for one in blocks(payload, context=side.values.context)]
+        return row_values(payload, side.values.context).reshape(tensor.shape)
     except NpucmpError:
         return None
-    return (np.concatenate(found) if found else np.empty(0)).reshape(tensor.shape)
 
 
 def _mask(values: Any, tensor: TensorRef, shape: TokenShape) -> Optional[Any]:

@@ -1,12 +1,12 @@
-"""Padding of the golden: tokens without a row in the target, at one end of a request, that a mask, lengths or a pad id
-show to be padding."""
+"""Padding of the golden: tokens without a row in the target, at one end of a request, that a mask or lengths show to be
+padding. Without them tokens of one id at the ends may be padding, and stay open."""
 
 from __future__ import annotations
 
 from typing import Any, Iterator, NamedTuple
 
 from npucmp.align.token_axes import TokenShape
-from npucmp.align.token_evidence import TokenEvidence
+from npucmp.align.token_evidence import TokenEvidence, counts_of
 from npucmp.align.token_lengths import Recorded
 
 PAD_ID = 0  # definition: the id of padding where nothing else is recorded, as of nn.Embedding and most tokenizers
@@ -23,25 +23,17 @@ class Padding(NamedTuple):
     tokens: TokenShape
 
 
-def padding_of(rows: Any, requests: Any, evidence: TokenEvidence, padding: Padding) -> tuple[Any, str]:
+def padding_of(rows: Any, requests: Any, padding: Padding) -> tuple[Any, str]:
     """Whether each token of the golden is padding, and the sides with the proof in words."""
     import numpy as np
 
-    is_open = rows < 0
     if padding.golden.named is not None:
         found = ~padding.golden.named
         return found, _words(found, requests, "attention mask") if found.any() else ""
-    ends = _ends(is_open, requests)
-    if not ends.any():
-        return np.zeros(len(rows), bool), ""
-    for real in padding.golden.masks:
-        if not (~real & ~is_open).any() and (~real[ends]).any():
-            found = ends & ~real
-            return found, _words(found, requests, "mask")
-    if _has_lengths(is_open, requests, padding):
+    ends = _ends(rows < 0, requests)
+    if ends.any() and _has_lengths(rows < 0, requests, padding):
         return ends, _words(ends, requests, "lengths")
-    found = _pad_ids(ends, is_open, requests, evidence)
-    return found, _words(found, requests, "pad id" if evidence.is_ids else "pad embedding") if found.any() else ""
+    return np.zeros(len(rows), bool), ""
 
 
 def end_class(evidence: TokenEvidence, rows: TokenShape, tokens: TokenShape) -> Any:
@@ -68,30 +60,6 @@ def end_class(evidence: TokenEvidence, rows: TokenShape, tokens: TokenShape) -> 
     return found[0][2].reshape(-1)
 
 
-def is_of_one_request(tokens: Any, requests: Any, evidence: TokenEvidence) -> Any:
-    """The tokens with an id that no other request has, and that is not 0: they may be tokens that repeat."""
-    import numpy as np
-
-    found = np.zeros(len(tokens), bool)
-    for kind in np.unique(evidence.classes[tokens]):
-        own = evidence.classes == kind
-        if len(np.unique(requests[own])) == 1 and not (evidence.is_ids and kind == PAD_ID):
-            found |= own & tokens
-    return found
-
-
-def by_class(evidence: TokenEvidence, recorded: Recorded) -> Recorded:
-    """The records of the golden. A mask without a name counts as one that is called a mask if all tokens that it masks
-    have one id, which no other token has."""
-    import numpy as np
-
-    for real in recorded.masks if recorded.named is None else ():
-        kinds = np.unique(evidence.classes[~real])
-        if len(kinds) == 1 and not (evidence.classes[real] == kinds[0]).any():
-            return recorded._replace(named=real)
-    return recorded
-
-
 def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: TokenShape, ends: Any) -> Any:
     """Tokens at an end of a request, with an id that no other token has, in rows at an end of a lane of the target,
     that agree in fewer tensors than the tokens of the request beside them: perhaps padding, without a proof. `ends`
@@ -101,9 +69,7 @@ def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: Tok
     found = np.zeros(len(rows), bool)
     if not shape.has_batch:
         return found
-    counts = {
-        (int(row), int(token)): int(count) for row, token, count in zip(evidence.rows, evidence.tokens, evidence.counts)
-    }
+    counts = counts_of(evidence, rows, np.arange(len(rows)))
     for own in _spans(requests):
         for line in (own, own[::-1]):
             kind = evidence.classes[line[0]]
@@ -112,8 +78,7 @@ def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: Tok
                 continue
             used = np.setdiff1d(rows, rows[line[:run]])
             if all(rows[at] < 0 or _is_at_end(int(rows[at]), used, shape) for at in line[:run]):
-                beside = counts.get((int(rows[line[run]]), int(line[run])), 0)
-                found[line[:run]] = [counts.get((int(rows[at]), int(at)), 0) < SURE * beside for at in line[:run]]
+                found[line[:run]] = counts[line[:run]] < SURE * counts[line[run]]
     return found
 
 
@@ -181,12 +146,12 @@ def _has_lengths(is_open: Any, requests: Any, padding: Padding) -> bool:
     return counts in padding.golden.lengths
 
 
-def _pad_ids(ends: Any, is_open: Any, requests: Any, evidence: TokenEvidence) -> Any:
-    """The tokens at the ends that have the pad id: no token with a row has it, all stand at the same end, and a request
-    has none."""
+def likely_padding(rows: Any, requests: Any, evidence: TokenEvidence) -> Any:
+    """The tokens without a row at the ends of requests that have an id of their own, all at the same end, of some
+    requests. They decide between orders of axes, and prove no padding: tokens that end requests are alike."""
     import numpy as np
 
-    none = np.zeros(len(ends), bool)
+    ends = _ends(rows < 0, requests)
     kinds, counts = np.unique(evidence.classes[ends], return_counts=True)
     for kind in kinds[np.argsort(-counts, kind="stable")]:
         found = ends & (evidence.classes == kind)
@@ -198,7 +163,7 @@ def _pad_ids(ends: Any, is_open: Any, requests: Any, evidence: TokenEvidence) ->
         full = any(not found[own].any() for own in _spans(requests))
         if len(sides) == 1 and not sides & {"both", "middle"} and full:
             return found
-    return none
+    return np.zeros(len(ends), bool)
 
 
 def _side(ends: Any) -> str:

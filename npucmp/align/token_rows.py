@@ -80,22 +80,16 @@ def selected(steps: Mapping[int, StepTensor], runs: Sequence[RowRun], rest: tupl
 
 
 def row_blocks(payload: Payload, context: ReadContext) -> Iterator[Any]:
-    """Yield the values of a payload of rows as matrices of whole rows, in float64."""
-    import numpy as np
-
+    """Yield the values of a payload of rows as matrices of whole rows, in its own type."""
     from npucmp.dump.readers.values import blocks
 
     width = max(1, math.prod(payload.shape[1:]))
     for block in blocks(payload, max(1, BLOCK // width) * width, context=context):
-        yield np.asarray(block, np.float64).reshape(-1, width)
+        yield block.reshape(-1, width)
 
 
 def row_values(payload: Payload, context: ReadContext) -> Any:
     """All values of a payload of rows as one matrix of its own type."""
-    import numpy as np
+    from npucmp.dump.readers.values import stored_values
 
-    from npucmp.dump.readers.values import blocks
-
-    width = max(1, math.prod(payload.shape[1:]))
-    found = [np.array(block) for block in blocks(payload, max(1, math.prod(payload.shape)), context=context)]
-    return (np.concatenate(found) if found else np.empty(0)).reshape(-1, width)
+    return stored_values(payload, context).reshape(-1, max(1, math.prod(payload.shape[1:])))

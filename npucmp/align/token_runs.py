@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.align.rank_run import HeldTensor, RankOperator
 from npucmp.align.token_axes import is_activation, is_float
 from npucmp.align.token_evidence import TokenEvidence
 from npucmp.align.token_index import TokenIndex
@@ -148,21 +149,27 @@ class _TokenRuns:
         return found
 
     def _marked(self, operators: Sequence[Operator]) -> Iterable[Operator]:
-        """The golden's operators. A tensor of its own is marked if it is an input, or if a later operator reads it and
-        writes tensors that are compared; else it stays open."""
-        read: set[tuple[int, ...]] = set()
+        """The golden's operators. A tensor of its own is marked if it is an input, or if a later operator reads its
+        content and writes tensors that are compared or marked; else it stays open."""
+        read: list[HeldTensor] = []
         found = []
-        for operator in reversed(operators):
-            tensors = []
-            for one in operator.tensors:
-                is_own = one.relation is not None and one.relation.is_local
-                is_open = is_own and one.is_output and is_float(one) and one.shape not in read
-                tensors.append(one._replace(relation=None, payload=None) if is_open else one)
-            own = operator._replace(tensors=tuple(tensors))
-            if any(one.is_output and one.relation is None for one in tensors):
-                read |= {one.shape for one in tensors if not one.is_output}
-            found.append(own)
+        for operator, recorded in zip(reversed(operators), reversed(self.golden.first.operators)):
+            held = RankOperator(recorded, 0, self.golden.side.values)
+            contents = {one.slot: one for one in held.outputs}
+            own = [one.slot for one in operator.tensors if one.relation is not None and one.relation.is_local]
+            is_open = {slot for slot in own if slot in contents and not _is_among(contents[slot], read)}
+            if any(one.is_output and one.slot not in is_open for one in operator.tensors):
+                read += held.inputs
+            tensors = [one._replace(relation=None, payload=None) if one.slot in is_open else one
+                       for one in operator.tensors]  # fmt: skip
+            found.append(operator._replace(tensors=tuple(tensors)))
         return found[::-1]
+
+
+def _is_among(tensor: HeldTensor, others: Sequence[HeldTensor]) -> bool:
+    """Whether one of the others has the content of a tensor."""
+    same = [one for one in others if one.size == tensor.size]
+    return bool(same) and tensor.content is not None and any(one.content == tensor.content for one in same)
 
 
 def _by_operator(run: Run) -> list[tuple[Operator, list[Key]]]:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Optional
 
-from npucmp.dump.limits import ReadContext
-from npucmp.measure.row_errors import RowErrors, row_errors
+from npucmp.localise.token_origin import TokenErrors
+from npucmp.measure.row_errors import RowErrors
 from npucmp.model import Comparison, Finding
 from npucmp.model.relation import TokenBits
 from npucmp.model.roles import is_output
 
 
-def token_bits(one: Comparison, requests: Any, context: ReadContext) -> Iterator[TokenBits]:
+def token_bits(one: Comparison, requests: Any, errors_of: TokenErrors) -> Iterator[TokenBits]:
     """Yield a row for each output that both runs have by token, in the order of the golden's operators. `requests` has
     the request of each token. A difference originates in an operator at a token if the inputs of the operator have
     equal bits at all tokens of the request up to it."""
     for findings in _by_operator(one):
-        inputs = [row_errors(each.pair, context) for each in findings if not is_output(each.pair)]
+        inputs = [errors_of.of(each.pair) for each in findings if not is_output(each.pair)]
         read = [each for each in inputs if each is not None]
         for finding in findings:
             pair = finding.pair
-            errors = row_errors(pair, context) if is_output(pair) else None
+            errors = errors_of.of(pair) if is_output(pair) else None
             if errors is None:
                 continue
             golden = pair.golden_op.name if pair.golden_op is not None else ""

@@ -23,8 +23,8 @@ HALF = 0.5  # share of columns: chosen: a wider stretch of columns is no head
 
 
 class TokenPlaces(NamedTuple):
-    """The request and position of each row, the step and row of the target, by row, and the numbers of tokens of the
-    requests."""
+    """The request, the position, and the step and row of the target, of each row; `steps`: the number of steps of the
+    target."""
 
     requests: Any
     positions: Any
@@ -32,10 +32,9 @@ class TokenPlaces(NamedTuple):
     steps: int
 
 
-def with_tokens(one: Comparison, places: TokenPlaces, context: ReadContext) -> Comparison:
+def with_tokens(one: Comparison, places: TokenPlaces, search: TokenErrors) -> Comparison:
     """The comparison with the tokens of its roots, and with a root for the first output that differs at single tokens
     although the whole is within its limit."""
-    search = _TokenErrors(context)
     odd = _odd_token(one, search)
     roots = [*one.roots]
     if odd is not None:
@@ -45,8 +44,9 @@ def with_tokens(one: Comparison, places: TokenPlaces, context: ReadContext) -> C
     return replace(one, roots=tuple(_with_place(root, one, places, search) for root in roots))
 
 
-class _TokenErrors:
-    """The errors of tokens, by pair."""
+class TokenErrors:
+    """The errors of the tokens of the pairs of one comparison, each read once; None for a pair without values by
+    token."""
 
     def __init__(self, context: ReadContext) -> None:
         self.context = context
@@ -63,7 +63,7 @@ def _is_by_token(pair: Pair) -> bool:
     return pair.target is not None and pair.target.relation is not None and pair.golden is not None
 
 
-def _odd_token(one: Comparison, search: _TokenErrors) -> Optional[Root]:
+def _odd_token(one: Comparison, search: TokenErrors) -> Optional[Root]:
     """A root for the first output before all roots of which some tokens err far more than the others and than all that
     the operator read."""
     import numpy as np
@@ -98,7 +98,7 @@ def _odd_token(one: Comparison, search: _TokenErrors) -> Optional[Root]:
     return None
 
 
-def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: _TokenErrors) -> Root:
+def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: TokenErrors) -> Root:
     """The root with the first token that differs, the pattern of all that do, and the row of the target."""
     import numpy as np
 
@@ -123,7 +123,7 @@ def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: _Token
                    evidence=(*root.evidence, *evidence))  # fmt: skip
 
 
-def _limit(root: Root, one: Comparison, search: _TokenErrors) -> float:
+def _limit(root: Root, one: Comparison, search: TokenErrors) -> float:
     """The error beyond which a token differs: it is larger than an operator makes of the errors of all that it read, or
     than some limits of the whole."""
     if root.rule == "odd_token":
@@ -163,7 +163,7 @@ def _sentences(bad: Any, places: TokenPlaces) -> Iterator[Evidence]:
         yield reason("tokens", words, count=count, every=every, requests=len(requests), **facts)
 
 
-def _columns(pair: Pair, bad: Any, search: _TokenErrors) -> Iterator[Evidence]:
+def _columns(pair: Pair, bad: Any, search: TokenErrors) -> Iterator[Evidence]:
     """The columns that differ, if they stand side by side and all others agree: a head."""
     import numpy as np
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, Iterator, NamedTuple, Optional
 
+from npucmp.align.token_rows import row_blocks
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.model import Pair, Payload
-
-BLOCK = 1 << 20  # elements: work
+from npucmp.model import Pair
 
 
 class RowErrors(NamedTuple):
@@ -37,12 +36,10 @@ def row_errors(pair: Pair, context: ReadContext) -> Optional[RowErrors]:
     found = []
     try:
         for a, b in _blocks(pair, context):
+            difference, size = _differences(a, b)
             with np.errstate(all="ignore"):
-                x, y = a.astype(np.float64), b.astype(np.float64)
-                same = (x == y) | (np.isnan(x) & np.isnan(y))
-                difference = np.where(same, 0.0, x - y)
-                norm = np.sqrt((np.where(np.isfinite(y), y, 0.0) ** 2).sum(1))
-                found.append((np.sqrt((difference**2).sum(1)), norm, same.all(1)))
+                norm = np.sqrt((np.where(np.isfinite(size), size, 0.0) ** 2).sum(1))
+                found.append((np.sqrt((difference**2).sum(1)), norm, _have_equal_bits(a, b)))
     except (NpucmpError, _NoValues):
         return None
     return RowErrors(*map(np.concatenate, zip(*found))) if found else None
@@ -59,13 +56,36 @@ def column_errors(pair: Pair, rows: Any, context: ReadContext) -> Optional[Any]:
         for a, b in _blocks(pair, context):
             own = rows[at : at + len(a)]
             at += len(a)
-            x, y = a[own].astype(np.float64), b[own].astype(np.float64)
+            difference, y = _differences(a[own], b[own])
             with np.errstate(all="ignore"):
-                total = total + np.nan_to_num((x - y) ** 2, nan=np.inf).sum(0)
+                total = total + np.nan_to_num(difference**2, nan=np.inf).sum(0)
                 size += float((y**2).sum()) / max(1, y.shape[1])
     except (NpucmpError, _NoValues):
         return None
     return np.sqrt(total / size) if size else None
+
+
+def _differences(a: Any, b: Any) -> tuple[Any, Any]:
+    """The sizes of a - b and of b in float64: 0 for equal numbers and for NaN on both sides, at least 1 for integers
+    that differ."""
+    import numpy as np
+
+    wide = np.complex128 if "c" in a.dtype.kind + b.dtype.kind else np.float64
+    x, y = a.astype(wide), b.astype(wide)
+    with np.errstate(all="ignore"):
+        found = np.abs(x - y)
+        if a.dtype.kind in "iu" and b.dtype.kind in "iu":
+            found = np.maximum(found, 1.0)
+        return np.where((a == b) | (np.isnan(x) & np.isnan(y)), 0.0, found), np.abs(y)
+
+
+def _have_equal_bits(a: Any, b: Any) -> Any:
+    """Whether the bits of each row are equal; values of two types have equal bits if the numbers are equal."""
+    import numpy as np
+
+    if a.dtype == b.dtype:
+        a, b = (np.ascontiguousarray(one).view(np.uint8) for one in (a, b))
+    return (a == b).all(1)
 
 
 class _NoValues(Exception):
@@ -79,12 +99,4 @@ def _blocks(pair: Pair, context: ReadContext) -> Iterator[tuple[Any, Any]]:
         raise _NoValues
     if target.shape[0] != golden.shape[0] or 0 in target.shape:
         raise _NoValues
-    yield from zip(_rows(target, context), _rows(golden, context))
-
-
-def _rows(payload: Payload, context: ReadContext) -> Iterator[Any]:
-    from npucmp.dump.readers.values import blocks
-
-    width = max(1, math.prod(payload.shape[1:]))
-    for block in blocks(payload, max(1, BLOCK // width) * width, context=context):
-        yield block.reshape(-1, width)
+    yield from zip(row_blocks(target, context), row_blocks(golden, context))

@@ -237,13 +237,7 @@ def compare_runs(sides: Sides, options: Options) -> Report:
             f"no step and rank is in both: {sides.target_path} has {keys(lefts)}, "
             f"{sides.golden_path} has {keys(rights)}{pair_suggestion(lefts, rights)}"
         )
-    broken = [
-        (side, run)
-        for side, runs in (("target", sides.targets), ("golden", sides.goldens))
-        for run in runs
-        if run.problem
-    ]
-    source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, broken, sides.also)
+    source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, sides.broken, sides.also)
     return compare_steps(source, options)
 
 

@@ -72,11 +72,11 @@ def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Op
     if not steps:
         return None
     together = [(one.target, one.golden) for one in steps]
-    broken = [("target", run) for run in sides.targets if run.problem]
-    broken += [("golden", run) for run in sides.goldens if run.problem]
     ranks = [{rank: own.run for rank, own in one.search.partners.ranks.items()} if one.of_target else {}
              for one in steps]  # fmt: skip
-    source = ComparisonSource(sides.target_path, sides.golden_path, together, tuple(alone), broken, sides.also, ranks)
+    source = ComparisonSource(
+        sides.target_path, sides.golden_path, together, tuple(alone), sides.broken, sides.also, ranks
+    )
     report = compare_steps(source, options)
     found = {one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)): one for one in steps}
     keys = [one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)) for one in report.comparisons]

@@ -40,6 +40,12 @@ class Sides(NamedTuple):
     goldens: list[Run]
     also: tuple[str, ...] = ()
 
+    @property
+    def broken(self) -> list[tuple[str, Run]]:
+        """The runs that cannot be read, by side."""
+        both = ("target", self.targets), ("golden", self.goldens)
+        return [(side, run) for side, runs in both for run in runs if run.problem]
+
 
 @dataclass(frozen=True)
 class RunSelection(DumpFields):
@@ -281,15 +287,19 @@ def may_hold_other_tokens(sides: Sides) -> bool:
 
 
 def _begins_alike(target: Run, golden: Run) -> bool:
-    """Return whether the first operators of one name have outputs of one shape: other shapes behind them show a fault,
-    and no other layout of tokens."""
-    by_name = {op.name: op for op in golden.operators}
+    """Return whether the first operators of one name with outputs by token have outputs of one shape: other shapes
+    behind them show a fault, and no other layout of tokens."""
+    from npucmp.align.token_axes import token_axes, token_shape
+
+    tokens = token_shape(golden)
+    by_name = {op.name: op for op in golden.operators} if tokens is not None else {}
     for op in target.operators:
-        other = by_name.get(op.name)
-        own, theirs = ([one.shape for one in each.tensors if one.is_output and len(one.shape) > 1]
-                       for each in (op, other or op))  # fmt: skip
-        if other is not None and own and theirs:
-            return own == theirs
+        theirs = {one.slot: one.shape for one in (by_name[op.name].tensors if op.name in by_name else ())}
+        own = {one.slot: one.shape for one in op.tensors if one.is_output and one.slot in theirs}
+        axes = {slot: token_axes(theirs[slot], (), tokens) for slot in own if tokens is not None}
+        first = [slot for slot, one in axes.items() if one is not None and one.rest]
+        if first:
+            return all(own[slot] == theirs[slot] for slot in first)
     return False
 
 

@@ -13,17 +13,18 @@ from npucmp.align.token_index import TokenIndex, find_index
 from npucmp.align.token_runs import TokenRuns, token_runs
 from npucmp.align.token_tensors import TensorPair, TokenSide, tensor_pairs
 from npucmp.dump.limits import ReadContext
-from npucmp.localise.token_origin import TokenPlaces, with_tokens
+from npucmp.localise.token_origin import TokenErrors, TokenPlaces, with_tokens
 from npucmp.model import Comparison, Report, Run
 from npucmp.model.comparison import Coverage, OpenTensor
 from npucmp.model.relation import TokenBits, TokenFacts
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
-from npucmp.workflows.select_runs import Sides
+from npucmp.workflows.select_runs import Sides, pair_runs
 
 NO_VALUES = ("statistics of tensors with other tokens prove nothing: record values on both sides "
              "(npucmp plan diverged, task tensor)")  # fmt: skip
 
+NO_RECOMPUTATION = "--recompute all has no effect: runs that are compared token by token are not recomputed"
 
 SEVERAL_STEPS = "several steps of the golden against one of the target: compare with the run of one step as GOLDEN"
 
@@ -40,55 +41,74 @@ class _Indexed(NamedTuple):
 def compared_tokens(sides: Sides, options: Options, context: ReadContext, by_shape: bool = True) -> Optional[Report]:
     """Compare the runs token by token; None if their token layouts are equal. `by_shape`: shapes must show that they
     are not; otherwise equal shapes may hold the tokens in another order."""
-    targets, goldens = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
-    if not _may_differ(targets, goldens, by_shape):
+    groups, unpaired = _groups(sides)
+    if not _may_differ(groups, by_shape):
         return None
-    groups = (
-        [(targets, goldens)] if 1 in (len(targets), len(goldens)) else [([a], [b]) for a, b in zip(targets, goldens)]
-    )
-    found = []
-    for own, other in groups:
-        one = _indexed(own, other, options.names(), context)
-        if one is None or (one.tokens is not None and one.tokens.is_identity and not options.batch_invariance):
-            return None
-        if one.tokens is None and not (by_shape or one.is_ambiguous):
-            return None
-        found.append(one)
+    found = [_in_group(*group, options, context, by_shape) for group in groups]
+    if all(one.tokens is None and not one.problem for one in found):
+        return None
     together = [one.runs for one in found]
-    source = ComparisonSource(sides.target_path, sides.golden_path, together, (), (), sides.also)
+    source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, sides.broken, sides.also)
     report = compare_steps(source, replace(options, recompute="none"))
-    comparisons = tuple(_with_index(one, indexed, context) for one, indexed in zip(report.comparisons, found))
-    notes = tuple(one.problem for one in found if one.problem)
-    bits = tuple(_bits(comparisons, found, context)) if options.batch_invariance else ()
-    facts = _facts(found[0])
-    return replace(report, comparisons=comparisons, notes=(*report.notes, *notes), tokens=facts, token_bits=bits)
+    errors = [TokenErrors(context) for _ in found]
+    comparisons = tuple(map(_with_index, report.comparisons, found, errors))
+    notes = [one.problem for one in found if one.problem]
+    notes += [NO_RECOMPUTATION] * (options.recompute == "all")
+    bits = tuple(_bits(comparisons, found, errors)) if options.batch_invariance else ()
+    return replace(
+        report, comparisons=comparisons, notes=(*report.notes, *notes), tokens=_facts(found), token_bits=bits
+    )
 
 
-def _bits(comparisons: Sequence[Comparison], found: Sequence[_Indexed], context: ReadContext) -> Iterator[TokenBits]:
+def _bits(
+    comparisons: Sequence[Comparison], found: Sequence[_Indexed], errors: Sequence[TokenErrors]
+) -> Iterator[TokenBits]:
     """Yield the tokens with equal bits of each operator."""
     from npucmp.localise.batch_invariance import token_bits
 
-    for one, indexed in zip(comparisons, found):
+    for one, indexed, search in zip(comparisons, found, errors):
         if indexed.tokens is not None:
-            yield from token_bits(one, indexed.tokens.requests, context)
+            yield from token_bits(one, indexed.tokens.requests, search)
 
 
-def _may_differ(targets: Sequence[Run], goldens: Sequence[Run], by_shape: bool) -> bool:
-    """Whether both sides have one rank, steps that belong together, and by their shapes other tokens."""
+Group = tuple[Sequence[Run], Sequence[Run]]
+
+
+def _groups(sides: Sides) -> tuple[list[Group], Sequence[tuple[str, Run]]]:
+    """Return the runs that hold the same tokens, and those without a partner: all steps of a side if the other has one,
+    else steps of one number. There are none if a side has several ranks."""
+    targets, goldens = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
     if not targets or not goldens or any(len({run.rank for run in runs}) > 1 for runs in (targets, goldens)):
-        return False
-    if 1 not in (len(targets), len(goldens)) and len(targets) != len(goldens):
-        return False
-    if len(targets) != len(goldens):
-        steps = max(targets, goldens, key=len)
-        shapes = [token_shape(run) for run in steps]
-        one = token_shape(min(targets, goldens, key=len)[0])
-        return one is not None and None not in shapes and any(shape.sizes != one.sizes for shape in shapes if shape)
-    pairs = [(token_shape(a), token_shape(b)) for a, b in zip(targets, goldens)]
-    if any(None in pair for pair in pairs):
-        return False
-    differ = any(a is not None and b is not None and a.sizes != b.sizes for a, b in pairs)
-    return differ if by_shape else not differ
+        return [], ()
+    if 1 in (len(sides.targets), len(sides.goldens)):
+        return [(targets, goldens)], ()
+    together, unpaired = pair_runs(targets, goldens)
+    return [([a], [b]) for a, b in together], unpaired
+
+
+def _may_differ(groups: Sequence[Group], by_shape: bool) -> bool:
+    """Whether both sides have by their shapes other tokens, or, without `by_shape`, tokens of the same shapes."""
+    differ = False
+    for targets, goldens in groups:
+        shapes = [token_shape(run) for run in (*targets, *goldens)]
+        sizes = {shape.sizes if shape is not None else None for shape in shapes}
+        if None in sizes:
+            return False
+        differ |= len(sizes) > 1
+    return bool(groups) and differ == (by_shape or any(len(a) != len(b) for a, b in groups))
+
+
+def _in_group(
+    targets: Sequence[Run], goldens: Sequence[Run], options: Options, context: ReadContext, by_shape: bool
+) -> _Indexed:
+    """The runs by token; the first of each side, without an index and a problem, if they are compared as a whole."""
+    one = _indexed(targets, goldens, options.names(), context)
+    is_whole = one is None or (
+        one.tokens.is_identity and not options.batch_invariance
+        if one.tokens is not None
+        else not (by_shape or one.is_ambiguous)
+    )
+    return _Indexed(TokenRuns(targets[0], goldens[0]), None) if one is None or is_whole else one
 
 
 def _indexed(targets: Sequence[Run], goldens: Sequence[Run], names: Names, context: ReadContext) -> Optional[_Indexed]:
@@ -168,13 +188,13 @@ def _without_values(target: TokenSide, golden: TokenSide, pairs: Sequence[Tensor
     return TokenRuns(*found)
 
 
-def _with_index(one: Comparison, indexed: _Indexed, context: ReadContext) -> Comparison:
+def _with_index(one: Comparison, indexed: _Indexed, errors: TokenErrors) -> Comparison:
     """The comparison with the tokens of its roots, and with those of the golden that have no row."""
     index = indexed.tokens
     if index is None:
         return one
     target = [index.where(at) for at in range(len(index.rows))]
-    found = with_tokens(one, TokenPlaces(index.requests, index.positions, target, len(index.target.runs)), context)
+    found = with_tokens(one, TokenPlaces(index.requests, index.positions, target, len(index.target.runs)), errors)
     if not index.open:
         return found
     request, first, _ = index.open[0]
@@ -185,10 +205,13 @@ def _with_index(one: Comparison, indexed: _Indexed, context: ReadContext) -> Com
     return replace(found, coverage=Coverage.sum([found.coverage, more]))
 
 
-def _facts(one: _Indexed) -> TokenFacts:
-    index = one.tokens
-    if index is None:
-        return TokenFacts(0, 0, (), "", "", problem=one.problem)
-    requests = len({*map(int, index.requests)})
-    return TokenFacts(len(index.rows), requests, index.lengths, index.target.words, index.golden.words, index.padding,
-                      len(index.target.runs), one.problem)  # fmt: skip
+def _facts(found: Sequence[_Indexed]) -> TokenFacts:
+    """The facts of all steps; layouts and padding are those of the first one with an index."""
+    problem = next((one.problem for one in found if one.problem), "")
+    every = [one.tokens for one in found if one.tokens is not None]
+    if not every:
+        return TokenFacts(0, 0, (), "", "", problem=problem)
+    tokens, requests = sum(len(one.rows) for one in every), sum(len({*map(int, one.requests)}) for one in every)
+    lengths = tuple(length for one in every for length in one.lengths)
+    return TokenFacts(tokens, requests, lengths, every[0].target.words, every[0].golden.words, every[0].padding,
+                      sum(len(one.target.runs) for one in every), problem)  # fmt: skip

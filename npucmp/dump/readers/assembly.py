@@ -115,16 +115,17 @@ def _joined_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[An
     axis, shape = payload.axis, payload.shape
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     widths = [part.shape[axis] * inner for part in payload.parts]
-    if outer == 1:
-        for part in payload.parts:
-            yield from read(part, elements)
-        return
     rows = max(1, elements // max(1, sum(widths)))
     streams = [BlockStream(read(part, min(elements, rows * width))) for part, width in zip(payload.parts, widths)]
     for start in range(0, outer, rows):
         count = min(rows, outer - start)
         pieces = [stream.take(count * width).reshape(count, width) for stream, width in zip(streams, widths)]
         yield np.concatenate(pieces, 1).reshape(-1)
+
+
+def is_sequence(payload: Payload) -> bool:
+    """Return whether the values of a payload are those of its parts one behind the other."""
+    return payload.made_by == JOIN and math.prod(payload.shape[: payload.axis]) == 1
 
 
 def _joins(payload: Payload, axis: int) -> bool:

@@ -14,9 +14,10 @@ The file is never mapped: mapped pages count as memory, and a file that shrinks 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import cache
+from itertools import groupby
 from typing import Any, Optional
 
 import numpy as np
@@ -71,9 +72,12 @@ def blocks(
     if 0 in payload.shape:
         return
     if payload.made_by:
-        from npucmp.dump.readers.assembly import assembled_blocks
+        from npucmp.dump.readers.assembly import assembled_blocks, is_sequence
 
-        found = assembled_blocks(payload, elements, lambda part, count: blocks(part, count, context=context))
+        if is_sequence(payload):
+            found = _one_by_one(payload.parts, elements, context)
+        else:
+            found = assembled_blocks(payload, elements, lambda part, count: blocks(part, count, context=context))
         yield from _equal(found, elements)
         return
     if payload.dataset:
@@ -96,6 +100,18 @@ def blocks(
             yield from source.run(opened, elements)
         if file:
             file.require_unchanged()  # leaving the `with` does this for a file that was opened here
+
+
+def _one_by_one(parts: Sequence[Payload], elements: int, context: ReadContext) -> Iterator[Array]:
+    """Yield the values of parts one behind the other. Neighbours in one file are read from one open file."""
+
+    def path_of(part: Payload) -> str:
+        return "" if part.made_by or part.dataset or part.parts or part.device else part.path
+
+    for path, own in groupby(parts, path_of):
+        with open_regular(path, context) if path else nullcontext() as file:
+            for part in own:
+                yield from blocks(part, elements, file, context=context)
 
 
 def values_in_memory(payload: Payload, file: RegularFile) -> Optional[Array]:

@@ -61,7 +61,10 @@ def _tensors(
         more["position_ids"] = np.where(step.tokens[..., 0] == PADDING, 0, step.tokens[..., 1])
     if style.extras and one.kind == "Attention":
         if (step.tokens[..., 0] == PADDING).any():
-            more["attention_mask"] = step.mask
+            if style.form != "npy":
+                more["attention_mask"] = step.mask
+            elif step.tokens.ndim > 2:  # inputs have no names in folders of arrays
+                more["lengths"] = step.lengths
         elif step.tokens.ndim == 2 and (np.diff(step.tokens[:, 1]) > 0).any():
             starts = np.nonzero(np.diff(step.tokens[:, 0]))[0] + 1
             more["cu_seqlens"] = np.array([0, *starts, len(step.tokens)], np.int32)

@@ -26,6 +26,12 @@ class Step(NamedTuple):
     def mask(self) -> np.ndarray:
         return (self.tokens[..., 0] != PADDING).astype(np.int64)
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of tokens of each lane, which holds one request."""
+        is_turned = any(len({*line} - {PADDING}) > 1 for line in self.tokens[..., 0].tolist())
+        return self.mask.sum(0 if is_turned else 1)
+
 
 def packed(lengths: Sequence[int], order: Sequence[int], lead: bool = False) -> list[Step]:
     """All requests one behind the other in one axis; with `lead` behind an axis of length 1."""
