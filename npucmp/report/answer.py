@@ -124,7 +124,7 @@ class Suspect(NamedTuple):
     also      other steps and ranks with the same finding
     page      the page with its rows, "" for the current page, None if there is none
     path      the recorded path of the source file of `line`, "" if it is not known
-    at        its step, rank, ranks, relation, request and position, as far as they are known, as in roots.csv
+    at        the known ones of its step, rank, ranks, relation, request and position, as in roots.csv
     """
 
     place: int

@@ -337,7 +337,7 @@ class NoteLine(TypedDict):
 
 class SuspectLine(TypedDict):
     """A line of JSON Lines: a finding. `source` is the line of the user's code, `path` its recorded file; `at` has
-    its step, rank, ranks, relation, request and position, as far as they are known, counted from 0."""
+    the known ones of its step, rank, ranks, relation, request and position, counted from 0."""
 
     kind: str
     place: int
