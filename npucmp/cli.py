@@ -159,6 +159,7 @@ def main() -> None:
     except _SignalReceived as end:
         status = _print_error("; ".join(map(str, end.args)), end.status)
     except click.ClickException as error:
+        _name_source(error)
         with suppress(OSError):
             error.show()
         status = _print_object(error, error.format_message(), 2)
@@ -173,6 +174,15 @@ def main() -> None:
     except MemoryError as error:
         status = _print_error("out of memory", 2, error)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _name_source(error: click.ClickException) -> None:
+    """Add to the message of a wrong value the settings file or the variable that it comes from."""
+    if isinstance(error, click.BadParameter) and error.ctx is not None and isinstance(error.param, click.Option):
+        from npucmp.commands.settings import sources_of
+
+        source = sources_of(error.ctx, error.ctx.obj or "").get(max(error.param.opts, key=len).lstrip("-"))
+        error.message += f" It comes from {source}." if source else ""
 
 
 def _exit_on_bug(*error: Any) -> NoReturn:
