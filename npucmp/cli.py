@@ -159,10 +159,10 @@ def main() -> None:
     except _SignalReceived as end:
         status = _print_error("; ".join(map(str, end.args)), end.status)
     except click.ClickException as error:
-        _name_source(error)
+        named = _with_source(error)
         with suppress(OSError):
-            error.show()
-        status = _print_object(error, error.format_message(), 2)
+            named.show()
+        status = _print_object(named, named.format_message(), 2)
     except NpucmpError as error:
         status = _print_error(str(error), 2, error)
     except _ReaderGone:
@@ -176,13 +176,14 @@ def main() -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _name_source(error: click.ClickException) -> None:
-    """Add to the message of a wrong value the settings file or the variable that it comes from."""
-    if isinstance(error, click.BadParameter) and error.ctx is not None and isinstance(error.param, click.Option):
-        from npucmp.commands.settings import sources_of
+def _with_source(error: click.ClickException) -> click.ClickException:
+    """Return the error of a wrong value with the settings file or the variable that it comes from, if it has one."""
+    if not isinstance(error, click.BadParameter) or error.ctx is None or not isinstance(error.param, click.Option):
+        return error
+    from npucmp.commands.settings import sources_of
 
-        source = sources_of(error.ctx, error.ctx.obj or "").get(max(error.param.opts, key=len).lstrip("-"))
-        error.message += f" It comes from {source}." if source else ""
+    source = sources_of(error.ctx, error.ctx.obj or "").get(max(error.param.opts, key=len).lstrip("-"))
+    return click.BadParameter(f"{error.message} It comes from {source}.", error.ctx, error.param) if source else error
 
 
 def _exit_on_bug(*error: Any) -> NoReturn:

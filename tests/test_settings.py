@@ -84,7 +84,7 @@ def test_no_settings_from_inside_a_dump(place, tmp_path):
         ("[compare]\nrtool = 1\n", "compare.rtool is no option; nearest: rtol"),
         ("rtool = 1\n", "rtool is no option; nearest: rtol"),
         ("[compare\n", "not TOML"),
-        ("[compare]\nrtol = 'x'\n", "'x' is not a valid float. It comes from npucmp.toml."),
+        ("[compare]\nrtol = 'x'\n", "'x' is not a valid float range. It comes from npucmp.toml."),
         ("[check]\nplugin = ['own.py']\n", "plugin may only be given on the command line"),
     ],
 )
