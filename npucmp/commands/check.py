@@ -39,7 +39,7 @@ SHARED = (
 @click.argument("dump", required=False)
 @declare_options(CheckFields, only="only skip phase start fail_on loss column rules plugin plugins")
 @click.option("--list", "listed", is_flag=True, help="Print every rule; with DUMP, also whether DUMP can decide it.")
-@click.option("--follow", is_flag=True, help="Check a run that is still going: each step as soon as it is complete.")
+@click.option("--follow", is_flag=True, help="Check a run that is still going: each step when it is complete.")
 @declare_options(FollowFields)
 @declare_options(ScreenFields, CheckFields, only=SHARED)
 @click.pass_context

@@ -107,7 +107,7 @@ class _Command(click.Command):
     callback=_list_rules,
     help="Print each rule in a sentence, and exit.",
 )
-@click.option("--follow", is_flag=True, help="Compare runs that are still going: each step as soon as it is complete.")
+@click.option("--follow", is_flag=True, help="Compare runs that are still going: each step when it is complete.")
 @declare_options(FollowFields)
 @declare_options(ScreenFields, CompareFields, only=SHARED)
 @click.pass_context

@@ -18,7 +18,8 @@ def carry_out_followed(context: click.Context, parameters: dict[str, Any], work:
     """Run a workflow that follows a run, print the findings of each step, then show the result and exit."""
     parameters["show_progress"] = bool(parameters["show_progress"])  # a bar would be among the lines
     if not parameters["quiet"]:
-        parameters["found"] = partial(_show, json_lines if parameters["json"] else text_lines)
+        lines = json_lines if parameters["json"] else partial(text_lines, is_verbose=parameters["verbose"])
+        parameters["found"] = partial(_show, lines)
     carry_out(context, parameters, work, is_followed=True)
 
 

@@ -20,10 +20,11 @@ MOST = 20  # operators of one step that lines name
 EVENT = "event"  # the key that says what a JSON line is: finding, step or end
 
 
-def text_lines(found: StepFindings) -> list[str]:
-    """Return a line for each finding; for a comparison, first the verdict of the step."""
+def text_lines(found: StepFindings, is_verbose: bool = False) -> list[str]:
+    """Return a line for each finding; for a comparison, first the verdict of the step. `is_verbose`: also a line for a
+    step without a finding."""
     step = "" if found.step is None else f"step {found.step}  "
-    lines = [f"{step}{words}" for words in _words(found)]
+    lines = [f"{step}{words}" for words in _words(found)] or [f"{step}no new finding"] * is_verbose
     return [visible(f"{line} (read again)" if found.again else line) for line in lines]
 
 

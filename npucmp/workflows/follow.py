@@ -1,10 +1,11 @@
 """Follow a dump that a run still writes: yield each step once it is complete. check and compare do the rest.
 
 A step is complete if a later step exists on all of its ranks and its files rest for `settle` seconds; the last step,
-if the whole dump rests for `idle` seconds. All ranks of the step before must be there. A step that cannot be opened is
-not complete: a record that is not whole JSON, tensors without their record, no stack.json where the step before has
+if the whole dump rests for `idle` seconds. If no other step was read, nothing shows how much the last step will hold:
+then the dump must rest for `timeout` seconds. It needs all ranks of the step before. A step that cannot be opened is not
+complete: a record that is not whole JSON, tensors without their record, no stack.json where the step before has
 one; for the last step also fewer tensors than the step before, all of which that step has. A tensor that cannot be
-opened delays its step for `idle` seconds, then it is a row of the report.
+opened delays its step until the dump rests, then it is a row of the report.
 
 The files of a step are listed before and after it is read; if they differ, what was read is discarded. If they differ
 later, the step is read again. Files that are only removed change nothing.
@@ -29,7 +30,7 @@ from npucmp.workflows.selectors import parse_numbers
 
 Number = Optional[int]  # of a step or rank; None if the dump has no numbers
 LONGEST_PAUSE = 1.0  # seconds between two listings of a dump
-SHARE = 4  # pause between listings, as a multiple of the time that one takes
+SHARE = 9  # pause between listings, as a multiple of the time that one takes
 TensorNames = frozenset[tuple[str, str]]  # operator, slot
 
 
@@ -139,7 +140,8 @@ class StepWatch:
     def _rests(self) -> bool:
         """Return whether the whole dump is unchanged for so long that its last step is complete."""
         observed = time.monotonic() - max((one.since for one in self._seen.values()), default=self.changed)
-        return observed >= self._times.settle and self.rests_for() >= self._times.idle
+        needed = self._times.idle if self._names else max(self._times.idle, self._times.timeout)
+        return observed >= self._times.settle and self.rests_for() >= needed
 
     def _why_not(self, step: Number) -> str:
         """Return the reason why the files of a step are not complete; "" if they may be."""
@@ -278,18 +280,17 @@ def complete_steps(
     """Yield each step when it is complete in all dumps; `partner` gives the step of the other dumps. The caller
     confirms what it has read. Ends if the dumps do not change for `timeout` seconds, or if a second dump rests for so
     long and all of its steps were read."""
-    clock = time.monotonic()
     while True:
         began = time.monotonic()
         for watch in watches:
             watch.scan()
         took = time.monotonic() - began
-        is_over = _is_over(watches, times, max(clock, *(watch.changed for watch in watches)))
+        is_over = _is_over(watches, times)
         for step in watches[0].ready():
             found = _opened(watches, step, partner)
             if found is not None:
                 yield found
-                is_over, clock = False, time.monotonic()
+                is_over = False
         if is_over:
             return
         time.sleep(max(min(LONGEST_PAUSE, times.settle / 2), SHARE * took, 0.01))
@@ -311,15 +312,16 @@ def _opened(
 
 
 def _partner_in(watch: StepWatch, step: Number) -> Number:
-    """Return the number of a step in another dump: a dump without numbers has it as its only step."""
-    return None if watch.steps == [None] else step
+    """Return the number of a step in another dump. A dump without numbers has it as its only step; a step without a
+    number is any step."""
+    return watch.steps[0] if watch.steps and None in (watch.steps[0], step) else step
 
 
-def _is_over(watches: Sequence[StepWatch], times: FollowFields, clock: float) -> bool:
+def _is_over(watches: Sequence[StepWatch], times: FollowFields) -> bool:
     if all(watch.steps for watch in watches) and any(watch.may_settle() for watch in watches):
         return False
     rests = [watch.rests_for() >= times.timeout and not watch.undone and bool(watch.steps) for watch in watches[1:]]
-    return any(rests) or time.monotonic() - clock >= times.timeout
+    return any(rests) or time.monotonic() - max(watch.changed for watch in watches) >= times.timeout
 
 
 def reasons(undone: Mapping[Number, str]) -> list[str]:

@@ -1,6 +1,6 @@
 """Check a run that is still going: each complete step is read once, and all rules see the steps so far.
 
-The facts of earlier steps are kept, not their values. Of the step before a new one, only parameters and gradients are
+The facts of earlier steps are kept, not their values. Only parameters and gradients of the step before a new one are
 read again, because the rules of updates compare their values. Facts of the first FIRST and the latest steps are kept,
 KEPT in all. A finding in a step that is no longer kept stays in the result.
 """
@@ -118,6 +118,7 @@ class _FollowedRun:
         self._earlier: list[Symptom] = []  # findings in steps that are no longer kept
         self._dropped = 0
         self._log: Optional[Log] = None
+        self._log_problem = ""
         self._now: Optional[tuple[CompleteStep, tuple[Run, ...], tuple[Health, ...], RunExamination]] = None
         self._latest: tuple[tuple[Health, ...], RunExamination] = ((), RunExamination((), ()))
 
@@ -125,6 +126,8 @@ class _FollowedRun:
         """Read a complete step, and examine all steps; the results count once they are kept."""
         self._drop_old(step.number)
         runs = self._opened(step)
+        if not self.steps:
+            unfit_globs(self.options, runs)  # raises for an --include without an operator, before hours have passed
         others = {number: known for number, known in self.steps.items() if number != step.number}
         if step.number in self.steps:
             for run in self.steps.pop(step.number):
@@ -145,9 +148,10 @@ class _FollowedRun:
     def _read_log(self) -> Optional[Log]:
         """Return the log of the training; the former one while it cannot be read."""
         try:
-            return self.options.log()
-        except (NpucmpError, OSError):
-            return self._log
+            found, self._log_problem = self.options.log(), ""
+        except (NpucmpError, OSError) as error:
+            found, self._log_problem = self._log, str(error)
+        return found
 
     def discard(self) -> None:
         """Remove what was read of a step that proved not to be complete."""
@@ -207,7 +211,9 @@ class _FollowedRun:
             found = found._replace(symptoms=tuple(symptoms))
         result = check_result(self.dump, healths, found, self.settings, self._log)
         runs = [run for known in self.steps.values() for run in known]
-        return replace(result, met=self.met, notes=(*self._notes(runs), *result.notes))
+        lost = [Run(str(self.options.loss), "", (), problem=self._log_problem)] if self._log_problem else []
+        broken = tuple(("dump", run) for run in lost)
+        return replace(result, met=self.met, broken=broken, notes=(*self._notes(runs), *result.notes))
 
     def _notes(self, runs: Sequence[Run]) -> list[str]:
         notes = [f"--until {self.met} was met; later steps were not read"] if self.met else []

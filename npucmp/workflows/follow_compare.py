@@ -155,7 +155,8 @@ class _FollowedPair:
             if not watch.done and watch.undone:
                 raise DumpError(watch.path, f"no step can be compared {waited}: {reasons(watch.undone)[0]}")
         target, golden = (", ".join(map(str, watch.steps)) or "none" for watch in watches)
-        raise UsageError(f"no step is in both dumps {waited}: the target has {target}, the golden {golden}")
+        words = f"the target has {target}, the golden {golden}; --pair step1=step0 pairs steps of other numbers"
+        raise UsageError(f"no step is in both dumps {waited}: {words}")
 
     def _uncompared(self, watches: Sequence[StepWatch]) -> Iterator[tuple[str, Run]]:
         """Yield the steps and ranks of the golden that were not compared."""
@@ -174,7 +175,7 @@ def _of_step(report: Report, step: CompleteStep) -> Report:
     wanted = {run.step for run in step.runs}
     numbers = [at for at, where in enumerate(where_of(report.comparisons)) if where.step in wanted]
     if len(numbers) == len(report.comparisons):
-        return report
+        return replace(report, excluded="")
     unpaired = tuple((side, run) for side, run in report.unpaired if run.step in wanted)
     kept = tuple(report.comparisons[at] for at in numbers)
-    return replace(report, comparisons=kept, unpaired=unpaired, looks=(), accused=())
+    return replace(report, comparisons=kept, unpaired=unpaired, looks=(), accused=(), excluded="")
