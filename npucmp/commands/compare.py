@@ -56,8 +56,7 @@ GROUPS = {  # title → options of the help, in this order; the last group lists
     "align explain graph also format limits",
     "Judgement": "rtol atol tolerances noise trust_statistics strict batch_invariance coverage skip_rules list_rules "
     "metrics baseline precheck recompute replay",
-    "Execution": "jobs resume scheduler disk",
-    "A run that is still going": "follow until settle idle timeout",
+    "Execution": "jobs resume scheduler disk follow until settle idle timeout",
 }
 ARGUMENTS = (("TARGET", "The run under test: a dump."), ("GOLDEN", "The reference run: a dump."))
 

@@ -1,8 +1,7 @@
 """List the files of a dump by step and rank, to find out which steps are complete while a run writes them.
 
-A path gives step and rank: `labels` of the format, else step and rank folders. No file is opened. Files without a step
-are left out if other files have one; a dump without step numbers is one step. Logs and hidden files are no part of a
-dump. Times are those of the file system, in seconds since 1970.
+A path gives step and rank: `labels` of the format, else step and rank folders. No file is opened. Logs and hidden files
+are no part of a dump. Times are those of the file system, in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -55,22 +54,25 @@ def folder_labels(folder: str, name: str) -> tuple[Optional[int], Optional[int]]
     return _place(folder)
 
 
-def files_by_step(path: Path, labels: Labels = folder_labels) -> dict[Optional[int], StepFiles]:
-    """Return the files at or below a path by step, then rank; {} if nothing is there."""
+def files_by_step(
+    path: Path, labels: Labels = folder_labels, wanted: Callable[[Optional[int]], bool] = lambda step: True
+) -> dict[Optional[int], StepFiles]:
+    """Return the files at or below a path by step, then rank; {} if nothing is there. Steps that are not wanted cost
+    only the listing of their folders."""
     found: dict[Optional[int], dict[Optional[int], RankFiles]] = {}
     for folder, names in _folders(path):
         for name in names:
             if name.startswith(".") or name.endswith(_IGNORED):
                 continue
+            step, rank = labels(folder, name)
+            if not wanted(step):
+                continue
             try:
                 state = os.stat(os.path.join(folder, name))
             except OSError:  # removed or renamed meanwhile
                 continue
-            step, rank = labels(folder, name)
             ranks = found.setdefault(step, {})
             ranks[rank] = _with_file(ranks.get(rank, RankFiles()), folder, name, state)
-    if len(found) > 1:
-        found.pop(None, None)
     return {step: _of_numbered_ranks(ranks) for step, ranks in found.items()}
 
 

@@ -2,8 +2,8 @@
 
 A step is complete if a later step exists on all of its ranks and its files rest for `settle` seconds; the last step,
 if the whole dump rests for `idle` seconds. If no other step was read, nothing shows how much the last step will hold:
-then the dump must rest for `timeout` seconds. It needs all ranks of the step before. A step that cannot be opened is not
-complete: a record that is not whole JSON, tensors without their record, no stack.json where the step before has
+then the dump must rest for `timeout` seconds. A step needs all ranks of the step before. A step that cannot be opened
+is not complete: a record that is not whole JSON, tensors without their record, no stack.json where the step before has
 one; for the last step also fewer tensors than the step before, all of which that step has. A tensor that cannot be
 opened delays its step until the dump rests, then it is a row of the report.
 
@@ -13,6 +13,7 @@ later, the step is read again. Files that are only removed change nothing.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from npucmp.workflows.selectors import parse_numbers
 
 Number = Optional[int]  # of a step or rank; None if the dump has no numbers
 LONGEST_PAUSE = 1.0  # seconds between two listings of a dump
+RELIST = 10  # listings of a dump, one of which includes the steps that were read
 SHARE = 9  # pause between listings, as a multiple of the time that one takes
 TensorNames = frozenset[tuple[str, str]]  # operator, slot
 
@@ -72,14 +74,17 @@ class StepWatch:
         self._reasons: dict[Number, str] = {}
         self.changed = time.monotonic()
 
-    def scan(self) -> None:
-        """List the files of the dump."""
+    def scan(self, only: Optional[Callable[[Number], bool]] = None) -> None:
+        """List the files of the dump; `only` selects steps."""
         if not self._done:
             module = format_at(self.path, self._selection.format, self._context)
             self._format = module.NAME if module is not None else None
             self._labels = getattr(module, "labels", folder_labels)
         now, wall = time.monotonic(), time.time()
-        found = {step: files for step, files in self._listed() if files}
+        wanted = only or (lambda step: True)
+        found = {step: files for step, files in self._listed(wanted) if files}
+        if any(step is not None for step in (*found, *self._seen)):
+            found.pop(None, None)  # files beside the steps
         for step, files in found.items():
             old = self._seen.get(step)
             if old is not None and old.files == files:
@@ -90,11 +95,15 @@ class StepWatch:
             if step in self._done and not _is_reduced(files, self._done[step]):
                 del self._done[step]
                 self._again.add(step)
-        for step in [step for step in self._seen if step not in found]:
+        for step in [step for step in self._seen if step not in found and (step is None or wanted(step))]:
             del self._seen[step]
 
-    def _listed(self) -> Iterator[tuple[Number, StepFiles]]:
-        for step, files in files_by_step(self.path, self._labels).items():
+    def scan_new(self) -> None:
+        """List the files of steps that were not read."""
+        self.scan(lambda step: step not in self._done)
+
+    def _listed(self, wanted: Callable[[Number], bool]) -> Iterator[tuple[Number, StepFiles]]:
+        for step, files in files_by_step(self.path, self._labels, wanted).items():
             if self._steps.has(step or 0):
                 yield step, {rank: one for rank, one in files.items() if self._ranks.has(rank or 0)}
 
@@ -186,7 +195,7 @@ class StepWatch:
             why = self._unfit(step, runs, rests)
         except (NpucmpError, OSError) as error:
             runs, why = [], str(error)
-        self.scan()
+        self.scan(lambda other: other == step)
         if step not in self._seen or self._seen[step].files != files:
             return None
         if why:
@@ -238,7 +247,7 @@ class StepWatch:
     def confirm(self, one: CompleteStep) -> bool:
         """Mark a step as read, unless its files have changed since it was opened: then its results must be
         discarded."""
-        self.scan()
+        self.scan(lambda other: other == one.number)
         seen = self._seen.get(one.number)
         if seen is not None and seen.files != one.files and not _is_reduced(seen.files, one.files):
             return False
@@ -280,12 +289,15 @@ def complete_steps(
     """Yield each step when it is complete in all dumps; `partner` gives the step of the other dumps. The caller
     confirms what it has read. Ends if the dumps do not change for `timeout` seconds, or if a second dump rests for so
     long and all of its steps were read."""
-    while True:
+    for number in itertools.count():
         began = time.monotonic()
         for watch in watches:
-            watch.scan()
+            watch.scan_new() if number % RELIST else watch.scan()
         took = time.monotonic() - began
-        is_over = _is_over(watches, times)
+        if is_over := _is_over(watches, times):
+            for watch in watches:
+                watch.scan()  # a step that was read may have changed
+            is_over = _is_over(watches, times)
         for step in watches[0].ready():
             found = _opened(watches, step, partner)
             if found is not None:

@@ -32,7 +32,7 @@ from npucmp.workflows.options import of_one
 from npucmp.workflows.select_runs import StrPath
 from npucmp.workflows.unused_options import unfit_globs
 
-FIRST, KEPT = 8, 64  # steps: chosen; rules of starts read the first, rules of changes neighbours
+FIRST, KEPT = 4, 32  # steps: chosen; rules of starts read the first, rules of changes neighbours
 
 
 @dataclass(frozen=True)

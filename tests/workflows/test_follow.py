@@ -68,7 +68,7 @@ class Run:
 
 def training(folder: Path, steps=3, ranks=(0,), **more) -> Path:
     for rank in ranks:
-        Training(steps=steps, layers=2, **more).write(folder, rank=rank)
+        Training(steps=steps, layers=1, **more).write(folder, rank=rank)
     return folder
 
 
