@@ -2,7 +2,7 @@
 
 A step is complete if a later step exists on all of its ranks and its files rest for `settle` seconds; the last step,
 if the whole dump rests for `idle` seconds. If no other step was read, nothing shows how much the last step will hold:
-then the dump must rest for `timeout` seconds. A step needs all ranks of the step before. A step that cannot be opened
+then the dump must rest for `timeout` seconds. A step needs all ranks of earlier steps. A step that cannot be opened
 is not complete: a record that is not whole JSON, tensors without their record, no stack.json where the step before has
 one; for the last step also fewer tensors than the step before, all of which that step has. A tensor that cannot be
 opened delays its step until the dump rests, then it is a row of the report.
@@ -156,8 +156,7 @@ class StepWatch:
         """Return the reason why the files of a step are not complete; "" if they may be."""
         files, since, _ = self._seen[step]
         former = self._former(step)
-        expected = [*self._seen[former].files] if former in self._seen and former != step else self._all_ranks()
-        missing = sorted(rank for rank in expected if rank is not None and rank not in files)
+        missing = sorted(rank for rank in self._expected(step) if rank is not None and rank not in files)
         if missing and None not in files:
             return f"rank {missing[0]} has no files of it"
         if any(one.unrecorded and not one.sidecars.intersection(RECORDS) for one in files.values()):
@@ -177,8 +176,10 @@ class StepWatch:
         """Return the nearest earlier step; the step itself if it is the first."""
         return max((one for one in self._seen if _order(one) < _order(step)), key=_order, default=step)
 
-    def _all_ranks(self) -> set[Number]:
-        return {rank for one in self._seen.values() for rank in one.files}
+    def _expected(self, step: Number) -> set[Number]:
+        """Return the ranks that a step needs: those of all earlier steps; for the first step, all ranks of the dump."""
+        earlier = [seen for one, seen in self._seen.items() if _order(one) < _order(step)]
+        return {rank for seen in earlier or self._seen.values() for rank in seen.files}
 
     def _is_passed(self, step: Number) -> bool:
         """Return whether each rank of a step has files of a later step."""

@@ -235,6 +235,16 @@ def test_a_rank_that_never_comes(tmp_path):
     assert not found.is_decided and "rank 1 has no files of it" in found.broken[0][1].problem
 
 
+def test_ranks_that_are_steps_ahead(tmp_path):
+    """Rank 1 still writes step 0; no later step of rank 0 is complete."""
+    dump, seen = training(tmp_path / "dump", steps=4, ranks=(0, 1)), []
+    for step in (1, 2, 3):
+        shutil.rmtree(dump / f"step{step}" / "rank1")
+    found = npucmp.follow_check(dump, found=seen.append, **STILL)
+    assert [one.step for one in seen] == [0] and not found.is_decided
+    assert {run.step for _, run in found.broken} == {1, 2, 3}
+
+
 def test_a_step_that_changes_after_it_was_read_is_read_again(tmp_path):
     source, dump, seen = broken_training(tmp_path / "source", 0, steps=2), tmp_path / "dump", []
     training(dump, steps=2)
