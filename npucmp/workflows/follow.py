@@ -245,19 +245,19 @@ class StepWatch:
                     level.append(folder)
         return found or [self.path]
 
-    def confirm(self, one: CompleteStep) -> bool:
-        """Mark a step as read, unless its files have changed since it was opened: then its results must be
-        discarded."""
+    def is_unchanged(self, one: CompleteStep) -> bool:
+        """Return whether a step has its files of when it was opened, except removed ones. If not, results are void."""
         self.scan(lambda other: other == one.number)
         seen = self._seen.get(one.number)
-        if seen is not None and seen.files != one.files and not _is_reduced(seen.files, one.files):
-            return False
+        return seen is None or seen.files == one.files or _is_reduced(seen.files, one.files)
+
+    def mark_read(self, one: CompleteStep) -> None:
+        """Mark a step as read."""
         self._done[one.number] = one.files
         self._again.discard(one.number)
         if self._latest is None or _order(one.number) >= _order(self._latest):
             self._latest = one.number
             self._names.update((run.rank, _tensor_names(run)) for run in one.runs)
-        return True
 
 
 def _order(step: Number) -> int:
@@ -288,7 +288,7 @@ def complete_steps(
     watches: Sequence[StepWatch], times: FollowFields, partner: Callable[[Number], Number] = lambda step: step
 ) -> Iterator[tuple[CompleteStep, ...]]:
     """Yield each step when it is complete in all dumps; `partner` gives the step of the other dumps. The caller
-    confirms what it has read. Ends if the dumps do not change for `timeout` seconds, or if a second dump rests for so
+    marks what it has read. Ends if the dumps do not change for `timeout` seconds, or if a second dump rests for so
     long and all of its steps were read."""
     for number in itertools.count():
         began = time.monotonic()

@@ -55,8 +55,10 @@ def follow_check(dump: StrPath, options: FollowCheckOptions) -> CheckResult:
     watch = StepWatch(dump, options, options, followed.context)
     try:
         for (step,) in complete_steps([watch], options):
-            if followed.read(step) and watch.confirm(step):
-                followed.keep(step)
+            followed.read(step)
+            if watch.is_unchanged(step):
+                watch.mark_read(step)
+                followed.keep()
                 if followed.met:
                     break
             else:
@@ -122,7 +124,7 @@ class _FollowedRun:
         self._now: Optional[tuple[CompleteStep, tuple[Run, ...], tuple[Health, ...], RunExamination]] = None
         self._latest: tuple[tuple[Health, ...], RunExamination] = ((), RunExamination((), ()))
 
-    def read(self, step: CompleteStep) -> bool:
+    def read(self, step: CompleteStep) -> None:
         """Read a complete step, and examine all steps; the results count once they are kept."""
         self._drop_old(step.number)
         runs = self._opened(step)
@@ -139,7 +141,6 @@ class _FollowedRun:
         healths = (*(replace(one, log=self._log) for one in healths[:1]), *healths[1:])
         self._now = step, runs, healths, examine(healths, self.rules, self.settings)
         gc.collect()  # the command line pauses the collector, and a training may last for days
-        return True
 
     def _opened(self, step: CompleteStep) -> tuple[Run, ...]:
         graphs = load_named_graphs(self.options.graph, step.runs, self.context)
@@ -160,7 +161,7 @@ class _FollowedRun:
                 self._facts.forget(run)
             self._now = None
 
-    def keep(self, one: CompleteStep) -> None:
+    def keep(self) -> None:
         """Add the step that was read, hand its findings to the caller, and drop the facts of older steps."""
         assert self._now is not None
         step, runs, healths, found = self._now

@@ -8,16 +8,18 @@ golden that were not compared are not covered, unless --until ended the run.
 from __future__ import annotations
 
 import gc
+import os
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Optional
 
-from npucmp.errors import DumpError, UsageError
+from npucmp.errors import DumpError, NpucmpError, UsageError
 from npucmp.measure import checkpoint
-from npucmp.model import Report, Run
+from npucmp.model import Report, Run, StoredComparisons
 from npucmp.model.comparison import where_of
 from npucmp.model.step_findings import StepFindings
 from npucmp.workflows.compare import compare
@@ -50,23 +52,26 @@ def follow_compare(target: StrPath, golden: StrPath, options: FollowCompareOptio
     context = options.context(target, golden)
     watches = [StepWatch(target, options, options, context),
                StepWatch(golden, options, options, context, all_steps=bool(options.pair))]  # fmt: skip
-    with _journal(options) as plain:
-        followed = _FollowedPair(target, golden, plain, options)
-        report = followed.run(watches)
+    plain = Options(**{one.name: getattr(options, one.name) for one in fields(Options)})
+    folder = None if options.journal is not None else tempfile.mkdtemp(prefix="npucmp-")
+    if options.journal is not None and not options.resume:
+        checkpoint.remove(os.fspath(options.journal))
+    plain = replace(plain, journal=options.journal if folder is None else folder, resume=True, reuse=True)
+    try:
+        report = _FollowedPair(target, golden, plain, options).run(watches)
+    except BaseException:
+        _remove(folder)
+        raise
+    if isinstance(report.comparisons, StoredComparisons):
+        weakref.finalize(report.comparisons, _remove, folder)  # its scratch folder is in the journal
+    else:
+        _remove(folder)
     return replace(report, seconds=time.monotonic() - started)
 
 
-@contextmanager
-def _journal(options: FollowCompareOptions) -> Iterator[Options]:
-    """Yield the options of a plain comparison with a journal: that of the user, else a temporary one."""
-    plain = Options(**{one.name: getattr(options, one.name) for one in fields(Options)})
-    if options.journal is not None:
-        if not options.resume:
-            checkpoint.remove(str(options.journal))
-        yield replace(plain, resume=True, reuse=True)
-        return
-    with tempfile.TemporaryDirectory(prefix="npucmp-") as folder:
-        yield replace(plain, journal=folder, resume=True, reuse=True)
+def _remove(folder: Optional[str]) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _FollowedPair:
@@ -79,7 +84,9 @@ class _FollowedPair:
         }
         self._words = {word.upper(): word for word in options.until}
         self._steps: list[Number] = []
+        self._goldens: set[Number] = set()  # steps of the golden that they were compared with
         self._whole: Optional[Report] = None
+        self._differing: Optional[Report] = None  # the first step that differs
         self.met = ""
 
     def run(self, watches: Sequence[StepWatch]) -> Report:
@@ -95,9 +102,10 @@ class _FollowedPair:
             if partial:
                 raise KeyboardInterrupt
             self._raise_nothing(watches)
-        report = self._whole if self.met and self._whole is not None else self._compared(self._steps)
+        report = self._whole if self.met and self._whole is not None else self._compared_again()
         if self.met:
-            return replace(report, excluded=f"--until {self.met}", notes=(*report.notes, self._met_note()))
+            note = f"--until {self.met} was met; later steps were not compared"
+            return replace(report, excluded=f"--until {self.met}", notes=(*report.notes, note))
         notes = [f"{side}: {line}" for side, watch in zip(("target", "golden"), watches)
                  for line in reasons({step: why for step, why in watch.undone.items() if why})]  # fmt: skip
         unpaired = () if partial else self._uncompared(watches)
@@ -105,24 +113,26 @@ class _FollowedPair:
         return replace(report, partial=partial or report.partial, excluded=excluded,
                        unpaired=(*report.unpaired, *unpaired), notes=(*report.notes, *notes))  # fmt: skip
 
-    def _met_note(self) -> str:
-        return f"--until {self.met} was met; later steps were not compared"
-
     def _partner(self, step: Number) -> Number:
         """Return the step of the golden that a step is compared with."""
         return self._partners.get(step, step)
 
     def _read(self, step: CompleteStep, other: CompleteStep, watches: Sequence[StepWatch]) -> bool:
         """Compare a step together with the step before it; False if a file has changed meanwhile."""
-        former = [one for one in self._steps if one != step.number][-1:]
+        former = [one for one in self._steps if _order(one) < _order(step.number)][-1:]
         report = self._compared([*former, step.number], precheck=False)
         if report.partial:
             raise KeyboardInterrupt
-        if not all(watch.confirm(one) for watch, one in zip(watches, (step, other))):
+        if not all(watch.is_unchanged(one) for watch, one in zip(watches, (step, other))):
             report.close()
             return False
-        self._steps = sorted({*self._steps, step.number}, key=lambda one: -1 if one is None else one)
+        for watch, one in zip(watches, (step, other)):
+            watch.mark_read(one)
+        self._goldens.add(other.number)
+        self._steps = sorted({*self._steps, step.number}, key=_order)
         alone = _of_step(report, step)
+        if alone.differs and self._differing is None:
+            self._differing = alone
         self.met = self._word_met(alone)
         if self._options.found is not None:
             self._options.found(StepFindings(step.number, step.again, report=alone, met=self.met))
@@ -134,7 +144,7 @@ class _FollowedPair:
         """Return the word of --until that a step meets. The report of all steps must have this verdict too."""
         word = self._words.get(report.verdict, "")
         if word:
-            self._whole = self._compared(self._steps)
+            self._whole = self._compared_again()
             if self._whole.verdict != word.upper():
                 self._whole.close()
                 return ""
@@ -143,7 +153,32 @@ class _FollowedPair:
     def _compared(self, steps: Sequence[Number], **more: Any) -> Report:
         """Return the report of a plain comparison of some steps."""
         numbers = [step for step in steps if step is not None] or None
-        return compare(*self.paths, replace(self._plain, step=numbers, **more))
+        pairs = [one.text for one in self._plain.partners() if one.target.step in (None, *steps)]
+        return compare(*self.paths, replace(self._plain, step=numbers, pair=pairs, **more))
+
+    def _compared_again(self) -> Report:
+        """Return the report of all steps that were compared. Steps that were removed since are runs that cannot be
+        read; the first step that differs stays in the report."""
+        try:
+            report = self._compared(self._steps)
+        except NpucmpError:
+            if self._differing is None:
+                raise
+            report = replace(self._differing, comparisons=())
+        if self._steps == [None]:
+            return report
+        there = {where.step for where in where_of(report.comparisons)} | {run.step for _, run in report.broken}
+        gone = [step for step in self._steps if step not in there]
+        lost = tuple(("target", Run(str(self.paths[0]), "", (), step, problem=f"step {step} was removed after it was "
+                                    "compared; the report does not cover it")) for step in gone)  # fmt: skip
+        report = replace(report, broken=(*report.broken, *lost))
+        first = self._differing
+        if first is None or not {where.step for where in where_of(first.comparisons)} & {*gone}:
+            return report
+        offset = max((root.place for root in report.roots), default=0)
+        kept = [replace(one, roots=tuple(replace(root, place=root.place + offset) for root in one.roots))
+                for one in first.comparisons]  # fmt: skip
+        return replace(report, comparisons=(*report.comparisons, *kept))
 
     def _raise_nothing(self, watches: Sequence[StepWatch]) -> None:
         """Raise DumpError with the reason why no step was compared."""
@@ -152,8 +187,9 @@ class _FollowedPair:
             if not watch.path.exists():
                 raise DumpError(watch.path, f"does not exist {waited}")
         for watch in watches:
-            if not watch.done and watch.undone:
-                raise DumpError(watch.path, f"no step can be compared {waited}: {reasons(watch.undone)[0]}")
+            known = {step: why for step, why in watch.undone.items() if why}
+            if not watch.done and known:
+                raise DumpError(watch.path, f"no step can be compared {waited}: {reasons(known)[0]}")
         target, golden = (", ".join(map(str, watch.steps)) or "none" for watch in watches)
         words = f"the target has {target}, the golden {golden}; --pair step1=step0 pairs steps of other numbers"
         raise UsageError(f"no step is in both dumps {waited}: {words}")
@@ -161,7 +197,7 @@ class _FollowedPair:
     def _uncompared(self, watches: Sequence[StepWatch]) -> Iterator[tuple[str, Run]]:
         """Yield the steps and ranks of the golden that were not compared."""
         golden = watches[1]
-        compared = {self._partner(step) for step in self._steps}
+        compared = self._goldens
         if golden.steps == [None]:
             return
         for step in golden.steps:
@@ -170,12 +206,16 @@ class _FollowedPair:
                     yield "golden", Run(str(golden.path), "", (), step, rank)
 
 
+def _order(step: Number) -> int:
+    return -1 if step is None else step
+
+
 def _of_step(report: Report, step: CompleteStep) -> Report:
     """Return the part of a report that is about one step."""
     wanted = {run.step for run in step.runs}
     numbers = [at for at, where in enumerate(where_of(report.comparisons)) if where.step in wanted]
-    if len(numbers) == len(report.comparisons):
-        return replace(report, excluded="")
+    if len(numbers) == len(report.comparisons) or step.number is None:
+        return replace(report, comparisons=tuple(report.comparisons), excluded="")
     unpaired = tuple((side, run) for side, run in report.unpaired if run.step in wanted)
     kept = tuple(report.comparisons[at] for at in numbers)
     return replace(report, comparisons=kept, unpaired=unpaired, looks=(), accused=(), excluded="")
