@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -113,9 +113,9 @@ class StepWatch:
         return sorted(self._seen, key=_order)
 
     @property
-    def done(self) -> list[Number]:
-        """The steps that were read, in order."""
-        return sorted(self._done, key=_order)
+    def done(self) -> Set[Number]:
+        """The steps that were read."""
+        return self._done.keys()
 
     @property
     def undone(self) -> dict[Number, str]:
@@ -128,15 +128,20 @@ class StepWatch:
         """The ranks that have files of a step."""
         return [*self._seen[step].files] if step in self._seen else []
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the dump has steps, and all of them were read."""
+        return bool(self._seen) and all(step in self._done for step in self._seen)
+
     def ready(self) -> list[Number]:
         """Return the steps that may be opened now, in order."""
-        return [
-            step
-            for step in self.steps
-            if step not in self._done
-            and not self._why_not(step)
-            and self._failed.get(step) != (self._seen[step].files, self._rests())
-        ]
+        return [step for step in self.steps if self.is_ready(step)]
+
+    def is_ready(self, step: Number) -> bool:
+        """Return whether a step exists, was not read, and may be opened now."""
+        if step in self._done or step not in self._seen or self._why_not(step):
+            return False
+        return self._failed.get(step) != (self._seen[step].files, self._rests())
 
     def may_settle(self) -> bool:
         """Return whether a step may become complete without a further change of the dump."""
@@ -317,7 +322,7 @@ def _opened(
     first, *others = watches
     numbers = [_partner_in(watch, partner(step)) for watch in others]
     for watch, number in zip(others, numbers):
-        if number not in watch.ready() and number not in watch.done:
+        if number not in watch.done and not watch.is_ready(number):
             return None
     opened = [first.open(step), *(watch.open(number) for watch, number in zip(others, numbers))]
     found = tuple(one for one in opened if one is not None)
@@ -333,8 +338,9 @@ def _partner_in(watch: StepWatch, step: Number) -> Number:
 def _is_over(watches: Sequence[StepWatch], times: FollowFields) -> bool:
     if all(watch.steps for watch in watches) and any(watch.may_settle() for watch in watches):
         return False
-    rests = [watch.rests_for() >= times.timeout and not watch.undone and bool(watch.steps) for watch in watches[1:]]
-    return any(rests) or time.monotonic() - max(watch.changed for watch in watches) >= times.timeout
+    if any(watch.is_done and watch.rests_for() >= times.timeout for watch in watches[1:]):
+        return True
+    return time.monotonic() - max(watch.changed for watch in watches) >= times.timeout
 
 
 def reasons(undone: Mapping[Number, str]) -> list[str]:
