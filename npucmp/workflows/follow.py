@@ -2,10 +2,11 @@
 
 A step is complete if a later step exists on all of its ranks and its files rest for `settle` seconds; the last step,
 if the whole dump rests for `idle` seconds. If no other step was read, nothing shows how much the last step will hold:
-then the dump must rest for `timeout` seconds. A step needs all ranks of earlier steps. A step that cannot be opened
-is not complete: a record that is not whole JSON, tensors without their record, no stack.json where the step before has
-one; for the last step also fewer tensors than the step before, all of which that step has. A tensor that cannot be
-opened delays its step until the dump rests, then it is a row of the report.
+then it must have all tensors of its partner in the other dump, or the dump must rest for `timeout` seconds. A step needs
+all ranks of earlier steps. A step that cannot be opened is not complete: a record that is not whole JSON, tensors
+without their record, no stack.json where the step before has one; for the last step also fewer tensors than the step
+before, all of which that step has. A tensor that cannot be opened delays its step until the dump rests, then it is a
+row of the report.
 
 The files of a step are listed before and after it is read; if they differ, what was read is discarded. If they differ
 later, the step is read again. Files that are only removed change nothing.
@@ -58,7 +59,13 @@ class StepWatch:
     times are those of time.monotonic."""
 
     def __init__(
-        self, path: StrPath, selection: RunSelection, times: FollowFields, context: ReadContext, all_steps: bool = False
+        self,
+        path: StrPath,
+        selection: RunSelection,
+        times: FollowFields,
+        context: ReadContext,
+        all_steps: bool = False,
+        has_partner: bool = False,
     ) -> None:
         self.path, self._selection, self._times, self._context = Path(path), selection, times, context
         self._steps = parse_numbers("step", None if all_steps else selection.step)
@@ -66,9 +73,10 @@ class StepWatch:
         self._seen: dict[Number, _Seen] = {}
         self._done: dict[Number, StepFiles] = {}
         self._again: set[Number] = set()
-        self._failed: dict[Number, tuple[StepFiles, bool]] = {}  # steps that could not be opened in this state
+        self._failed: dict[Number, tuple[StepFiles, int]] = {}  # steps that could not be opened in this state
         self._names: dict[Number, TensorNames] = {}  # by rank, of the latest step that was read
         self._latest: Number = None
+        self._has_partner = has_partner  # another dump shows which tensors a step has
         self._labels = folder_labels
         self._format = selection.format
         self._reasons: dict[Number, str] = {}
@@ -141,7 +149,7 @@ class StepWatch:
         """Return whether a step exists, was not read, and may be opened now."""
         if step in self._done or step not in self._seen or self._why_not(step):
             return False
-        return self._failed.get(step) != (self._seen[step].files, self._rests())
+        return self._failed.get(step) != (self._seen[step].files, self._rest())
 
     def may_settle(self) -> bool:
         """Return whether a step may become complete without a further change of the dump."""
@@ -152,10 +160,16 @@ class StepWatch:
         return time.monotonic() - max((one.rests for one in self._seen.values()), default=self.changed)
 
     def _rests(self) -> bool:
-        """Return whether the whole dump is unchanged for so long that its last step is complete."""
+        """Return whether the whole dump is unchanged for so long that its last step may be complete."""
+        return self._rest() >= (1 if self._names or self._has_partner else 2)
+
+    def _rest(self) -> int:
+        """Return whether the whole dump is unchanged for `timeout` seconds (2), for `idle` seconds (1), or not (0)."""
         observed = time.monotonic() - max((one.since for one in self._seen.values()), default=self.changed)
-        needed = self._times.idle if self._names else max(self._times.idle, self._times.timeout)
-        return observed >= self._times.settle and self.rests_for() >= needed
+        rests, times = self.rests_for(), self._times
+        if observed < times.settle or rests < times.idle:
+            return 0
+        return 2 if rests >= times.timeout else 1
 
     def _why_not(self, step: Number) -> str:
         """Return the reason why the files of a step are not complete; "" if they may be."""
@@ -191,30 +205,38 @@ class StepWatch:
         later = {rank for one in self._seen if _order(one) > _order(step) for rank in self._seen[one].files}
         return all(rank in later for rank in self._seen[step].files)
 
-    def open(self, step: Number) -> Optional[CompleteStep]:
-        """Open the runs of a step; None if it proves not to be complete."""
+    def open(self, step: Number, partners: Sequence[Run] = ()) -> Optional[CompleteStep]:
+        """Open the runs of a step; None if it proves not to be complete. `partners` are the runs of the same step in
+        the other dump."""
         if step not in self._seen:
             return None
-        files, rests = self._seen[step].files, self._rests()
+        files, rest = self._seen[step].files, self._rest()
         try:
             runs = self._runs(step)
-            why = self._unfit(step, runs, rests)
+            why = self._unfit(step, runs, rest) or self._unlike(step, runs, partners, rest)
         except (NpucmpError, OSError) as error:
             runs, why = [], str(error)
         self.scan(lambda other: other == step)
         if step not in self._seen or self._seen[step].files != files:
             return None
         if why:
-            self._failed[step], self._reasons[step] = (files, rests), why
+            self._failed[step], self._reasons[step] = (files, rest), why
             return None
         return CompleteStep(step, tuple(runs), files, step in self._again)
 
-    def _unfit(self, step: Number, runs: Sequence[Run], rests: bool) -> str:
+    def _unlike(self, step: Number, runs: Sequence[Run], partners: Sequence[Run], rest: int) -> str:
+        """Return the reason why the only step of a dump may lack tensors that its partner has."""
+        if self._names or rest == 2 or self._is_passed(step):
+            return ""
+        names, wanted = ({one for run in side for one in _tensor_names(run)} for side in (runs, partners))
+        return "" if wanted and wanted <= names else "it lacks tensors of its partner, and no other step was read"
+
+    def _unfit(self, step: Number, runs: Sequence[Run], rest: int) -> str:
         """Return the reason why opened runs are not those of a complete step."""
         broken = next((run.problem for run in runs if run.problem), "")
         if broken or not any(run.operators or run.records for run in runs):
             return broken or "no operator is in it"
-        if not rests:
+        if not rest:
             return next((one.problem for run in runs for op in run.operators for one in op.tensors if one.problem), "")
         for run in runs if not self._is_passed(step) and _order(self._latest) < _order(step) else ():
             names, before = _tensor_names(run), self._names.get(run.rank, frozenset())
@@ -324,9 +346,9 @@ def _opened(
     for watch, number in zip(others, numbers):
         if number not in watch.done and not watch.is_ready(number):
             return None
-    opened = [first.open(step), *(watch.open(number) for watch, number in zip(others, numbers))]
-    found = tuple(one for one in opened if one is not None)
-    return found if len(found) == len(opened) else None
+    found = [one for watch, number in zip(others, numbers) if (one := watch.open(number)) is not None]
+    opened = first.open(step, [run for one in found for run in one.runs]) if len(found) == len(others) else None
+    return None if opened is None else (opened, *found)
 
 
 def _partner_in(watch: StepWatch, step: Number) -> Number:

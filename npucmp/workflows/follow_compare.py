@@ -50,7 +50,7 @@ def follow_compare(target: StrPath, golden: StrPath, options: FollowCompareOptio
             raise UsageError(f"--until {word}: no verdict is called so", VERDICTS)
     started = time.monotonic()
     context = options.context(target, golden)
-    watches = [StepWatch(target, options, options, context),
+    watches = [StepWatch(target, options, options, context, has_partner=True),
                StepWatch(golden, options, options, context, all_steps=bool(options.pair))]  # fmt: skip
     plain = Options(**{one.name: getattr(options, one.name) for one in fields(Options)})
     folder = None if options.journal is not None else tempfile.mkdtemp(prefix="npucmp-")

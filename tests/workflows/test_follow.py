@@ -308,6 +308,17 @@ def test_compare_until_diverged(tmp_path):
     assert summary["exit_status"] == 1 and not [*(tmp_path / "out").glob(".npucmp-*")]
 
 
+def test_the_only_step_of_a_target(tmp_path):
+    """It is complete once it rests and has all tensors of the golden; a part of it is not read before --timeout."""
+    golden, target, seen = npy_steps(tmp_path / "golden", steps=1), tmp_path / "target", []
+    late = golden / "step0" / "c.npy"
+    copy_slowly(golden, target, stop=lambda file: file.name == late.name)
+    with Run(lambda: time.sleep(0.5), lambda: shutil.copy(late, target / "step0")):
+        times = {"settle": 0.05, "idle": 0.2, "timeout": 1.0}
+        found = npucmp.follow_compare(target, golden, found=seen.append, **times)
+    assert found.exit_status == 0 and [one.again for one in seen] == [False]
+
+
 def test_golden_steps_that_the_target_never_writes_are_not_covered(tmp_path):
     golden, target = npy_steps(tmp_path / "golden"), npy_steps(tmp_path / "target", steps=2)
     found = npucmp.follow_compare(target, golden, **STILL)
