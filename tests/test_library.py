@@ -111,7 +111,7 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
     )),
     "flow.collectives", *(f"workflows.{name}" for name in (
         "diff", "extra_dumps", "follow", "follow_check", "follow_compare", "graphs", "replay_gaps", "report_reader",
-        "scratch",
+        "scratch", "step_watch",
     )),
 }  # fmt: skip
 MOST_MODULES = 165  # without what recomputes suspects by numpy

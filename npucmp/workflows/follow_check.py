@@ -25,11 +25,12 @@ from npucmp.model import Run
 from npucmp.model.check_finding import CheckResult, Symptom
 from npucmp.model.step_findings import StepFindings
 from npucmp.workflows.check import CheckOptions, check_result, healths_of
-from npucmp.workflows.follow import CompleteStep, Number, StepWatch, complete_steps, reasons, require_times
+from npucmp.workflows.follow import complete_steps, reasons, require_times
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.option_fields import FollowFields
 from npucmp.workflows.options import of_one
 from npucmp.workflows.select_runs import StrPath
+from npucmp.workflows.step_watch import CompleteStep, Number, StepWatch, step_order
 from npucmp.workflows.unused_options import unfit_globs
 
 FIRST, KEPT = 4, 32  # steps: chosen; rules of starts read the first, rules of changes neighbours
@@ -193,7 +194,7 @@ class _FollowedRun:
 
     def _drop_old(self, new: Number) -> None:
         """Drop the facts of the oldest step behind the first ones, if a new step would be one too many."""
-        numbers = sorted(self.steps, key=lambda step: -1 if step is None else step)
+        numbers = sorted(self.steps, key=step_order)
         if len(numbers) < KEPT or new in self.steps:
             return
         oldest = numbers[FIRST]

@@ -23,10 +23,11 @@ from npucmp.model import Report, Run, StoredComparisons
 from npucmp.model.comparison import where_of
 from npucmp.model.step_findings import StepFindings
 from npucmp.workflows.compare import compare
-from npucmp.workflows.follow import CompleteStep, Number, StepWatch, complete_steps, reasons, require_times
+from npucmp.workflows.follow import complete_steps, reasons, require_times
 from npucmp.workflows.option_fields import FollowFields
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.select_runs import StrPath
+from npucmp.workflows.step_watch import CompleteStep, Number, StepWatch, step_order
 
 VERDICTS = ("DIVERGED", "SUSPECTED", "UNDECIDED", "AGREES")
 
@@ -119,7 +120,7 @@ class _FollowedPair:
 
     def _read(self, step: CompleteStep, other: CompleteStep, watches: Sequence[StepWatch]) -> bool:
         """Compare a step together with the step before it; False if a file has changed meanwhile."""
-        former = [one for one in self._steps if _order(one) < _order(step.number)][-1:]
+        former = [one for one in self._steps if step_order(one) < step_order(step.number)][-1:]
         report = self._compared([*former, step.number], precheck=False)
         if report.partial:
             raise KeyboardInterrupt
@@ -129,7 +130,7 @@ class _FollowedPair:
         for watch, one in zip(watches, (step, other)):
             watch.mark_read(one)
         self._goldens.add(other.number)
-        self._steps = sorted({*self._steps, step.number}, key=_order)
+        self._steps = sorted({*self._steps, step.number}, key=step_order)
         alone = _of_step(report, step)
         if alone.differs and self._differing is None:
             self._differing = alone
@@ -204,10 +205,6 @@ class _FollowedPair:
             if step not in compared and (not self._partners or step in self._partners.values()):
                 for rank in golden.ranks(step):
                     yield "golden", Run(str(golden.path), "", (), step, rank)
-
-
-def _order(step: Number) -> int:
-    return -1 if step is None else step
 
 
 def _of_step(report: Report, step: CompleteStep) -> Report:
