@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from npucmp.workflows.compare import compare
     from npucmp.workflows.diff import diff
     from npucmp.workflows.extract import ExtractOptions, extract
+    from npucmp.workflows.follow_check import follow_check
+    from npucmp.workflows.follow_compare import follow_compare
     from npucmp.workflows.fusion_diff import FusionOptions, fusion_diff
     from npucmp.workflows.merge import merge
     from npucmp.workflows.options import Options
@@ -61,6 +63,8 @@ _DOOR = {  # module → its names for users
     "workflows.compare": "compare",
     "workflows.diff": "diff",
     "workflows.extract": "ExtractOptions extract",
+    "workflows.follow_check": "follow_check",
+    "workflows.follow_compare": "follow_compare",
     "workflows.fusion_diff": "FusionOptions fusion_diff",
     "workflows.show": "ShowOptions load show",
     "workflows.merge": "merge",
@@ -81,7 +85,8 @@ _INSIDE = {"check_rules": "rules_of", "write_plan": "write"}  # names inside the
 __all__ = [
     "RULES", "CheckOptions", "Cluster", "ExtractOptions", "FusionOptions", "Limits", "NpucmpError", "Options",
     "OverflowOptions", "ParityOptions", "PlanOptions", "Planned", "PrecheckOptions", "ReplayOptions", "Report", "Run",
-    "ShowOptions", "Tolerances", "check", "check_rules", "compare", "diff", "extract", "fit", "formats", "fusion_diff",
+    "ShowOptions", "Tolerances", "check", "check_rules", "compare", "diff", "extract", "fit", "follow_check",
+    "follow_compare", "formats", "fusion_diff",
     "load", "merge", "open_runs", "overflow", "parity", "plan", "precheck", "replay", "rerun_diff", "show", "ticket",
     "write_format", "write_junit", "write_plan", "write_reports", "write_ticket",
 ]  # fmt: skip

@@ -28,8 +28,9 @@ TARGET, GOLDEN = SOFTMAX / "target", SOFTMAX / "golden"
 
 WRITERS = ("write_reports", "write_junit", "write_format")
 FUNCTIONS = {  # command → the functions that do the same
-    "compare": ("compare", *WRITERS), "overflow": ("overflow", *WRITERS), "fusion-diff": ("fusion_diff", *WRITERS),
-    "rerun-diff": ("rerun_diff", *WRITERS), "check": ("check", *WRITERS), "replay": ("replay", *WRITERS),
+    "compare": ("compare", "follow_compare", *WRITERS), "overflow": ("overflow", *WRITERS),
+    "fusion-diff": ("fusion_diff", *WRITERS), "rerun-diff": ("rerun_diff", *WRITERS),
+    "check": ("check", "follow_check", *WRITERS), "replay": ("replay", *WRITERS),
     "precheck": ("precheck", *WRITERS), "merge": ("merge", *WRITERS), "diff": ("diff", *WRITERS),
     "plan": ("plan", "write_plan"), "extract": ("extract",), "ticket": ("ticket", "write_ticket"),
     "show": ("show", "fit"), "formats": ("formats",), "parity": ("parity", *WRITERS),
@@ -40,7 +41,8 @@ OTHERWISE = {  # parameter of a command → the one that does the same
     "folders": "reports", "report_format": "format",
 }  # fmt: skip
 ELSEWHERE = {  # what another function does
-    ("compare", "list_rules"): "RULES", ("check", "listed"): "check_rules", ("replay", "reproducer"): "extract",
+    ("compare", "follow"): "follow_compare", ("check", "follow"): "follow_check", ("compare", "list_rules"): "RULES",
+    ("check", "listed"): "check_rules", ("replay", "reproducer"): "extract",
     ("compare", "baseline"): "diff", ("check", "baseline"): "diff", ("replay", "baseline"): "diff",
     ("fusion-diff", "baseline"): "diff", ("show", "fit"): "fit", ("plan", "output"): "write_plan",
 }  # fmt: skip
@@ -108,7 +110,8 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
         "page_json", "rank_picture", "xlsx",
     )),
     "flow.collectives", *(f"workflows.{name}" for name in (
-        "diff", "extra_dumps", "graphs", "replay_gaps", "report_reader", "scratch",
+        "diff", "extra_dumps", "follow", "follow_check", "follow_compare", "graphs", "replay_gaps", "report_reader",
+        "scratch", "step_watch",
     )),
 }  # fmt: skip
 MOST_MODULES = 165  # without what recomputes suspects by numpy

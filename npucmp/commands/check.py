@@ -7,9 +7,9 @@ from typing import Any, Optional
 
 import click
 
-from npucmp.commands.options import declare_options
+from npucmp.commands.options import declare_options, drop_options
 from npucmp.commands.output import carry_out, write_stdout
-from npucmp.workflows.option_fields import CheckFields, ScreenFields, spell_options
+from npucmp.workflows.option_fields import CheckFields, FollowFields, ScreenFields, spell_options
 
 HELP = """Check the health of one run without a reference: weights that do not change, vanishing gradients, dead
 activations, wrong modes, implausible losses and labels, unusual inputs.
@@ -24,6 +24,7 @@ shows the rules that this dump can decide. docs/health.md explains the rules.
   npucmp check npu_dump --skip 'input.repeated' --fail-on error
   npucmp check npu_dump --loss train.log           also checks the loss curve
   npucmp check npu_dump --rules own.toml --plugin own_rules.py
+  npucmp check --follow npu_dump --until error     a run that is still going, step by step
 
 Exit status: 0 no finding at or above --fail-on · 1 a finding · 2 undecided (bad usage, unreadable tensors).
 """
@@ -38,15 +39,24 @@ SHARED = (
 @click.argument("dump", required=False)
 @declare_options(CheckFields, only="only skip phase start fail_on loss column rules plugin plugins")
 @click.option("--list", "listed", is_flag=True, help="Print every rule; with DUMP, also whether DUMP can decide it.")
+@click.option("--follow", is_flag=True, help="Check a run that is still going: each step when it is complete.")
+@declare_options(FollowFields)
 @declare_options(ScreenFields, CheckFields, only=SHARED)
 @click.pass_context
-def check(context: click.Context, /, dump: Optional[str], listed: bool, **parameters: Any) -> None:
+def check(context: click.Context, /, dump: Optional[str], listed: bool, follow: bool, **parameters: Any) -> None:
     from npucmp.workflows.check import CheckOptions, rules_of
     from npucmp.workflows.check import check as run
 
+    if not follow or listed:
+        drop_options(FollowFields, parameters, "--follow")
     if not listed:
         if dump is None:
             raise click.UsageError("Missing argument 'DUMP'.", context)
+        if follow:
+            from npucmp.commands.follow import carry_out_followed
+            from npucmp.workflows.follow_check import follow_check
+
+            carry_out_followed(context, parameters, partial(follow_check, dump))
         carry_out(context, parameters, partial(run, dump))
     from npucmp.report.show_output import rules
 

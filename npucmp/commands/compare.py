@@ -8,9 +8,9 @@ from typing import Any, Iterator
 
 import click
 
-from npucmp.commands.options import SHARED, declare_options
+from npucmp.commands.options import SHARED, declare_options, drop_options
 from npucmp.commands.output import carry_out
-from npucmp.workflows.option_fields import ClusterFields, CompareFields, ScreenFields
+from npucmp.workflows.option_fields import ClusterFields, CompareFields, FollowFields, ScreenFields
 
 HELP = """Find the operator that diverged first, and test whether it is the cause.
 
@@ -22,6 +22,7 @@ dump.json, or a folder of .npy files.
   npucmp compare npu_dump/step0 gpu_dump/step0 --include '*layer_norm*'
   npucmp compare npu_dump gpu_dump --recompute all
   npucmp compare npu_dump gpu_dump -o report --scheduler scheduler.json
+  npucmp compare --follow npu_dump gpu_dump --until DIVERGED
 
 Exit status: 0 all golden tensors are covered and agree · 1 a tensor diverged · 2 undecided (a part of the golden was
 not compared, unreadable tensors, statistics that prove nothing, no common tensors, bad usage).
@@ -55,7 +56,7 @@ GROUPS = {  # title → options of the help, in this order; the last group lists
     "align explain graph also format limits",
     "Judgement": "rtol atol tolerances noise trust_statistics strict batch_invariance coverage skip_rules list_rules "
     "metrics baseline precheck recompute replay",
-    "Execution": "jobs resume scheduler disk no_config",
+    "Execution": "jobs resume scheduler disk follow until settle idle timeout no_config",
 }
 ARGUMENTS = (("TARGET", "The run under test: a dump."), ("GOLDEN", "The reference run: a dump."))
 
@@ -105,9 +106,21 @@ class _Command(click.Command):
     callback=_list_rules,
     help="Print each rule in a sentence, and exit.",
 )
+@click.option("--follow", is_flag=True, help="Compare runs that are still going: each step when it is complete.")
+@declare_options(FollowFields)
 @declare_options(ScreenFields, CompareFields, only=SHARED)
 @click.pass_context
-def compare(context: click.Context, /, target: str, golden: str, scheduler: str | None, **parameters: Any) -> None:
+def compare(
+    context: click.Context, /, target: str, golden: str, scheduler: str | None, follow: bool, **parameters: Any
+) -> None:
+    if follow:
+        if scheduler is not None:
+            raise click.UsageError("--follow compares in this process and its workers; leave out --scheduler.", context)
+        from npucmp.commands.follow import carry_out_followed
+        from npucmp.workflows.follow_compare import follow_compare
+
+        carry_out_followed(context, parameters, partial(follow_compare, target, golden))
+    drop_options(FollowFields, parameters, "--follow")
     from npucmp.workflows.compare import compare as run
 
     with _executor(scheduler, target, golden, parameters) as executor:

@@ -59,6 +59,16 @@ def declare_options(*kinds: Any, only: str = "", without: str = "") -> Callable[
     return decorated
 
 
+def drop_options(kind: Any, parameters: dict[str, Any], switch: str) -> None:
+    """Remove the options of a dataclass from the parameters of a command. Raises UsageError if one was given, because
+    it needs `switch`."""
+    for one, spelling in spell_options(kind):
+        if parameters.pop(one.name) != one.default:
+            from npucmp.errors import UsageError
+
+            raise UsageError(f"{(spelling.flags or (flag(one.name),))[0]} needs {switch}")
+
+
 def _options(name: str, default: Any, one: Spelling) -> Iterator[Callable[[Any], Any]]:
     """Yield the click options of a field: one, or one for each of its values."""
     for word, (value, help_) in one.values.items():

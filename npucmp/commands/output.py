@@ -35,8 +35,11 @@ WIDTH = 80  # columns of a picture if stdout is no terminal
 
 
 @gc_paused()
-def carry_out(context: click.Context, parameters: dict[str, Any], work: Callable[..., Result]) -> None:
-    """Run a workflow with its own options, show its result by the others, and exit with its status."""
+def carry_out(
+    context: click.Context, parameters: dict[str, Any], work: Callable[..., Result], is_followed: bool = False
+) -> None:
+    """Run a workflow with its own options, show its result by the others, and exit with its status. If a run is
+    followed, --json prints one object per line."""
     names = [one.name for one, _ in spell_options(ScreenFields)]
     screen = ScreenFields(**{name: parameters.pop(name) for name in names if name in parameters})
     folder = screen.output
@@ -87,7 +90,12 @@ def carry_out(context: click.Context, parameters: dict[str, Any], work: Callable
         from npucmp.report import json
 
         data = json.content(answer)
-        write_stdout((json.with_files(data, [file.name for file in files]) if files else data).decode())
+        text = (json.with_files(data, [file.name for file in files]) if files else data).decode()
+        if is_followed:
+            from npucmp.report.follow import json_end
+
+            text = json_end(text)
+        write_stdout(text)
     elif printed != "text":
         from npucmp.report.text_formats import content_of
 

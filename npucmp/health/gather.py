@@ -25,14 +25,48 @@ Done = Callable[[int], None]  # called with the number of bytes of each StatsTas
 
 
 @dataclass
+class ReadFacts:
+    """The results of reading, for passes over a run that grows: a later pass reads only tensors of new steps, and the
+    parameters of the step before a new one. The key of a tensor is its payload or file; without them, its identity."""
+
+    figures: dict[object, tuple[TensorStats, Mapping[str, Any]]] = field(default_factory=dict)
+    together: dict[tuple[object, ...], Mapping[str, Any]] = field(default_factory=dict)
+
+    def forget(self, run: Run) -> None:
+        """Remove the results of all tensors of a run."""
+        gone = {_key(tensor) for operator in run.operators for tensor in operator.tensors}
+        for key in gone:
+            self.figures.pop(key, None)
+        for keys in [keys for keys in self.together if not gone.isdisjoint(keys)]:
+            del self.together[keys]
+
+
+@dataclass
 class _ReadPlan:
-    """The tensors to read and the results. The key of a tensor is its payload or file; without them, its identity."""
+    """The tensors to read and the results. `is_stepwise`: the parameters of neighbouring steps are read in pairs."""
 
     probes: Mapping[str, Callable[..., Probe]] = field(default_factory=lambda: PROBES)
     works: list[StatsTask] = field(default_factory=list)
     claimed: set[object] = field(default_factory=set)
-    figures: dict[object, tuple[TensorStats, Mapping[str, Any]]] = field(default_factory=dict)
-    together: dict[tuple[object, ...], Mapping[str, Any]] = field(default_factory=dict)
+    facts: ReadFacts = field(default_factory=ReadFacts)
+    is_stepwise: bool = False
+
+    @property
+    def width(self) -> int:
+        """The number of steps of a parameter that are read together."""
+        return 2 if self.is_stepwise else SIDE_BY_SIDE
+
+    def windows(self, steps: Sequence[_Read]) -> Iterator[tuple[int, Sequence[_Read]]]:
+        """Yield the steps that are read together, each with the index of its first step."""
+        starts = range(len(steps) - 1) if self.is_stepwise else range(0, len(steps), SIDE_BY_SIDE)
+        return ((at, steps[at : at + self.width]) for at in starts)
+
+    def neighbours(self, work: StatsTask) -> None:
+        """Plan to read a parameter in two neighbouring steps, unless an earlier pass has read this pair."""
+        key = tuple(map(_key, work.tensors))
+        if key not in self.facts.together:
+            self.works.append(work)
+            self.claimed |= {one for one in key if one is not None}
 
     def side_by_side(self, work: StatsTask) -> None:
         """Plan to read these tensors together. Skip the request if another one already includes any of them."""
@@ -43,7 +77,7 @@ class _ReadPlan:
 
     def probe_results(self, tensors: Sequence[TensorRef]) -> Mapping[str, Any]:
         """The probe results of tensors that were read together; empty if they were not."""
-        return self.together.get(tuple(map(_key, tensors)), NONE)
+        return self.facts.together.get(tuple(map(_key, tensors)), NONE)
 
     def alone(self, tensor: TensorRef, probes: Sequence[str]) -> None:
         if _key(tensor) not in self.claimed:
@@ -54,13 +88,14 @@ class _ReadPlan:
         keys = tuple(map(_key, work.tensors))
         alone = found.found if len(keys) == 1 else {}
         for key, figures in zip(keys, found.figures):
-            self.figures[key] = figures, alone
+            if not (self.is_stepwise and key in self.facts.figures):  # the step before was read by an earlier pass
+                self.facts.figures[key] = figures, alone
         if len(keys) > 1:
-            self.together[keys] = found.found
+            self.facts.together[keys] = found.found
 
     def tensor(self, held: Held) -> Tensor:
         operator, ref = held
-        return Tensor(operator, ref, *self.figures.get(_key(ref), (TensorStats(), {})))
+        return Tensor(operator, ref, *self.facts.figures.get(_key(ref), (TensorStats(), {})))
 
 
 def _key(tensor: TensorRef) -> object:
@@ -88,14 +123,19 @@ def build(
     done: Done = lambda size: None,
     expect: Mapping[str, Any] = NONE,
     inside: Optional[tuple[float, float]] = None,
+    facts: Optional[ReadFacts] = None,
 ) -> tuple[Health, ...]:
     """Return the facts of a dump, one Health per rank. A tensor that cannot be read has the problem in its figures. If
-    `inside` gives a range, each output also has the share of its elements within that range."""
+    `inside` gives a range, each output also has the share of its elements within that range. If `facts` has the
+    results of earlier passes over the first steps, it gets those of the others."""
     by_rank: dict[Optional[int], list[Run]] = {}
     for run in sorted(runs, key=lambda one: (one.rank or 0, one.step or 0)):
         by_rank.setdefault(run.rank, []).append(run)
     read = {rank: [_looked_at(run, wants) for run in runs_of_rank] for rank, runs_of_rank in by_rank.items()}
-    plan = _ReadPlan({**PROBES, "inside": partial(IntervalShare, *inside)} if inside else PROBES)
+    probes: Mapping[str, Callable[..., Probe]] = PROBES
+    if inside:
+        probes = {**PROBES, "inside": partial(IntervalShare, *inside)}
+    plan = _ReadPlan(probes) if facts is None else _ReadPlan(probes, [], {*facts.figures}, facts, True)
     for steps in read.values():
         _plan(steps, plan)
     for work, found in zip(plan.works, work_through(plan.works, jobs, context)):
@@ -116,13 +156,13 @@ def _plan(steps: Sequence[_Read], plan: _ReadPlan) -> None:
     for group in (group for step in steps for group in step.groups):
         plan.side_by_side(group.work(NOTHING))
     for name, weight in _names(steps).items():
-        for at in range(0, len(steps), SIDE_BY_SIDE):
-            window = steps[at : at + SIDE_BY_SIDE]
-            if len(window) > 1:
-                probes = ("moves", "rows") if weight.type.has("looks up") else ("moves",)
-                plan.side_by_side(
-                    StatsTask(tuple(_through_steps(name, window)), {probe: PROBES[probe] for probe in probes})
-                )
+        probes = ("moves", "rows") if weight.type.has("looks up") else ("moves",)
+        for _, window in plan.windows(steps):
+            work = StatsTask(tuple(_through_steps(name, window)), {probe: PROBES[probe] for probe in probes})
+            if plan.is_stepwise:
+                plan.neighbours(work)
+            elif len(window) > 1:
+                plan.side_by_side(work)
     for step in steps:
         for one in step.forward:
             pair = _dropout_tensors(one)
@@ -227,13 +267,12 @@ def _parameter(name: str, one: Weight, steps: Sequence[_Read], plan: _ReadPlan) 
         tuple(plan.tensor(held.gradient) if held and held.gradient else None for held in parameters),
         tuple(_moves(name, steps, plan)),
         one.named,
-        found=plan.probe_results(_through_steps(name, steps[:SIDE_BY_SIDE])) or next(filter(None, weights)).found,
+        found=plan.probe_results(_through_steps(name, steps[: plan.width])) or next(filter(None, weights)).found,
     )
 
 
 def _moves(name: str, steps: Sequence[_Read], plan: _ReadPlan) -> Iterator[tuple[int, int, StepChange]]:
-    for at in range(0, len(steps), SIDE_BY_SIDE):
-        window = steps[at : at + SIDE_BY_SIDE]
+    for at, window in plan.windows(steps):
         found = plan.probe_results(_through_steps(name, window)).get("moves") or ()
         for number, move in enumerate(found, at):
             if move is not None:

@@ -49,7 +49,7 @@ class Checkpoint:
         pairs: Sequence[Pair],
         settings: object,
         resume: bool,
-        part: Optional[int] = None,
+        part: Optional[str] = None,
     ) -> None:
         self.known: list[Measurement] = []
         self.note = ""

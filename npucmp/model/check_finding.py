@@ -128,6 +128,7 @@ class CheckResult(Result):
 
     unreadable  tensors that could not be read, with their reason; `training`, `starts` as in health/facts.py
     fail_on     the least severity that makes the run unhealthy
+    met         the word of --until that a finding met, which also makes it unhealthy; "" if none did
     """
 
     command = "check"
@@ -143,6 +144,7 @@ class CheckResult(Result):
     starts: str = "unknown"
     fail_on: str = "warning"
     curves: tuple[LoggedCurve, ...] = ()
+    met: str = ""
 
     @property
     def path(self) -> str:
@@ -159,7 +161,7 @@ class CheckResult(Result):
 
     @property
     def differs(self) -> bool:
-        return bool(self.failing)
+        return bool(self.failing or self.met)
 
     @property
     def is_decided(self) -> bool:

@@ -90,7 +90,7 @@ def answer(report: CheckResult, metrics: Sequence[str] = ()) -> Answer:
         unreadable=Listing("unreadable", unreadable, "summary.json"),
         undecided=[f"unreadable: {words}" for words in unreadable],
         tables=[
-            tables.table("health.csv", HEALTH, lambda: map(_row, report.symptoms)),
+            tables.table("health.csv", HEALTH, lambda: map(symptom_row, report.symptoms)),
             tables.table("checks.csv", CHECKS, lambda: map(_check, report.decisions)),
             tables.table("parameters.csv", PARAMETERS, lambda: map(_parameter, report.parameters)),
         ],
@@ -137,7 +137,7 @@ def _span(name: str, numbers: Sequence[int]) -> str:
 def _suspect(one: Symptom, report: CheckResult) -> Suspect:
     def way() -> list[PathStep]:
         return [
-            PathStep(1, "FOLLOWS", f"{symptom.rule}  {_one_line(symptom)}")
+            PathStep(1, "FOLLOWS", f"{symptom.rule}  {one_line(symptom)}")
             for symptom in report.symptoms
             if symptom.follows == one.place
         ]
@@ -163,7 +163,7 @@ def _suspect(one: Symptom, report: CheckResult) -> Suspect:
     )
 
 
-def _one_line(one: Symptom) -> str:
+def one_line(one: Symptom) -> str:
     """ "conv1.weight and 2 more: its gradient is 0"."""
     return f"{one.where}{_more(one)}: {one.because}" if one.where else one.because
 
@@ -203,7 +203,10 @@ def _verdict(report: CheckResult) -> tuple[str, str]:
     words += "it" if sum(roots.values()) == 1 else "them"
     words = words if follow else words.partition(";")[0]
     if status == 130:
-        return "PARTIAL", "interrupted before a rule was decided"
+        return (
+            "PARTIAL",
+            f"interrupted; {words} so far" if report.decisions else "interrupted before a rule was decided",
+        )
     if status == 1:
         return "UNHEALTHY", words
     if status == 0:
@@ -219,7 +222,7 @@ def _verdict(report: CheckResult) -> tuple[str, str]:
     return "UNDECIDED", "this dump cannot decide any rule"
 
 
-def _row(one: Symptom) -> Row:
+def symptom_row(one: Symptom) -> Row:
     row: Row = {name: getattr(one, name, None) for name in HEALTH}
     row.update(count=one.places, follows=one.follows or None, also="; ".join(one.also), order=_priority(one))
     row.update(of_operator(one.operator) if one.operator is not None else {"op": None})
@@ -293,7 +296,7 @@ def _facts(report: CheckResult) -> Row:
         },
         "decided": [one.rule for one in report.decisions if one.decided != "no"],
         "not_decided": {one.rule: one.why_not for one in report.decisions if one.why_not},
-        "first": [_row(one) for one in report.symptoms[:FIRST]],
+        "first": [symptom_row(one) for one in report.symptoms[:FIRST]],
         "unreadable": list(report.unreadable),
         "roots": [],
     }

@@ -12,7 +12,7 @@ from npucmp.health.curves.curve import Log
 from npucmp.health.curves.log_reader import read_log
 from npucmp.health.evaluate import RunExamination, examine
 from npucmp.health.facts import Health
-from npucmp.health.gather import build
+from npucmp.health.gather import ReadFacts, build
 from npucmp.health.rule import Rule, own_rules
 from npucmp.health.rules import RULES
 from npucmp.health.rules.activations import range_
@@ -76,22 +76,32 @@ def check(dump: StrPath, options: CheckOptions) -> CheckResult:
         partial = True
     if not partial and not any(step.operators for one in healths for step in one.steps):
         raise UsageError(f"nothing to check: {options.nothing()}")
-    tensors = [tensor for one in healths for tensor in one.tensors()]
-    lost = [one for one in tensors if one.figures.problem]
     healths = (*(replace(one, log=log) for one in healths[:1]), *healths[1:])
     found = examine(healths, rules, settings) if not partial else RunExamination((), ())
+    result = check_result(dump, healths, found, settings, log)
+    return replace(
+        result,
+        broken=tuple(("dump", run) for run in opened if run.problem),
+        notes=(*notes, *dict.fromkeys(note for run in runs for note in run.notes), *result.notes),
+        seconds=time.monotonic() - started,
+        partial=partial,
+    )
+
+
+def check_result(
+    dump: StrPath,
+    healths: Sequence[Health],
+    found: RunExamination,
+    settings: CheckSettings,
+    log: Optional[Log],
+) -> CheckResult:
+    """Return the result of an examination of the facts of all ranks."""
+    tensors = [tensor for one in healths for tensor in one.tensors()]
+    lost = [one for one in tensors if one.figures.problem]
     return CheckResult(
         paths=(str(dump),),
-        broken=tuple(("dump", run) for run in opened if run.problem),
-        notes=(
-            *notes,
-            *dict.fromkeys(note for run in runs for note in run.notes),
-            *(log.notes if log else ()),
-            *notes_of(healths),
-        ),
-        seconds=time.monotonic() - started,
+        notes=(*(log.notes if log else ()), *notes_of(healths)),
         bytes_read=sum(size_of(one.dtype, one.shape) for one in tensors if one.figures.counted),
-        partial=partial,
         runs=tuple(run for one in healths for run in one.runs),
         symptoms=found.symptoms,
         decisions=found.decisions,
@@ -107,9 +117,15 @@ def check(dump: StrPath, options: CheckOptions) -> CheckResult:
 
 
 def healths_of(
-    dump: StrPath, runs: Sequence[Run], options: RunSelection, settings: CheckSettings, context: ReadContext
+    dump: StrPath,
+    runs: Sequence[Run],
+    options: RunSelection,
+    settings: CheckSettings,
+    context: ReadContext,
+    facts: Optional[ReadFacts] = None,
 ) -> tuple[Health, ...]:
-    """Return the facts of runs, rank by rank, in one pass over their tensors; the user's settings override them."""
+    """Return the facts of runs, rank by rank, in one pass over their tensors; the user's settings override them. With
+    `facts` of earlier passes, only new runs are read."""
     total = sum(
         size_of(t.dtype, t.shape) for run in runs for op in options.operators_of(run) for t in op.tensors if t.file
     )
@@ -123,6 +139,7 @@ def healths_of(
         meter.add,
         settings.expect,
         range_in(settings.of(range_).more),  # the only rule whose settings change the counts of the pass
+        facts,
     )
     known: dict[str, object] = {}
     if settings.phase != "auto":

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from npucmp.align.cross_framework.msprobe_mapping import Names
     from npucmp.measure.executor import Executor
     from npucmp.model import Tolerance
+    from npucmp.model.step_findings import StepFindings
     from npucmp.workflows.selectors import Numbers
 
     StrPath = Union[str, PathLike[str]]
@@ -345,6 +346,9 @@ class CompareFields(DumpFields):
         "read again.",
         python='journal="report", resume=True',
     )
+    reuse: bool = keyword(
+        False, "Keep all measurements of steps and ranks in the journal, for further calls with other steps."
+    )
     executor: Optional[Executor] = keyword(
         None, "Runs the tasks, for example npucmp.Cluster; None: processes on this machine."
     )
@@ -361,6 +365,42 @@ class ClusterFields:
         "install -e '.[dask]'.",
         metavar="ADDRESS",
         python="executor=npucmp.Cluster(ADDRESS, reads, writes)",
+    )
+
+
+@dataclass(frozen=True)
+class FollowFields:
+    """The options of check and compare for a run that is still going: with --follow, npucmp.follow_check,
+    npucmp.follow_compare."""
+
+    until: Sequence[str] = option(
+        (),
+        "With --follow: end as soon as this is found. For check a glob of rule names or a severity: --until 'loss.*', "
+        "--until error; for compare a verdict: --until DIVERGED; repeatable.",
+        metavar="RULE|VERDICT",
+        repeats=True,
+    )
+    settle: float = option(
+        2.0,
+        "With --follow: a step is complete if a later step exists on all of its ranks and its files did not change for "
+        "so long (default: 2).",
+        metavar="SECONDS",
+        least=0,
+    )
+    idle: float = option(
+        30.0,
+        "With --follow: the last step is complete if the whole dump did not change for so long (default: 30).",
+        metavar="SECONDS",
+        least=0,
+    )
+    timeout: float = option(
+        600.0,
+        "With --follow: end if the dump did not change for so long, or does not exist yet (default: 600).",
+        metavar="SECONDS",
+        least=0,
+    )
+    found: Optional[Callable[[StepFindings], None]] = keyword(
+        None, "A function that is called with the findings of each complete step."
     )
 
 
@@ -575,4 +615,5 @@ KINDS = (
     DumpFields,
     ScreenFields,
     ClusterFields,
+    FollowFields,
 )

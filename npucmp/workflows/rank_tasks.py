@@ -203,7 +203,9 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     todo, left_out = options.split(every)
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
-    part, sizes = None if work.alone else one.number, [*map(payload_bytes, todo)]
+    part, sizes = None if work.alone else str(one.number), [*map(payload_bytes, todo)]
+    if options.reuse:
+        part = f"step{'' if target.step is None else target.step}-rank{'' if target.rank is None else target.rank}"
     found, remarks = _measure_pairs(todo, sizes, options, context, part, work.began, progress) if todo else ([], ())
     if len(found) < len(todo) and not work.in_memory:
         raise KeyboardInterrupt
@@ -244,7 +246,7 @@ def _measure_pairs(
     sizes: Sequence[int],
     options: Options,
     context: ReadContext,
-    part: Optional[int] = None,
+    part: Optional[str] = None,
     since: float = 0.0,
     progress: Optional[Progress] = None,
 ) -> tuple[list[Measurement], tuple[str, ...]]:
@@ -277,7 +279,7 @@ def _measure_pairs(
                     meter.add(size)
             if any(one.moments is not None for one in found):
                 found = with_constant_rows(with_hidden_masks(found, closeness, context), context)
-            if checkpoint and part is not None and time.time() - since >= checkpoints.EVERY:
+            if checkpoint and part is not None and (options.reuse or time.time() - since >= checkpoints.EVERY):
                 checkpoint.flush()  # this part is done, but the comparison may take hours
         except KeyboardInterrupt:
             if checkpoint:

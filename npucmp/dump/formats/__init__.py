@@ -6,6 +6,7 @@ A format is a module of this package with
     open_runs(path, context) -> list[Run]   names, shapes and places of tensors; no payload is read
     heads(path, context) -> list[Head]      optional: the existing runs, without reading them; `open_head` opens a run
     open_head(head, context) -> Run         required with heads: that run; `problem` is set if it cannot be read
+    labels(folder, name) -> (step, rank)    optional: step and rank of a file by its path; else by step and rank folders
     calls(run, context) -> dict[str, Call]  optional: the calls in its records, by operator, for a replay
     GRAPHS                  a GraphSource: which graphs describe its operators; None if there are none
     WALKS                   optional: True if it reads all folders below a path, not only those of steps and ranks
@@ -129,6 +130,16 @@ def heads(
     where, module, context = _detect_format(path, format, context)
     known = _heads(where, module, context)
     return known if known is not None else [_head_of(run, str(where)) for run in open_runs(where, format, context)]
+
+
+def format_at(
+    path: str | os.PathLike[str], format: Optional[str] = None, context: ReadContext = ANYWHERE
+) -> Optional[ModuleType]:
+    """Return the format that reads a path, and its `labels`; None if no dump is there yet. Raises UsageError for an
+    unknown format."""
+    with suppress(DumpError, OSError):
+        return _detect_format(path, format, context)[1]
+    return None
 
 
 def early_heads(

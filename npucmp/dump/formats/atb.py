@@ -135,6 +135,12 @@ def _chain_and_step(folder: str) -> tuple[Chain, Place]:
     return tuple(chain) or ((0, name),), _execution(above)
 
 
+def labels(folder: str, name: str) -> tuple[Optional[int], Optional[int]]:
+    """Return step and rank of a file, from its folders."""
+    chain = os.path.dirname(folder) if os.path.basename(folder) in _TIMES else folder
+    return _chain_and_step(chain)[1][1:]
+
+
 @lru_cache(maxsize=64)
 def _execution(folder: str) -> Place:
     """Return the execution and device named by a folder above operators."""

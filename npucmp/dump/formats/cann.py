@@ -165,6 +165,11 @@ def _step_and_rank(folder: Path) -> Place:
     return Place(os.path.join(*parts[: max(root, labels.depth)]), step, rank)
 
 
+def labels(folder: str, name: str) -> tuple[Optional[int], Optional[int]]:
+    """Return step and rank of a file, from its folders."""
+    return _step_and_rank(Path(folder))[1:]
+
+
 def _model(folder: Path) -> str:
     """Return the name of the dumped model, "" if the folders do not contain it."""
     parts = folder.absolute().parts

@@ -87,6 +87,11 @@ def _step_and_rank(folder: Path) -> Place:
     return Place(os.path.join(*parts[:root]), step, rank)
 
 
+def labels(folder: str, name: str) -> tuple[Optional[int], Optional[int]]:
+    """Return step and rank of a file, from its folders."""
+    return _step_and_rank(Path(folder))[1:]
+
+
 def _run(place: Place, files: list[FxFile], notes: list[str], context: ReadContext) -> Run:
     groups = executions(
         files,

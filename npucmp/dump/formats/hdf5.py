@@ -105,6 +105,12 @@ def _number(file: Path, word: str) -> Optional[int]:
     return int(found[1]) if found else labels.step if word == "step" else labels.rank
 
 
+def labels(folder: str, name: str) -> tuple[Optional[int], Optional[int]]:
+    """Return step and rank of a file, from its name, else from its folders."""
+    file = Path(folder, name)
+    return _number(file, "step"), _number(file, "rank")
+
+
 def _open(path: Path, context: ReadContext) -> Run:
     found = reader.entries_of(str(path), context)
     dump = _HdfFiles(str(path), context)

@@ -167,6 +167,12 @@ def _step_and_rank(folder: Path) -> MindsporePlace:
     return MindsporePlace(os.path.join(*parts[:root]), step, iteration, rank)
 
 
+def labels(folder: str, name: str) -> tuple[Optional[int], Optional[int]]:
+    """Return step and rank of a file, from its folders. Iterations of a graph in one step folder are one step here."""
+    _, step, iteration, rank = _step_and_rank(Path(folder))
+    return iteration if step is None else step, rank
+
+
 def _as_number(text: str) -> Optional[int]:
     return int(text) if _NUMBER.fullmatch(text) else None
 

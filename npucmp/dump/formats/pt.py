@@ -38,7 +38,14 @@ from npucmp.dump.readers.folders import (
     is_module,
     write_order,
 )
-from npucmp.dump.readers.names import by_module, natural, operator_of, parse_tensor_name, skipped_files_note
+from npucmp.dump.readers.names import (
+    by_module,
+    natural,
+    operator_of,
+    parse_tensor_name,
+    place_of,
+    skipped_files_note,
+)
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.torch_pt import entries
 from npucmp.errors import DumpError
@@ -121,6 +128,12 @@ def fields_of(stem: str) -> dict[str, str]:
     fields = {key: value for key, equals, value in parts if equals}
     is_one = len(fields) == len(parts) and "name" in fields and any(key in fields for key in _STEPS)
     return fields if is_one else {}
+
+
+def labels(folder: str, name: str) -> tuple[Optional[int], Optional[int]]:
+    """Return step and rank of a file, from the fields of its name, else from its folders."""
+    place, fields = place_of(Path(folder).absolute().parts), fields_of(os.path.splitext(name)[0])
+    return _number(fields, _STEPS, place.step), _number(fields, ("rank",), place.rank)
 
 
 def _number(fields: dict[str, str], keys: tuple[str, ...], otherwise: Optional[int]) -> Optional[int]:
