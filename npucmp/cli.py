@@ -178,12 +178,13 @@ def main() -> None:
 
 def _with_source(error: click.ClickException) -> click.ClickException:
     """Return the error of a wrong value with the settings file or the variable that it comes from, if it has one."""
-    if not isinstance(error, click.BadParameter) or error.ctx is None or not isinstance(error.param, click.Option):
+    context = error.ctx if isinstance(error, click.BadParameter) else None
+    if not isinstance(error, click.BadParameter) or context is None or not isinstance(error.param, click.Option):
         return error
     from npucmp.commands.settings import sources_of
 
-    source = sources_of(error.ctx, error.ctx.obj or "").get(max(error.param.opts, key=len).lstrip("-"))
-    return click.BadParameter(f"{error.message} It comes from {source}.", error.ctx, error.param) if source else error
+    source = sources_of(context, context.obj or "").get(max(error.param.opts, key=len).lstrip("-"))
+    return click.BadParameter(f"{error.message} It comes from {source}.", context, error.param) if source else error
 
 
 def _exit_on_bug(*error: Any) -> NoReturn:
