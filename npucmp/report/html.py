@@ -32,7 +32,10 @@ from npucmp.report.worst_elements import template_data as looked
 from npucmp.version import __version__
 
 PAGE = Path(__file__).with_name("page")
-SCRIPTS = ("data.js", "draw.js", "chart.js", "table.js", "operator.js", "graph.js", "ranks.js", "page.js")
+SCRIPTS = (
+    *("data.js", "words.js", "draw.js", "chart.js", "table.js", "operator.js", "graph.js", "modules.js", "nested.js"),
+    *("whole.js", "ranks.js", "page.js"),
+)
 PLAIN = 300_000  # characters of JSON up to which it is not compressed, so that the page can be searched
 LEVEL = 5  # of zlib; level 7 takes three times as long to save 3 %
 EARLY = {"rows", "place"}  # columns that the first rows need besides the visible ones

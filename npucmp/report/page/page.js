@@ -113,7 +113,7 @@ function stepSuspect(by) {
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) {
-    if (event.key === "Escape" && event.target.id === "text-filter") event.target.blur();
+    if (event.key === "Escape" && ["text-filter", "whole-search"].includes(event.target.id)) event.target.blur();
     return;
   }
   if (event.key === "/") document.getElementById("text-filter").focus();
@@ -145,6 +145,7 @@ async function startPage() {
   fillChooser();
   startChart();
   startRanks();
+  startWhole();
   startGraph();
   if (data.kind === "events") startChains();
   for (const chip of document.querySelectorAll("[data-filter]")) {
