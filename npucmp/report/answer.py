@@ -266,6 +266,7 @@ class Answer:
     looks           worst elements of tensors, which a page shows with their operators
     facts           further values of summary.json, by key
     cases           questions by name, if there are more than the suspects
+    series          makes the data over the steps for a page (step_series.py), None if there is one step
     """
 
     result: Result
@@ -304,6 +305,7 @@ class Answer:
     advice: Mapping[str, str] = field(default_factory=dict)
     alike: Mapping[str, str] = field(default_factory=dict)
     looks: Sequence[TensorDetail] = ()
+    series: Callable[[], Optional[Row]] = lambda: None
 
     @property
     def tone(self) -> str:

@@ -79,7 +79,8 @@ def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     from npucmp.report.matrix import cells_of_runs
     from npucmp.report.overview import multi_rank_answer
 
-    return multi_rank_answer(found, parts.every, cells_of_runs(report), files.pages)
+    found = multi_rank_answer(found, parts.every, cells_of_runs(report), files.pages)
+    return replace(found, series=files.series)
 
 
 class _PageInputs(NamedTuple):
@@ -212,7 +213,9 @@ class _Files:
         from npucmp.report.rank_tables import RowSettings
 
         folder = self._comparisons.folder if isinstance(self._comparisons, StoredComparisons) else ""
-        return RowSettings(self._metrics, folder)
+        where = where_of(self._comparisons)
+        several = len({one.step for one in where} - {None}) > 1
+        return RowSettings(self._metrics, folder, len(where) if several else 0)
 
     def pages(self, within: Mapping[int, PageContext], shown: Shown) -> Iterator[tuple[int, Piece]]:
         """Yield the pages of these comparisons, made by the process that has the comparison."""
@@ -223,6 +226,15 @@ class _Files:
             if filed is not None:
                 self._paged[number] = filed
             yield number, page
+
+    def series(self) -> Optional[Row]:
+        """Return the data over the steps; None if there is one step."""
+        slices = [one.steps for one in self.every() if one.steps is not None]
+        if len({one.step for one in slices}) < 2:
+            return None
+        from npucmp.report.step_series import series_data
+
+        return series_data(slices, self._parts.report.looks)
 
     def tables(self) -> list[ReportTable]:
         report = self._parts.report

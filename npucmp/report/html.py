@@ -34,7 +34,7 @@ from npucmp.version import __version__
 PAGE = Path(__file__).with_name("page")
 SCRIPTS = (
     *("data.js", "words.js", "draw.js", "chart.js", "table.js", "operator.js", "graph.js", "modules.js", "nested.js"),
-    *("whole.js", "ranks.js", "page.js"),
+    *("whole.js", "ranks.js", "heat.js", "curves.js", "page.js"),
 )
 PLAIN = 300_000  # characters of JSON up to which it is not compressed, so that the page can be searched
 LEVEL = 5  # of zlib; level 7 takes three times as long to save 3 %
@@ -58,8 +58,11 @@ def page(answer: Answer, page_context: Optional[PageContext] = None) -> bytes:
     """Return a page, which may be one of several."""
     style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
     detail = answer.detail() if answer.matrix is None else None  # else each page has its own rows
-    scripts, (data, others) = (scripts, json_for_script(page_data(detail))) if detail else ([], ("", ""))
+    series = answer.series()
+    data, others = json_for_script(page_data(detail)) if detail else ("", "")
+    scripts = scripts if detail or series else []
     assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
+    assets["series"] = _series_json(series) if series else ""
     made: str = _template().render(answer=answer, detail=detail, page_context=page_context, **words(answer), **assets)
     return made.encode("utf-8", "backslashreplace")
 
@@ -193,6 +196,12 @@ def json_for_script(data: dict[str, Any]) -> tuple[str, str]:
     if len(first) + len(others) <= PLAIN:
         return _json(data).translate(IN_AN_ELEMENT), ""
     return _json({"deflate": _deflate(first)}), _json(_deflate(others))  # base64 needs no escapes
+
+
+def _series_json(series: dict[str, Any]) -> str:
+    """Return the data over the steps as JSON, deflated if it is large."""
+    text = _json(series)
+    return _json({"deflate": _deflate(text)}) if len(text) > PLAIN else text.translate(IN_AN_ELEMENT)
 
 
 def _pieces(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -135,6 +135,14 @@ function forPrint(on) {
 }
 
 async function startPage() {
+  if (document.getElementById("data")) await startRows();
+  if (document.readyState === "loading") await new Promise((read) => addEventListener("DOMContentLoaded", read));
+  await startSteps();
+  document.documentElement.dataset.ready = String(Math.round(performance.now()));
+}
+
+// The parts of the page that show the rows of tensors.
+async function startRows() {
   await loadData();
   startTable();
   document.documentElement.dataset.rows = String(Math.round(performance.now()));
@@ -160,7 +168,6 @@ async function startPage() {
   addEventListener("beforeprint", () => forPrint(true));
   addEventListener("afterprint", () => forPrint(false));
   goToFragment();
-  document.documentElement.dataset.ready = String(Math.round(performance.now()));
 }
 
 startPage();

@@ -1,0 +1,44 @@
+"""A small training run over several steps, written as dumps, with a fault from one step on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.synthetic import write_run
+
+
+def train(folder, steps=6, faulty=None, layers=3, rate=0.1, image=False):
+    """A chain of linear layers and tanh that is trained by plain gradient descent in float32. From step `faulty` on, the
+    weight of the second layer is a tenth too large."""
+    random = np.random.default_rng(3)
+    weights = [random.standard_normal((16, 16)).astype(np.float32) / 4 for _ in range(layers)]
+    for step in range(steps):
+        x = random.standard_normal((8, 16)).astype(np.float32)
+        operators, read = {}, []
+        if step == 0 and image:
+            operators["Functional.conv2d.0.forward"] = {"in": [image_batch()], "out": [image_batch()[:, :1] * 2]}
+        for at in range(layers):
+            name = f"Module.model.layers.{at}.linear.Linear.forward.0"
+            used = weights[at] * np.float32(1.1) if at == 1 and faulty is not None and step >= faulty else weights[at]
+            y = np.tanh(x @ used)
+            operators[name] = {"in": [x], "out": [y], "param": {"weight": weights[at]}}
+            read.append((x, used, y))
+            x = y
+        gradient = (x / np.float32(x.size)).astype(np.float32)
+        for at in reversed(range(layers)):
+            x, used, y = read[at]
+            inner = gradient * (1 - y * y)
+            gradient, own = (inner @ used.T).astype(np.float32), (x.T @ inner).astype(np.float32)
+            operators[f"Module.model.layers.{at}.linear.Linear.backward.0"] = {"in": [inner], "out": [gradient, own]}
+            weights[at] = (weights[at] - rate * own).astype(np.float32)
+        write_run(folder, operators, step=step, level="L0")
+    return folder
+
+
+def image_batch(seed=5):
+    """Two images of 3 × 24 × 32: a gradient and a disc."""
+    random = np.random.default_rng(seed)
+    rows, columns = np.mgrid[0:24, 0:32]
+    disc = (rows - 12) ** 2 + (columns - 16) ** 2 < 64
+    batch = np.stack([np.stack([rows / 24, columns / 32, disc]), np.stack([disc, disc, rows / 24])])
+    return (batch + 0.02 * random.standard_normal(batch.shape)).astype(np.float32)
