@@ -114,6 +114,33 @@ class Spread(NamedTuple):
     rms: Optional[float]
 
 
+class MeasuredTensor(NamedTuple):
+    """The figures of a tensor in one step, over its finite elements; None if unknown.
+
+    name, slot  operator and slot, or a parameter with "" or "gradient"
+    kind        "parameter", "gradient" or "activation"
+    """
+
+    name: str
+    slot: str
+    kind: str
+    step: Optional[int]
+    rank: Optional[int]
+    norm: Optional[float]
+    mean: Optional[float]
+    minimum: Optional[float]
+    maximum: Optional[float]
+
+
+class RunNetwork(NamedTuple):
+    """The operators of one step and rank, and (producer, consumer) as their indices."""
+
+    step: Optional[int]
+    rank: Optional[int]
+    operators: tuple[Operator, ...]
+    edges: tuple[tuple[int, int], ...]
+
+
 class LoggedCurve(NamedTuple):
     """A logged training curve, thinned without losing a peak; values may be NaN or infinite."""
 
@@ -128,6 +155,7 @@ class CheckResult(Result):
 
     unreadable  tensors that could not be read, with their reason; `training`, `starts` as in health/facts.py
     fail_on     the least severity that makes the run unhealthy
+    measured    figures of tensors, if there are several steps; `network`: the first step of the first rank
     """
 
     command = "check"
@@ -143,6 +171,8 @@ class CheckResult(Result):
     starts: str = "unknown"
     fail_on: str = "warning"
     curves: tuple[LoggedCurve, ...] = ()
+    measured: tuple[MeasuredTensor, ...] = ()
+    network: Optional[RunNetwork] = None
 
     @property
     def path(self) -> str:

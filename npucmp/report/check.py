@@ -27,6 +27,7 @@ from npucmp.report.answer import (
     Suspects,
 )
 from npucmp.report.phrases import bytes_of, count_of, in_bytes, of_operator, of_runs, problem_of
+from npucmp.report.run_views import graph_data, run_series
 
 HEALTH = tuple(
     (
@@ -99,6 +100,7 @@ def answer(report: CheckResult, metrics: Sequence[str] = ()) -> Answer:
         cases=lambda: [Lookup(one.rule, one.why_not or _behind(one)) for one in report.decisions],
         meaning=MEANING,
         alike={"cause": "rule"},
+        series=lambda: run_series(report),
     )
 
 
@@ -264,7 +266,10 @@ def _detail(report: CheckResult) -> Detail:
         shown=["run", "order", "op", "op_type", "finding", "shape", "dtype", "rms", "gain", "grad_over_weight",
                "update_ratio", "update_cosine", "output_rms"],
         facets=["run", "severity", "finding", "op_type", "dtype"],
-        more={"panels": [{"column": name, "title": title, "limit": limit} for name, title, limit in PANELS]},
+        more={
+            "panels": [{"column": name, "title": title, "limit": limit} for name, title, limit in PANELS],
+            "graph": graph_data(report),
+        },
     )  # fmt: skip
 
 

@@ -19,7 +19,8 @@ from npucmp.report.page_json import json_value, pack_columns
 FIGURES = 1_000_000  # of all tensors, steps and ranks on a page
 OPERATORS = 600_000  # operators of all steps and ranks on a page
 ROOTS = 4_000  # causes that are marked in the heat map
-COLUMNS = tuple(f"{side}_{name}" for side in ("target", "golden") for name in ("l2", "mean", "min", "max"))
+NAMES = ("l2", "mean", "min", "max")
+COLUMNS = tuple(f"{side}_{name}" for side in ("target", "golden") for name in NAMES)
 ABSENT, EQUAL, WITHIN, EXPLAINED, OPEN, ABOVE, FAR, BEYOND = range(8)  # levels of an operator, the worst last
 NEAR, DISTANT = 10.0, 1000.0  # error by limit up to which a level is ABOVE, and FAR
 
@@ -133,7 +134,8 @@ def series_data(
     levels = {cell: bytearray(b"0" * len(operators)) for cell in cells}
     marks, errors = [], []
     count = len(tensors)
-    columns: Columns = {name: [None] * (count * len(cells)) for name in COLUMNS[: 4 * len(sides)]}
+    names = [f"{side}_{name}" for side in sides for name in NAMES]
+    columns: Columns = {name: [None] * (count * len(cells)) for name in names}
     for one in slices:
         cell = ranks.index(one.rank or 0), steps.index(one.step or 0)
         for found in one.operators:

@@ -13,6 +13,7 @@ from npucmp.health.curves.log_reader import read_log
 from npucmp.health.evaluate import RunExamination, examine
 from npucmp.health.facts import Health
 from npucmp.health.gather import build
+from npucmp.health.measured_run import measured_tensors, run_network
 from npucmp.health.rule import Rule, own_rules
 from npucmp.health.rules import RULES
 from npucmp.health.rules.activations import range_
@@ -102,6 +103,8 @@ def check(dump: StrPath, options: CheckOptions) -> CheckResult:
         training=any(one.training for one in healths),
         starts=healths[0].starts if healths else "unknown",
         fail_on=settings.fail_on,
+        measured=tuple(one for health in healths for one in measured_tensors(health)),
+        network=run_network(healths[0]) if healths else None,
         curves=tuple(one.drawn_points() for one in (log.loss, log.validation) if one is not None) if log else (),
     )
 

@@ -7,9 +7,9 @@ import numpy as np
 from tests.synthetic import write_run
 
 
-def train(folder, steps=6, faulty=None, layers=3, rate=0.1, image=False):
+def train(folder, steps=6, faulty=None, layers=3, rate=0.1, image=False, nan_at=None):
     """A chain of linear layers and tanh that is trained by plain gradient descent in float32. From step `faulty` on, the
-    weight of the second layer is a tenth too large."""
+    weight of the second layer is a tenth too large; nan_at: (step, layer) of an output with one NaN."""
     random = np.random.default_rng(3)
     weights = [random.standard_normal((16, 16)).astype(np.float32) / 4 for _ in range(layers)]
     for step in range(steps):
@@ -22,6 +22,8 @@ def train(folder, steps=6, faulty=None, layers=3, rate=0.1, image=False):
             used = weights[at] * np.float32(1.1) if at == 1 and faulty is not None and step >= faulty else weights[at]
             y = np.tanh(x @ used)
             operators[name] = {"in": [x], "out": [y], "param": {"weight": weights[at]}}
+            if nan_at == (step, at):
+                y[2, 3] = np.nan
             read.append((x, used, y))
             x = y
         gradient = (x / np.float32(x.size)).astype(np.float32)

@@ -9,7 +9,7 @@ function startCurves() {
   section.hidden = !count;
   if (!count) return;
   const { name, slot, kind } = series.tensors;
-  curves.texts = Array.from({ length: count }, (_, at) => `${name[at] ?? ""} ${slot[at] ?? ""}`);
+  curves.texts = Array.from({ length: count }, (_, at) => `${name[at] ?? ""} ${slot?.[at] ?? ""}`.trim());
   const kinds = section.querySelector("#curves-kind");
   for (const one of ["all", ...new Set(kind)]) kinds.append(element("option", { value: one }, WORDS.curves.kinds[one] ?? one));
   kinds.addEventListener("change", listTensors);
@@ -50,7 +50,7 @@ function listTensors() {
 // Show the first output of an operator, else its first tensor; return whether it has one.
 function showCurvesOf(operator) {
   const { name, slot } = series.tensors, first = name?.indexOf(operator) ?? -1;
-  const output = name?.findIndex((one, at) => one === operator && slot[at].startsWith("output")) ?? -1;
+  const output = name?.findIndex((one, at) => one === operator && slot?.[at]?.startsWith("output")) ?? -1;
   const at = output < 0 ? first : output;
   if (at >= 0) showCurves(at);
   return at >= 0;

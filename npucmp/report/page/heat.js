@@ -37,13 +37,15 @@ function startHeat() {
     select.addEventListener("change", () => { heat.rank = Number(select.value); drawHeat(); if (heat.rank >= 0) showRankCurves(heat.rank); });
     ranks.hidden = false;
   }
-  document.getElementById("steps-key").textContent = WORDS.steps.key(series.ranks.length > 1);
+  document.getElementById("steps-key").textContent = series.kind === "finding" ? WORDS.steps.findingKey : WORDS.steps.key(series.ranks.length > 1);
   const box = document.getElementById("heat");
   box.addEventListener("scroll", drawHeat, { passive: true });
   box.addEventListener("keydown", onHeatKey);
   box.addEventListener("click", (event) => chooseCell(event.target.closest("[data-line]"), event.target.closest("[data-column]")));
   new ResizeObserver(drawHeat).observe(box);
   drawHeat();
+  const at = heat.lines.findIndex((node) => node.operator === first);
+  if (at >= 0 && (at + 3) * HEAT.line > box.clientHeight) { box.scrollTop = (at - 3) * HEAT.line; drawHeat(); }
 }
 
 // The worst level of a line in a column, and its first cause: [level, cause, operator].

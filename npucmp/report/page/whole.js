@@ -2,6 +2,7 @@
 // The whole network as a graph, folded by module. It is open where an error begins; a click opens or closes a module.
 
 const BEYOND = 500; // pixels above and below the visible part that are drawn too
+const FEW = 12; // boxes of the first view if nothing was found
 
 const whole = { root: null, edges: null, states: [], colour: "cause", drawn: null, current: null, found: [], at: -1, source: null };
 
@@ -48,6 +49,24 @@ function pairSource() {
   };
 }
 
+// Operators of one run, as `npucmp check` found them.
+function recordedSource() {
+  const { op, path, phase, order, cause, place, from, to } = data.graph, count = op.length;
+  return {
+    count, names: op, paths: path ?? [], phases: phase ?? [], orders: order, edges: { from: from ?? [], to: to ?? [], off: new Uint8Array((from ?? []).length) },
+    run: 0, runs: new Uint8Array(count), alone: true, kind: "finding", open: openRecorded, operators: [],
+    stateOf: (one) => ({ off: cause?.[one] ? 1 : 0, compared: 1, excused: 0, cause: cause?.[one] ?? null, place: place?.[one] ?? null, ratio: null, error: null }),
+  };
+}
+
+// Show the finding of an operator, else its curves.
+function openRecorded(one) {
+  const name = data.graph.op[one], shown = operatorOf(`#${new URLSearchParams({ op: name })}`);
+  if (shown >= 0) openOperator(shown);
+  else if (typeof series !== "undefined" && series && showCurvesOf(name)) document.getElementById("curves").scrollIntoView({ block: "nearest" });
+  else showHint(name, innerWidth / 2, innerHeight / 2);
+}
+
 function pairState(one) {
   const mark = errorMark(one);
   let off = ofOperator("cause", one) ? 1 : 0; // inputs that differ are not its error
@@ -75,7 +94,16 @@ function showWhole(run) {
 function openFirst() {
   const placed = whole.source.operators.filter((one) => whole.states[one].place !== null);
   const first = placed.sort((a, b) => whole.states[a].place - whole.states[b].place)[0];
+  if (first === undefined) openSmall(whole.root.children);
   whole.current = first === undefined ? whole.root.children[0] : revealModule(whole.root, first);
+}
+
+// Without a place to open, open the first levels as long as few boxes are visible.
+function openSmall(level) {
+  const inner = level.flatMap((node) => node.children ?? [node]);
+  if (inner.length > FEW || inner.length === level.length) return;
+  for (const node of level) node.open = Boolean(node.children);
+  openSmall(inner);
 }
 
 function closeAll(node) {

@@ -30,6 +30,7 @@ const WORDS = {
   },
   steps: {
     key: (several) => `Each cell is a step: the worst operator of the line${several ? " over all chosen ranks" : ""}. ◆ the error begins, ▲ grows, ● passes; ✗ △ ▲ above the limit, □ explained, · within it, ? not compared. Click a name to open it, a cell for its curves.`,
+    findingKey: "Each cell is a step: ✗ error, ▲ warning, △ hint. Click a name to open it, a cell for its curves.",
     table: "the worst error of each operator in each step",
     allRanks: "all ranks",
     rank: (rank) => `rank ${rank}`,
