@@ -9,10 +9,10 @@ from typing import Hashable, Iterator, Optional, Sequence
 from npucmp.flow.contents import MIN_ELEMENTS
 from npucmp.flow.edges import Producers
 from npucmp.health.facts import Health, Tensor
-from npucmp.model.check_finding import MeasuredTensor, RunNetwork
+from npucmp.model.check_finding import StepFigures, RunNetwork
 
 
-def measured_tensors(health: Health) -> Iterator[MeasuredTensor]:
+def measured_tensors(health: Health) -> Iterator[StepFigures]:
     """Yield the parameters, their gradients and the outputs of operators of each step. A dump of one step has no
     curves, so nothing is yielded for it."""
     if len(health.steps) < 2:
@@ -30,14 +30,14 @@ def measured_tensors(health: Health) -> Iterator[MeasuredTensor]:
 
 def _measured(
     health: Health, step: int, name: str, slot: str, kind: str, tensors: Sequence[Optional[Tensor]]
-) -> Iterator[MeasuredTensor]:
+) -> Iterator[StepFigures]:
     tensor = tensors[step]
     found = None if tensor is None else _of(tensor, name, slot, kind, health, step)
     if found is not None:
         yield found
 
 
-def _of(tensor: Tensor, name: str, slot: str, kind: str, health: Health, step: int) -> Optional[MeasuredTensor]:
+def _of(tensor: Tensor, name: str, slot: str, kind: str, health: Health, step: int) -> Optional[StepFigures]:
     """Return the figures of a tensor; None if nothing is known of it."""
     figures = tensor.figures
     if figures.extremes is None and figures.rms is None:
@@ -45,7 +45,7 @@ def _of(tensor: Tensor, name: str, slot: str, kind: str, health: Health, step: i
     extremes = figures.extremes
     finite = math.prod(tensor.shape) - (extremes.nan + extremes.inf if extremes is not None and figures.counted else 0)
     norm = None if figures.rms is None else _known(figures.rms * math.sqrt(max(0, finite)))
-    return MeasuredTensor(
+    return StepFigures(
         name, slot, kind, health.number(step), health.rank, norm, _known(figures.mean), figures.minimum, figures.maximum
     )
 

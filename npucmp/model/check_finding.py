@@ -114,7 +114,7 @@ class Spread(NamedTuple):
     rms: Optional[float]
 
 
-class MeasuredTensor(NamedTuple):
+class StepFigures(NamedTuple):
     """The figures of a tensor in one step, over its finite elements; None if unknown.
 
     name, slot  operator and slot, or a parameter with "" or "gradient"
@@ -171,7 +171,7 @@ class CheckResult(Result):
     starts: str = "unknown"
     fail_on: str = "warning"
     curves: tuple[LoggedCurve, ...] = ()
-    measured: tuple[MeasuredTensor, ...] = ()
+    measured: tuple[StepFigures, ...] = ()
     network: Optional[RunNetwork] = None
 
     @property

@@ -16,7 +16,7 @@ from npucmp.model.comparison import Comparison, Coverage, OpenTensor, StoredComp
 from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.finding import Finding, Pair, Tolerance, Verdict
 from npucmp.model.moments import Extremes
-from npucmp.model.tensor_detail import DifferenceMap, TensorDetail
+from npucmp.model.tensor_detail import DifferenceMap, ImageBatch, TensorDetail
 from npucmp.model.ticket_facts import TicketFacts
 from npucmp.presenter import present
 
@@ -71,6 +71,7 @@ class Result(Presentable, ABC):
     partial True if Ctrl-C ended the run: the result covers the work done by then
     known   True if the baseline report of the user contains every difference
     settings  the options that affect a verdict and are not at their default (workflows/options.py)
+    images    pictures of an input that looks like a batch of images
     """
 
     command: ClassVar[str]
@@ -84,6 +85,7 @@ class Result(Presentable, ABC):
     partial: bool = False
     known: bool = False
     settings: Mapping[str, object] = field(default_factory=dict)
+    images: Optional[ImageBatch] = None
 
     @property
     @abstractmethod

@@ -219,7 +219,7 @@ class _Files:
 
     def pages(self, within: Mapping[int, PageContext], shown: Shown) -> Iterator[tuple[int, Piece]]:
         """Yield the pages of these comparisons, made by the process that has the comparison."""
-        common = replace(self._parts.report, comparisons=(), broken=(), unpaired=(), unlike="")
+        common = replace(self._parts.report, comparisons=(), broken=(), unpaired=(), unlike="", images=None)
         numbers, paged = sorted(within), _PageInputs(common, self._filing, within, shown)
         made = map_comparisons(self._comparisons, partial(_page, paged), _lost_page, numbers)
         for number, (page, filed) in zip(numbers, made):

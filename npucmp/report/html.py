@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
-from npucmp.model import brief
+from npucmp.model import ImageBatch, brief
 from npucmp.report.answer import Answer, Flow, PageContext
 from npucmp.report.csv_text import numbers_json
 from npucmp.report.files import ConcatFile, Content
@@ -107,6 +107,7 @@ def words(answer: Answer) -> Words:
         "notes": [*warnings, *notes],
         "counts": _bar(answer.counts),
         "made": _words_of(answer),
+        "images": image_words(answer.result.images) if answer.result.images is not None else None,
         "grid_of": matrix_data(answer.matrix) if answer.matrix else None,
     }
 
@@ -117,6 +118,23 @@ def _text(name: str) -> str:
 
 def _shorten_lines(lines: Sequence[str]) -> list[str]:
     return [*lines[:MOST], *([f"and {len(lines) - MOST} more in summary.json"] if len(lines) > MOST else [])]
+
+
+def image_words(one: ImageBatch) -> Words:
+    """Return the pictures of a batch as data: addresses, sample by sample."""
+    from npucmp.report.png import data_uri
+
+    samples = [
+        [(name, *size, data_uri(*size, picture)) for name, size, picture in zip(one.names, one.sizes, pictures)]
+        for pictures in zip(*one.pixels)
+    ]
+    return {
+        "op": one.op,
+        "slot": one.slot,
+        "samples": samples,
+        "range": f"black is {one.low:.4g}, white {one.high:.4g}",
+        "difference": "" if one.largest is None else f"largest difference {one.largest:.3g} in these samples",
+    }
 
 
 def flow(one: Flow) -> Words:
