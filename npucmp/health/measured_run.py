@@ -1,5 +1,5 @@
-"""Data of a Health for the drawings of a page: the figures of tensors in each step, and the operators of one step with the
-producers of what they read."""
+"""Data of a Health for the drawings of a page: the figures of tensors in each step, and the operators of one step with
+the producers of what they read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Hashable, Iterator, Optional, Sequence
 from npucmp.flow.contents import MIN_ELEMENTS
 from npucmp.flow.edges import Producers
 from npucmp.health.facts import Health, Tensor
-from npucmp.model.check_finding import StepFigures, RunNetwork
+from npucmp.model.check_finding import RunNetwork, StepFigures
 
 
 def measured_tensors(health: Health) -> Iterator[StepFigures]:

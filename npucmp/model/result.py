@@ -55,6 +55,25 @@ class Presentable:
         found: dict[str, Any] = present(self, "summary")
         return found
 
+    def plot(self) -> Any:
+        """A drawing for a notebook: the error along the network, or the curves of the result. Its `html` is a fragment
+        that needs nothing else. Raises UsageError if there is nothing to plot."""
+        return present(self, "plot")
+
+    def graph(self) -> Any:
+        """A drawing for a notebook: the network folded by module, open where the error begins. Raises UsageError for a
+        result without a network."""
+        return present(self, "graph")
+
+    def steps(self, name: str, rank: Optional[int] = None) -> Any:
+        """A drawing for a notebook: norm, mean and extremes of a tensor over the steps, of both runs. `name` is an
+        operator or a parameter, or words of its name and slot. Raises UsageError for a result of one step and for an
+        unknown name or rank.
+
+        report.steps("layers.0.linear output:0")
+        """
+        return present(self, "steps", name, "" if rank is None else str(rank))
+
     def files(self) -> dict[str, Any]:
         """The tables and the summary.json by file name: bytes, or pieces of them."""
         found: dict[str, Any] = present(self, "files")

@@ -54,14 +54,15 @@ def render(answer: Answer) -> dict[str, Content]:
     return {**found, **{name: one if isinstance(one, bytes) else ConcatFile([one]) for name, one in pages}}
 
 
-def page(answer: Answer, page_context: Optional[PageContext] = None) -> bytes:
-    """Return a page, which may be one of several."""
+def page(answer: Answer, page_context: Optional[PageContext] = None, only: str = "") -> bytes:
+    """Return a page, which may be one of several. With `only`, it shows a single section, by its id."""
     style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
     detail = answer.detail() if answer.matrix is None else None  # else each page has its own rows
     series = answer.series()
     data, others = json_for_script(page_data(detail)) if detail else ("", "")
     scripts = scripts if detail or series else []
     assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
+    assets["only"] = only
     assets["series"] = _series_json(series) if series else ""
     made: str = _template().render(answer=answer, detail=detail, page_context=page_context, **words(answer), **assets)
     return made.encode("utf-8", "backslashreplace")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class RowSettings(NamedTuple):
-    """The settings for making rows: further columns, and the folder for files; "" keeps all rows in memory. `stepped` is
-    the number of comparisons if they are of several steps, else 0."""
+    """The settings for making rows: further columns, and the folder for files; "" keeps all rows in memory. `stepped`
+    is the number of comparisons if they are of several steps, else 0."""
 
     metrics: tuple[str, ...] = ()
     folder: str = ""
@@ -43,8 +43,8 @@ class RowSettings(NamedTuple):
 
 
 class RankTables(NamedTuple):
-    """Rows of tensors.csv and roots.csv without headers, the roots by place, the request for the next dump, and the data
-    over the steps if there are several."""
+    """Rows of tensors.csv and roots.csv without headers, the roots by place, the request for the next dump, and the
+    data over the steps if there are several."""
 
     tensors: Piece
     roots: Piece

@@ -38,8 +38,8 @@ class SteppedOperator(NamedTuple):
 
 
 class SteppedTensor(NamedTuple):
-    """A tensor in one step and rank; `figures` are in the order of COLUMNS, None if unknown. `errors` counts elements by
-    the decade of their relative error, () if they were not measured."""
+    """A tensor in one step and rank; `figures` are in the order of COLUMNS, None if unknown. `errors` counts elements
+    by the decade of their relative error, () if they were not measured."""
 
     name: str
     slot: str

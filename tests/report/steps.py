@@ -8,8 +8,8 @@ from tests.synthetic import write_run
 
 
 def train(folder, steps=6, faulty=None, layers=3, rate=0.1, image=False, nan_at=None):
-    """A chain of linear layers and tanh that is trained by plain gradient descent in float32. From step `faulty` on, the
-    weight of the second layer is a tenth too large; nan_at: (step, layer) of an output with one NaN."""
+    """A chain of linear layers and tanh that is trained by plain gradient descent in float32. From step `faulty` on,
+    the weight of the second layer is a tenth too large; nan_at: (step, layer) of an output with one NaN."""
     random = np.random.default_rng(3)
     weights = [random.standard_normal((16, 16)).astype(np.float32) / 4 for _ in range(layers)]
     for step in range(steps):

@@ -11,7 +11,7 @@ import pytest
 
 import npucmp
 from npucmp.report import answer_of, html
-from npucmp.report.step_series import ABSENT, BEYOND, EQUAL, StepSlice, SteppedOperator, SteppedTensor, series_data
+from npucmp.report.step_series import ABSENT, BEYOND, EQUAL, SteppedOperator, SteppedTensor, StepSlice, series_data
 from tests.browser import browser, opened, skip_reason
 from tests.report.steps import train
 from tests.report.test_html import HOSTILE, Elements
@@ -101,7 +101,8 @@ def test_names_cannot_end_the_element(name):
 def test_figures_that_are_not_finite_and_steps_without_a_tensor():
     none: tuple = (None,) * 8
     slices = [
-        StepSlice(0, None, [SteppedOperator("a", "", "", 0, EQUAL)], [SteppedTensor("a", "output:0", "activation", none)]),
+        StepSlice(0, None, [SteppedOperator("a", "", "", 0, EQUAL)],
+                  [SteppedTensor("a", "output:0", "activation", none)]),
         StepSlice(7, None, [SteppedOperator("b", "", "", 1, EQUAL)],
                   [SteppedTensor("b", "output:0", "activation", (float("nan"), float("inf"), -1e300, 0.0) * 2)]),
     ]  # fmt: skip

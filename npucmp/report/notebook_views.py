@@ -1,0 +1,166 @@
+"""Drawings of a result for a notebook: the error along the network, the whole network, a tensor over the steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from html import escape
+from typing import Any, Optional, Sequence
+
+from npucmp.errors import UsageError
+from npucmp.model import Comparison, Report
+from npucmp.model.check_finding import CheckResult
+from npucmp.model.comparison import tallies_of
+from npucmp.model.roles import is_output
+from npucmp.report import answer_of
+from npucmp.report.answer import Answer, Plot, Suspects
+from npucmp.report.static_plot import figure, text
+
+HEIGHT = 760  # pixels of the frame with the network
+NEAREST = 3  # names in the message about an unknown name
+FIGURES = (("norm (l2)", ("l2",)), ("mean", ("mean",)), ("smallest and largest", ("min", "max")))
+
+
+class NotebookView:
+    """A drawing that a notebook shows. `html` is a fragment that needs nothing else."""
+
+    def __init__(self, html: str, words: str) -> None:
+        self.html, self._words = html, words
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return f"<{self._words}>"
+
+
+def plot(answer: Answer) -> NotebookView:
+    """Return the error of each operator along the network, or the curves of the result. Raises UsageError if the result
+    has neither."""
+    result = answer.result
+    if isinstance(result, Report) and len(result.comparisons):
+        return _view(answer, "the error along the network", [_errors(_first(result))])
+    if isinstance(result, CheckResult) and result.spreads:
+        known = [(one.operator.order, one.rms) for one in result.spreads if one.rms is not None]
+        rms = [("rms of the output", [order for order, _ in known], [value for _, value in known])]
+        return _view(
+            answer,
+            "the outputs along the network",
+            [(Plot("rms of the outputs of operators", "in order of execution", rms), {1})],
+        )
+    if answer.plots:
+        return _view(answer, "curves", [(one, ()) for one in answer.plots])
+    raise UsageError(f"this result of {result.command} has nothing to plot")
+
+
+def _view(answer: Answer, words: str, plots: Sequence[tuple[Plot, Any]]) -> NotebookView:
+    head = f"<p><b>{text(answer.word)}</b> {text(answer.sentence)}</p>"
+    return NotebookView(figure(plots, head), f"npucmp {answer.result.command}: {words}")
+
+
+def _first(report: Report) -> Comparison:
+    """Return the comparison of the first suspect, else the first one."""
+    tallies = tallies_of(report.comparisons)
+    places = [one.first[0] if one.first is not None else math.inf for one in tallies]
+    return report.comparisons[places.index(min(places))]
+
+
+def _errors(one: Comparison) -> tuple[Plot, Any]:
+    """Return the plot of the outputs of operators: the one that is furthest beyond its limit."""
+    worst: dict[int, tuple[float, float, Optional[float]]] = {}
+    for finding in one.findings:
+        if is_output(finding.pair) and finding.error is not None:
+            beyond = finding.error / finding.limit if finding.limit else finding.error
+            known = worst.get(finding.pair.order)
+            if known is None or not beyond <= known[0]:
+                worst[finding.pair.order] = (beyond, finding.error, finding.limit)
+    causes = {root.pair.order: root for root in one.roots if root.cause.value != "PROPAGATED"}
+    shown = {order: error for order, (_, error, _) in sorted(worst.items()) if error != 0}
+    limits = {order: limit for order, (_, _, limit) in sorted(worst.items()) if limit}
+    equal = len(worst) - len(shown)
+    found = {order: error for order, error in shown.items() if order in causes}
+    curves = [
+        ("error of the output (rel_l2)", [*shown], [*shown.values()]),
+        ("limit", [*limits], [*limits.values()]),
+        ("suspects", [*found], [*found.values()]),
+    ]
+    words = "in order of execution" + (f" · {equal:,} operators without error are not drawn" if equal else "")
+    return Plot("The error along the network", words, [curve for curve in curves if curve[1]]), {1, 3}
+
+
+def graph(answer: Answer) -> NotebookView:
+    """Return the network folded by module, in a frame of its own in which scripts run. Raises UsageError if the result
+    has no operators."""
+    from npucmp.report.html import page
+
+    result = answer.result
+    if isinstance(result, Report) and len(result.comparisons) > 1:
+        one = _first(result)
+        answer = answer_of(replace(result, comparisons=(one,), broken=(), unpaired=(), looks=(), images=None))
+    elif not (isinstance(result, Report) and len(result.comparisons)) and not (
+        isinstance(result, CheckResult) and result.network
+    ):
+        raise UsageError(f"this result of {result.command} has no network")
+    bare = replace(answer, sections=[], suspects=Suspects(()), looks=(), plots=(), series=lambda: None)
+    source = escape(page(bare, only="whole").decode("utf-8", "replace"), quote=True)
+    style = f"width:100%;height:{HEIGHT}px;border:0"
+    settings = f'sandbox="allow-scripts" title="the network, folded by module" style="{style}"'
+    frame = f'<iframe srcdoc="{source}" {settings}></iframe>'
+    return NotebookView(frame, f"npucmp {answer.result.command}: the whole network")
+
+
+def steps(answer: Answer, name: str, rank: str = "") -> NotebookView:
+    """Return curves over the steps of the first tensor whose name and slot contain all words of `name`. Raises
+    UsageError for a result of one step and for an unknown name or rank."""
+    series = answer.series()
+    if series is None:
+        raise UsageError(f"this result of {answer.result.command} has no several steps")
+    names = [
+        f"{op} {slot or ''}".strip()
+        for op, slot in zip(*(_unpacked(series["tensors"], one) for one in ("name", "slot")))
+    ]
+    wanted = name.lower().split()
+    matches = [at for at, one in enumerate(names) if all(word in one.lower() for word in wanted)]
+    exact = [at for at in matches if names[at] == name or names[at].rpartition(" ")[0] == name]
+    outputs = [at for at in exact or matches if " output" in names[at]]
+    if not matches:
+        from difflib import get_close_matches
+
+        raise UsageError(
+            f"no tensor {name!r} has figures of several steps", get_close_matches(name, names, NEAREST, 0.0)
+        )
+    at, ranks = (outputs or exact or matches)[0], series["ranks"]
+    if rank and int(rank) not in ranks:
+        raise UsageError(f"there is no rank {rank}", [str(one) for one in ranks])
+    number = ranks.index(int(rank)) if rank else series["marks"][0][2] if series["marks"] else 0
+    plots = [one for one in (_figure(series, at, number, *figures) for figures in FIGURES) if one is not None]
+    where = f" · rank {ranks[number]}" if len(ranks) > 1 else ""
+    others = f" · {len(matches) - 1:,} other tensors match" if len(matches) > 1 else ""
+    head = f"<p><code>{text(names[at])}</code>{where}{others}</p>"
+    return NotebookView(
+        figure([(one, ()) for one in plots], head), f"npucmp {answer.result.command}: {names[at]} over the steps"
+    )
+
+
+def _figure(series: dict[str, Any], tensor: int, rank: int, title: str, figures: Sequence[str]) -> Optional[Plot]:
+    count, numbers = series["tensors"]["length"], series["steps"]
+    curves = []
+    for figure_name in figures:
+        for side in series["sides"]:
+            cells = series["figures"]["columns"][f"{side}_{figure_name}"]["values"]
+            values = {
+                step: float(cells[(rank * len(numbers) + at) * count + tensor])
+                for at, step in enumerate(numbers)
+                if cells[(rank * len(numbers) + at) * count + tensor] is not None
+            }
+            if values:
+                curves.append((side if len(figures) == 1 else f"{side} {figure_name}", [*values], [*values.values()]))
+    return Plot(title, "over the steps", curves) if curves else None
+
+
+def _unpacked(table: dict[str, Any], name: str) -> list[Any]:
+    """Return the values of a packed column."""
+    column = table["columns"].get(name, {"all": None})
+    if "codes" in column:
+        return [column["words"][code] for code in column["codes"]]
+    return column["values"] if "values" in column else [column["all"]] * table["length"]
