@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from npucmp.model.cause import Root
 from npucmp.model.dump import Operator, Run
-from npucmp.model.result import Result
+from npucmp.model.result import HasSteps, Result
 
 SEVERITIES = ("hint", "warning", "error")
 
@@ -150,7 +150,7 @@ class LoggedCurve(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class CheckResult(Result):
+class CheckResult(HasSteps, Result):
     """The result of `npucmp check`; paths are the dump.
 
     unreadable  tensors that could not be read, with their reason; `training`, `starts` as in health/facts.py

@@ -65,6 +65,15 @@ class Presentable:
         result without a network."""
         return present(self, "graph")
 
+    def files(self) -> dict[str, Any]:
+        """The tables and the summary.json by file name: bytes, or pieces of them."""
+        found: dict[str, Any] = present(self, "files")
+        return found
+
+
+class HasSteps:
+    """A result whose tensors can be drawn over the steps."""
+
     def steps(self, name: str, rank: Optional[int] = None) -> Any:
         """A drawing for a notebook: norm, mean and extremes of a tensor over the steps, of both runs. `name` is an
         operator or a parameter, or words of its name and slot. Raises UsageError for a result of one step and for an
@@ -73,11 +82,6 @@ class Presentable:
         report.steps("layers.0.linear output:0")
         """
         return present(self, "steps", name, "" if rank is None else str(rank))
-
-    def files(self) -> dict[str, Any]:
-        """The tables and the summary.json by file name: bytes, or pieces of them."""
-        found: dict[str, Any] = present(self, "files")
-        return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,7 +148,7 @@ def _uncovered(run: Run, counts: bool) -> Coverage:
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Result):
+class Report(HasSteps, Result):
     """The result of `npucmp compare`. Paths are target and golden, `also` further dumps as "target=DUMP".
 
     `disk` is the limit of the next dump in bytes per side, None for no limit. `unreplayed` is what --recompute all

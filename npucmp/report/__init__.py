@@ -35,7 +35,8 @@ def present(result: Result, how: str, *more: str) -> Any:
     """Return what a function of notebook.py makes of a result: its words, a line, HTML, a table or its summary."""
     from npucmp.report import notebook
 
-    return getattr(notebook, how)(answer_of(result), *more)
+    shown = notebook.of_one_network(result) if how == "graph" else result
+    return getattr(notebook, how)(answer_of(shown), *more)
 
 
 class Form(NamedTuple):

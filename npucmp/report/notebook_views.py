@@ -8,12 +8,12 @@ from html import escape
 from typing import Any, Optional, Sequence
 
 from npucmp.errors import UsageError
-from npucmp.model import Comparison, Report
+from npucmp.model import Comparison, Report, Result
 from npucmp.model.check_finding import CheckResult
 from npucmp.model.comparison import tallies_of
 from npucmp.model.roles import is_output
-from npucmp.report import answer_of
 from npucmp.report.answer import Answer, Plot, Suspects
+from npucmp.report.phrases import count_of
 from npucmp.report.static_plot import figure, text
 
 HEIGHT = 760  # pixels of the frame with the network
@@ -88,18 +88,21 @@ def _errors(one: Comparison) -> tuple[Plot, Any]:
     return Plot("The error along the network", words, [curve for curve in curves if curve[1]]), {1, 3}
 
 
+def of_one_network(result: Result) -> Result:
+    """Return the result with one comparison, that of the first suspect, if it has several."""
+    if not isinstance(result, Report) or len(result.comparisons) < 2:
+        return result
+    return replace(result, comparisons=(_first(result),), broken=(), unpaired=(), looks=(), images=None)
+
+
 def graph(answer: Answer) -> NotebookView:
     """Return the network folded by module, in a frame of its own in which scripts run. Raises UsageError if the result
     has no operators."""
     from npucmp.report.html import page
 
     result = answer.result
-    if isinstance(result, Report) and len(result.comparisons) > 1:
-        one = _first(result)
-        answer = answer_of(replace(result, comparisons=(one,), broken=(), unpaired=(), looks=(), images=None))
-    elif not (isinstance(result, Report) and len(result.comparisons)) and not (
-        isinstance(result, CheckResult) and result.network
-    ):
+    has_network = len(result.comparisons) if isinstance(result, Report) else getattr(result, "network", None)
+    if not has_network:
         raise UsageError(f"this result of {result.command} has no network")
     bare = replace(answer, sections=[], suspects=Suspects(()), looks=(), plots=(), series=lambda: None)
     source = escape(page(bare, only="whole").decode("utf-8", "replace"), quote=True)
@@ -135,7 +138,7 @@ def steps(answer: Answer, name: str, rank: str = "") -> NotebookView:
     number = ranks.index(int(rank)) if rank else series["marks"][0][2] if series["marks"] else 0
     plots = [one for one in (_figure(series, at, number, *figures) for figures in FIGURES) if one is not None]
     where = f" · rank {ranks[number]}" if len(ranks) > 1 else ""
-    others = f" · {len(matches) - 1:,} other tensors match" if len(matches) > 1 else ""
+    others = f" · {count_of(len(matches) - 1, 'other tensor')} with these words" if len(matches) > 1 else ""
     head = f"<p><code>{text(names[at])}</code>{where}{others}</p>"
     return NotebookView(
         figure([(one, ()) for one in plots], head), f"npucmp {answer.result.command}: {names[at]} over the steps"

@@ -11,7 +11,7 @@ from npucmp.report.svg import plot_data
 
 COLOURS = ("#3d87cc", "#d08a2a", "#dd5147", "#3f9e63")  # of curves in their order
 DASHES = ("", "6 4", "", "3 3")
-TEXT = "font:12px system-ui,sans-serif;fill:currentColor"
+TEXT = "font:11px system-ui,sans-serif;fill:currentColor"
 AXIS = "stroke:currentColor;opacity:.2"
 
 
@@ -72,7 +72,8 @@ def _curve(number: int, lines: Sequence[str], is_dotted: bool) -> Iterator[str]:
     colour = _colour(number)
     if is_dotted:
         places = {tuple(round(float(one)) for one in point.split(",")) for points in lines for point in points.split()}
-        yield "".join(f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>' for x, y in sorted(places))
+        size = 2.5 if number == 1 else 4
+        yield "".join(f'<circle cx="{x}" cy="{y}" r="{size}" fill="{colour}"/>' for x, y in sorted(places))
         return
     for points in lines:
         style = f"fill:none;stroke:{colour};stroke-width:1.8;stroke-dasharray:{_dash(number) or 'none'}"

@@ -2,9 +2,9 @@
 
 python tests/benchmarks/graph.py [OPERATORS]      not run by pytest; default 10000
 
-Prints the size of the page and milliseconds: the median and the worst of many clicks that open and close modules, each
-with the layout that follows; the worst click with a thousand visible boxes; a search; a change of the colours. Playwright
-and a chromium are needed.
+Prints the size of the page and milliseconds: the median and the worst of many clicks that open and close modules,
+each with the layout that follows; the worst click with a thousand visible boxes; a search; a change of the colours.
+Playwright and a chromium are needed.
 """
 
 from __future__ import annotations
