@@ -7,16 +7,19 @@ import numpy as np
 from tests.synthetic import write_run
 
 
-def train(folder, steps=6, faulty=None, layers=3, rate=0.1, image=False, nan_at=None):
+def train(folder, steps=6, faulty=None, layers=3, rate=0.1, width=16, image=(), nan_at=None):
     """A chain of linear layers and tanh that is trained by plain gradient descent in float32. From step `faulty` on,
     the weight of the second layer is a tenth too large; nan_at: (step, layer) of an output with one NaN."""
     random = np.random.default_rng(3)
-    weights = [random.standard_normal((16, 16)).astype(np.float32) / 4 for _ in range(layers)]
+    weights = [random.standard_normal((width, width)).astype(np.float32) / width**0.5 for _ in range(layers)]
     for step in range(steps):
-        x = random.standard_normal((8, 16)).astype(np.float32)
+        x = random.standard_normal((8, width)).astype(np.float32)
         operators, read = {}, []
         if step == 0 and image:
-            operators["Functional.conv2d.0.forward"] = {"in": [image_batch()], "out": [image_batch()[:, :1] * 2]}
+            operators["Functional.conv2d.0.forward"] = {
+                "in": [image_batch(*image)],
+                "out": [image_batch(*image)[:, :1, ::4, ::4] * 2],
+            }
         for at in range(layers):
             name = f"Module.model.layers.{at}.linear.Linear.forward.0"
             used = weights[at] * np.float32(1.1) if at == 1 and faulty is not None and step >= faulty else weights[at]
@@ -37,10 +40,10 @@ def train(folder, steps=6, faulty=None, layers=3, rate=0.1, image=False, nan_at=
     return folder
 
 
-def image_batch(seed=5):
-    """Two images of 3 × 24 × 32: a gradient and a disc."""
+def image_batch(height=24, width=32, seed=5):
+    """Two images with three channels: a gradient and a disc."""
     random = np.random.default_rng(seed)
-    rows, columns = np.mgrid[0:24, 0:32]
-    disc = (rows - 12) ** 2 + (columns - 16) ** 2 < 64
-    batch = np.stack([np.stack([rows / 24, columns / 32, disc]), np.stack([disc, disc, rows / 24])])
+    rows, columns = np.mgrid[0:height, 0:width]
+    disc = (rows - height / 2) ** 2 + (columns - width / 2) ** 2 < height**2 / 9
+    batch = np.stack([np.stack([rows / height, columns / width, disc]), np.stack([disc, disc, rows / height])])
     return (batch + 0.02 * random.standard_normal(batch.shape)).astype(np.float32)
