@@ -4,6 +4,7 @@ the producers of what they read."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Hashable, Iterator, Optional, Sequence
 
 from npucmp.flow.contents import MIN_ELEMENTS
@@ -11,10 +12,27 @@ from npucmp.flow.edges import Producers
 from npucmp.health.facts import Health, Tensor
 from npucmp.model.check_finding import RunNetwork, StepFigures
 
+MOST = 250_000  # figures of tensors of all steps
 
-def measured_tensors(health: Health) -> Iterator[StepFigures]:
-    """Yield the parameters, their gradients and the outputs of operators of each step. A dump of one step has no
-    curves, so nothing is yielded for it."""
+
+def measured_tensors(healths: Sequence[Health]) -> tuple[tuple[StepFigures, ...], int]:
+    """Return the figures of all ranks and steps, and the number of tensors of a step that are left out beyond MOST. A
+    dump of one step has no curves, so nothing is returned for it."""
+    kept: list[StepFigures] = []
+    left = 0
+    steps = sum(len(one.steps) for one in healths)
+    for health in healths:
+        counts: Counter[Optional[int]] = Counter()
+        for found in _figures(health):
+            counts[found.step] += 1
+            if counts[found.step] <= MOST // steps:
+                kept.append(found)
+        left = max(left, *(count - MOST // steps for count in counts.values()), 0) if counts else left
+    return tuple(kept), left
+
+
+def _figures(health: Health) -> Iterator[StepFigures]:
+    """Yield the parameters, their gradients and the outputs of operators of each step."""
     if len(health.steps) < 2:
         return
     for step in health.steps:

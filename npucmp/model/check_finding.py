@@ -155,7 +155,8 @@ class CheckResult(HasSteps, Result):
 
     unreadable  tensors that could not be read, with their reason; `training`, `starts` as in health/facts.py
     fail_on     the least severity that makes the run unhealthy
-    measured    figures of tensors, if there are several steps; `network`: the first step of the first rank
+    measured    figures of tensors, if there are several steps; `unmeasured`: tensors of a step that are left out;
+                `network`: the first step of the first rank
     """
 
     command = "check"
@@ -172,6 +173,7 @@ class CheckResult(HasSteps, Result):
     fail_on: str = "warning"
     curves: tuple[LoggedCurve, ...] = ()
     measured: tuple[StepFigures, ...] = ()
+    unmeasured: int = 0
     network: Optional[RunNetwork] = None
 
     @property

@@ -68,7 +68,7 @@ def run_series(report: CheckResult) -> Optional[dict[str, Any]]:
             SteppedOperator(one.name, one.path, one.phase, one.order, *_marks(found.get(one.name)))
             for one in run.operators
         ]
-        slices.append(StepSlice(run.step, run.rank, operators, own[:most], max(0, len(own) - most)))
+        slices.append(StepSlice(run.step, run.rank, operators, own[:most], max(0, len(own) - most) + report.unmeasured))
     return {**series_data(slices, sides=["run"]), "kind": "finding"}
 
 

@@ -82,6 +82,7 @@ def check(dump: StrPath, options: CheckOptions) -> CheckResult:
     lost = [one for one in tensors if one.figures.problem]
     healths = (*(replace(one, log=log) for one in healths[:1]), *healths[1:])
     found = examine(healths, rules, settings) if not partial else RunExamination((), ())
+    measured, unmeasured = measured_tensors(healths)
     return CheckResult(
         paths=(str(dump),),
         broken=tuple(("dump", run) for run in opened if run.problem),
@@ -104,7 +105,8 @@ def check(dump: StrPath, options: CheckOptions) -> CheckResult:
         training=any(one.training for one in healths),
         starts=healths[0].starts if healths else "unknown",
         fail_on=settings.fail_on,
-        measured=tuple(one for health in healths for one in measured_tensors(health)),
+        measured=measured,
+        unmeasured=unmeasured,
         network=run_network(healths[0]) if healths else None,
         images=_images(healths, context) if not partial else None,
         curves=tuple(one.drawn_points() for one in (log.loss, log.validation) if one is not None) if log else (),

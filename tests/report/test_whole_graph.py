@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import npucmp
+from npucmp.model import Verdict
 from npucmp.report import answer_of, html
 from tests.benchmarks.graph import CLICKS
 from tests.browser import browser, opened, skip_reason
@@ -118,6 +119,15 @@ def test_colours_by_error_name_the_distance_from_the_limit(show):
     page = show(layered(400))
     page.locator("#whole-colour input[value=error]").check()
     assert any("× its limit" in one for one in labels(page)) and not any("BORN" in one for one in labels(page))
+
+
+def test_a_module_that_is_not_compared_as_a_whole_does_not_agree(show):
+    report = layered(100)
+    (one,) = report.comparisons
+    missing = [f._replace(verdict=Verdict.MISSING, error=None) if f.pair.order == 13 else f for f in one.findings]
+    page = show(replace(report, comparisons=(replace(one, findings=tuple(missing)),)))
+    (layer,) = (found for found in labels(page) if found.startswith("layers.1:"))
+    assert layer == "layers.1: 9 of 10 agree · 1 not compared completely"
 
 
 def test_names_without_modules_become_stretches(show):

@@ -1,7 +1,7 @@
 "use strict";
 // Curves of one tensor over the steps, both runs in one plot, and its distributions where they were measured.
 
-const CURVE = { width: 420, height: 170, left: 70, right: 8, top: 14, foot: 20, steep: 50, listed: 300 };
+const CURVE = { width: 420, height: 170, left: 70, right: 8, top: 14, foot: 20, steep: 50, listed: 300, dots: 60 };
 const curves = { tensor: 0, rank: 0, texts: null };
 
 function startCurves() {
@@ -10,6 +10,7 @@ function startCurves() {
   if (!count) return;
   const { name, slot, kind } = series.tensors;
   curves.texts = Array.from({ length: count }, (_, at) => `${name[at] ?? ""} ${slot?.[at] ?? ""}`.trim());
+  curves.common = commonLength(name ?? []);
   const kinds = section.querySelector("#curves-kind");
   for (const one of ["all", ...new Set(kind)]) kinds.append(element("option", { value: one }, WORDS.curves.kinds[one] ?? one));
   kinds.addEventListener("change", listTensors);
@@ -27,6 +28,13 @@ function startCurves() {
   if (operator === undefined || !showCurvesOf(series.operators.op[operator])) showCurves(0);
 }
 
+// The length of the parts that all names begin with.
+function commonLength(names) {
+  let common = names[0] ?? "";
+  for (const one of names) while (!one?.startsWith(common)) common = common.slice(0, -1);
+  return common.lastIndexOf(".") + 1;
+}
+
 function showRankCurves(rank) {
   curves.rank = rank;
   showCurves(curves.tensor);
@@ -42,7 +50,7 @@ function listTensors() {
   const list = document.getElementById("curves-list");
   const some = found.slice(0, CURVE.listed);
   if (found.length > some.length && found.includes(curves.tensor) && !some.includes(curves.tensor)) some.unshift(curves.tensor);
-  list.replaceChildren(...some.map((at) => element("option", { value: at, selected: at === curves.tensor }, curves.texts[at])));
+  list.replaceChildren(...some.map((at) => element("option", { value: at, selected: at === curves.tensor, title: curves.texts[at] }, curves.texts[at].slice(curves.common))));
   if (found.length > CURVE.listed) list.append(element("option", { value: "", disabled: true }, WORDS.curves.more(found.length - CURVE.listed)));
   if (!found.length) list.append(element("option", { value: "", disabled: true }, WORDS.curves.none));
 }
@@ -102,7 +110,7 @@ function plotted(what, name, lines) {
     values.forEach((value, step) => {
       if (value === null) return;
       const words = `${side} ${figure}, ${WORDS.steps.step(steps[step], steps[step])}: ${exact(value)}`;
-      if (Number.isFinite(value)) made.append(svg("circle", { class: `dot side-${number}`, cx: x(step), cy: y(value), r: values.length > 60 ? 1.5 : 2.5 }, svg("title", {}, words)));
+      if (Number.isFinite(value)) made.append(svg("circle", { class: `dot side-${number}`, cx: x(step), cy: y(value), r: 2.5, opacity: values.length > CURVE.dots ? 0 : null }, svg("title", {}, words)));
       else made.append(svg("text", { class: "lost", x: x(step), y: 10, "text-anchor": "middle" }, "✗", svg("title", {}, words)));
     });
   }

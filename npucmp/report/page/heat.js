@@ -89,8 +89,7 @@ function drawHeat() {
   const to = Math.min(heat.lines.length, Math.ceil((box.scrollTop + box.clientHeight) / HEAT.line) + HEAT.beyond);
   const held = document.activeElement?.closest?.("#heat [data-line]")?.dataset.line;
   const body = [heatSpacer(from), ...heat.lines.slice(from, to).map((node, at) => heatLine(node, from + at)), heatSpacer(heat.lines.length - to)];
-  const label = ([a, b]) => (a === b ? String(series.steps[a]) : `${series.steps[a]}–${series.steps[b]}`);
-  const head = element("tr", {}, element("th", { scope: "col" }, WORDS.curves.step), heat.columns.map((one) => element("th", { scope: "col" }, label(one))));
+  const head = element("tr", {}, element("th", { scope: "col" }, WORDS.curves.step), heat.columns.map(([a, b]) => element("th", { scope: "col", title: WORDS.steps.step(series.steps[a], series.steps[b]) }, String(series.steps[a]))));
   box.replaceChildren(element("table", { class: `grid heat${heat.columns.length > 24 ? " dense" : ""}`, role: "treegrid", "aria-label": WORDS.steps.table, "aria-rowcount": heat.lines.length + 1 }, element("thead", {}, head), element("tbody", {}, body)));
   if (held) box.querySelector(`[data-line="${held}"] button`)?.focus({ preventScroll: true });
 }

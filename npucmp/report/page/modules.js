@@ -3,6 +3,7 @@
 
 const CROWD = 40; // children of a box; more are put into stretches
 const STRETCH = 25;
+const DEEPEST = 40; // parts of a path that are told apart
 const SCATTERED = 3; // stretches of one name from which on the name is not a place in the network
 const WORST_FIRST = ["error", "BORN", "GAP", "GUILTY", "WORSENED", "warning", "SUSPECT", "UNKNOWN", "hint", "AMPLIFIER", "PROPAGATED"];
 
@@ -74,7 +75,7 @@ function partsOf(source, one) {
   if (known[one]) return known[one];
   const name = source.names[one] ?? "";
   const cut = name.includes("/") ? name.split("/") : name.split(".");
-  return (known[one] = path ? path.replace(/^(Module|Cell)\./, "").split(".") : cut.slice(0, -1).filter(Boolean));
+  return (known[one] = (path ? path.replace(/^(Module|Cell)\./, "").split(".") : cut.slice(0, -1).filter(Boolean)).slice(0, DEEPEST));
 }
 
 function leafLabel(name, prefix) {
@@ -85,11 +86,12 @@ function leafLabel(name, prefix) {
 
 // The state of each box from its operators: worst cause and first place, worst error by limit, number that differ.
 function stateOfModules(node, states) {
-  const state = { count: node.operators.length, off: 0, cause: null, place: null, ratio: null, error: null, compared: 0, excused: 0 };
+  const state = { count: node.operators.length, off: 0, cause: null, place: null, ratio: null, error: null, compared: 0, open: 0, excused: 0 };
   for (const one of node.operators) {
     const own = states[one];
     state.off += own.off;
     state.compared += own.compared;
+    state.open += own.open;
     state.excused += own.excused;
     if (own.cause && (!state.cause || WORST_FIRST.indexOf(own.cause) < WORST_FIRST.indexOf(state.cause))) state.cause = own.cause;
     if (own.place !== null && (state.place === null || own.place < state.place)) state.place = own.place;

@@ -43,7 +43,7 @@ function pairSource() {
     from.push(producer); to.push(ofRow[row]); off.push(DIFFERS.has(cell("verdict", row)) ? 1 : 0);
   }
   return {
-    count, names: operators.op, phases: operators.phase ?? [], orders: operators.order, edges: { from, to, off }, run: best_run(), open: openOperator,
+    count, names: Array.from({ length: count }, (_, one) => ofOperator("op", one)), phases: operators.phase ?? [], orders: operators.order, edges: { from, to, off }, run: best_run(), open: openOperator,
     paths: Array.from({ length: count }, (_, one) => ofOperator("path", one) || ofOperator("within", one) || null),
     runs: operators.run, kind: "cause", stateOf: pairState, operators: [],
   };
@@ -55,7 +55,7 @@ function recordedSource() {
   return {
     count, names: op, paths: path ?? [], phases: phase ?? [], orders: order, edges: { from: from ?? [], to: to ?? [], off: new Uint8Array((from ?? []).length) },
     run: 0, runs: new Uint8Array(count), alone: true, kind: "finding", open: openRecorded, operators: [],
-    stateOf: (one) => ({ off: cause?.[one] ? 1 : 0, compared: 1, excused: 0, cause: cause?.[one] ?? null, place: place?.[one] ?? null, ratio: null, error: null }),
+    stateOf: (one) => ({ off: cause?.[one] ? 1 : 0, compared: 1, open: 0, excused: 0, cause: cause?.[one] ?? null, place: place?.[one] ?? null, ratio: null, error: null }),
   };
 }
 
@@ -70,10 +70,16 @@ function openRecorded(one) {
 function pairState(one) {
   const mark = errorMark(one);
   let off = ofOperator("cause", one) ? 1 : 0; // inputs that differ are not its error
-  for (let row = firstRow[one]; !off && row < firstRow[one + 1]; row++) if (rows.output?.[row] && differs(row)) off = 1;
+  let unknown = 0;
+  for (let row = firstRow[one]; row < firstRow[one + 1]; row++) {
+    const verdict = cell("verdict", row);
+    if (!rows.output?.[row]) continue;
+    if (DIFFERS.has(verdict)) off = 1;
+    else if (verdict !== "match") unknown = 1;
+  }
   const ratio = mark.wrote === null ? null : mark.wrote === 0 ? 0 : mark.excused ? Math.min(1, mark.wrote / mark.limit) : mark.limit === null ? 1 : mark.wrote / mark.limit;
   const compared = mark.wrote !== null || off ? 1 : 0;
-  return { off, compared, excused: mark.excused ? 1 : 0, cause: ofOperator("cause", one), place: ofOperator("place", one), ratio, error: mark.wrote };
+  return { off, compared, open: unknown || !compared ? 1 : 0, excused: mark.excused ? 1 : 0, cause: ofOperator("cause", one), place: ofOperator("place", one), ratio, error: mark.wrote };
 }
 
 function showWhole(run) {
@@ -186,7 +192,7 @@ function drawnBox(node) {
 // The state of a box: [tone, shape, words].
 function boxState({ state, operator }) {
   const place = state.place !== null && (SUSPECTS.has(state.cause) || whole.source.kind === "finding") ? WORDS.place(state.place) : "";
-  const many = operator < 0 ? WORDS.operators(state.count) : "";
+  const many = operator < 0 ? WORDS.operators(state.count) : "", left = state.open ? WORDS.left(state.open, state.count) : "";
   const said = (...words) => words.filter(Boolean).join(" · ");
   if (whole.colour === "cause") {
     const off = operator < 0 && state.off ? (whole.source.kind === "finding" ? WORDS.found : WORDS.differing)(state.off, state.count) : many;
@@ -194,12 +200,12 @@ function boxState({ state, operator }) {
     if (whole.source.kind === "finding") return ["good", "✓", said(WORDS.noFinding, many)];
     if (!state.compared) return ["lone", "?", said(WORDS.notCompared, many)];
     if (state.off) return ["passed", "✗", said(WORDS.differing(state.off, state.count))];
-    return ["good", "✓", said(WORDS.agree, many)];
+    return state.open ? ["part", "?", said(operator < 0 ? WORDS.agreeing(state.count - state.open, state.count) : "", left)] : ["good", "✓", said(WORDS.agree, many)];
   }
   if (state.ratio === null) return ["lone", "?", said(WORDS.notCompared, many)];
-  if (state.ratio === 0) return ["good", "✓", said(WORDS.noError, many)];
+  if (state.ratio === 0) return [...(state.open ? ["part", "?"] : ["good", "✓"]), said(WORDS.noError, left || many)];
   if (Number.isNaN(state.ratio) || state.ratio === Infinity) return ["e-most", "∞", said(WORDS.beyond, many)];
-  if (state.ratio <= 1) return state.excused ? ["excused", "□", said(WORDS.explained, written(state.error), many)] : ["good", "✓", said(written(state.error), many)];
+  if (state.ratio <= 1) return state.excused ? ["excused", "□", said(WORDS.explained, written(state.error), left || many)] : [...(state.open ? ["part", "?"] : ["good", "✓"]), said(written(state.error), left || many)];
   const tone = state.ratio <= 10 ? ["e-low", "△"] : state.ratio <= 1000 ? ["e-high", "▲"] : ["e-most", "✗"];
   return [...tone, said(written(state.error), WORDS.times(state.ratio), many)];
 }

@@ -11,6 +11,8 @@ const WORDS = {
   differing: (count, of) => (of === 1 ? "differs" : `${count.toLocaleString("en-US")} of ${of.toLocaleString("en-US")} differ`),
   found: (count, of) => (of === 1 ? "" : `${count.toLocaleString("en-US")} of ${of.toLocaleString("en-US")} with a finding`),
   agree: "agrees",
+  agreeing: (count, of) => `${count.toLocaleString("en-US")} of ${of.toLocaleString("en-US")} agree`,
+  left: (count, of) => (of === 1 ? "not compared completely" : `${count.toLocaleString("en-US")} not compared completely`),
   explained: "explained",
   noError: "no error",
   notCompared: "not compared",
@@ -22,7 +24,7 @@ const WORDS = {
   matches: (at, count) => (count ? `${at} of ${count.toLocaleString("en-US")}` : "no match"),
   wholeLabel: "the network, folded by module",
   wholeKey: {
-    cause: "Colours by cause: ◆ the error begins here, ▲ grows here, ● passes, ✓ within the limit, ? not compared.",
+    cause: "Colours by cause: ◆ the error begins here, ▲ grows here, ● passes, ✓ within the limit, ? not compared, or not completely.",
     finding: "Colours by finding: ✗ error, ▲ warning, △ hint, ✓ no finding.",
     error: "Colours by the worst error: ✓ within the limit, △ up to 10 times, ▲ up to 1,000 times, ✗ beyond; □ above it but explained.",
     edges: "A line leads from a producer to a consumer, a heavy one carries a differing tensor.",
