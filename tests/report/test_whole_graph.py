@@ -121,13 +121,13 @@ def test_colours_by_error_name_the_distance_from_the_limit(show):
     assert any("× its limit" in one for one in labels(page)) and not any("BORN" in one for one in labels(page))
 
 
-def test_a_module_that_is_not_compared_as_a_whole_does_not_agree(show):
+def test_a_module_that_is_not_decided_as_a_whole_does_not_agree(show):
     report = layered(100)
     (one,) = report.comparisons
     missing = [f._replace(verdict=Verdict.MISSING, error=None) if f.pair.order == 13 else f for f in one.findings]
     page = show(replace(report, comparisons=(replace(one, findings=tuple(missing)),)))
     (layer,) = (found for found in labels(page) if found.startswith("layers.1:"))
-    assert layer == "layers.1: 9 of 10 agree · 1 not compared completely"
+    assert layer == "layers.1: 9 of 10 agree · 1 not decided"
 
 
 def test_names_without_modules_become_stretches(show):

@@ -4,7 +4,7 @@
 const CROWD = 40; // children of a box; more are put into stretches
 const STRETCH = 25;
 const DEEPEST = 40; // parts of a path that are told apart
-const SCATTERED = 3; // stretches of one name from which on the name is not a place in the network
+const SCATTERED = 1.2; // stretches of a name from which on it is that of a function, not a place in the network
 const WORST_FIRST = ["error", "BORN", "GAP", "GUILTY", "WORSENED", "warning", "SUSPECT", "UNKNOWN", "hint", "AMPLIFIER", "PROPAGATED"];
 
 // A source has names, paths (null if unknown), phases, and `operators`: the numbers of its operators in order.
@@ -39,7 +39,8 @@ function splitModule(node, source, depth, prefix) {
   const named = [...groups.keys()].filter((key) => key[0] !== "\n").length;
   const alone = groups.size - named;
   if (groups.size === 1 && named) return void splitInto(node, source, depth + 1, prefix, [...groups.keys()][0]);
-  if (named && stretches - alone > SCATTERED * named + 2) return void stretchesOf(node, source, node.operators.map((one) => [`\n${one}`, [one]]), depth, prefix);
+  const paths = node.operators.filter((one) => source.paths[one]).length;
+  if (named && 2 * paths < node.operators.length && stretches - alone > SCATTERED * named) return void stretchesOf(node, source, node.operators.map((one) => [`\n${one}`, [one]]), depth, prefix);
   stretchesOf(node, source, [...groups], depth, prefix);
 }
 
