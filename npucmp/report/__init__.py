@@ -35,8 +35,7 @@ def present(result: Result, how: str, *more: str) -> Any:
     """Return what a function of notebook.py makes of a result: its words, a line, HTML, a table or its summary."""
     from npucmp.report import notebook
 
-    shown = notebook.of_one_network(result) if how == "graph" else result
-    return getattr(notebook, how)(answer_of(shown), *more)
+    return getattr(notebook, how)(answer_of(result), *more)
 
 
 class Form(NamedTuple):

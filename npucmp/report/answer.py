@@ -194,12 +194,13 @@ class Chain(NamedTuple):
 
 class Plot(NamedTuple):
     """Curves over steps, each as (name, steps, values); values may be NaN or infinite. `bands` are highlighted ranges
-    of steps, `words` give the reason."""
+    of steps, `words` give the reason. `dots` are the numbers, from 1, of curves that a notebook draws as dots."""
 
     title: str
     words: str
     curves: Sequence[tuple[str, Sequence[int], Sequence[float]]]
     bands: Sequence[tuple[int, int]] = ()
+    dots: Sequence[int] = ()
 
 
 class PageContext(NamedTuple):
@@ -266,6 +267,8 @@ class Answer:
     looks           worst elements of tensors, which a page shows with their operators
     facts           further values of summary.json, by key
     cases           questions by name, if there are more than the suspects
+    along           makes a plot of the operators in the order of execution, for a notebook
+    first           makes the Answer of the step and rank of the first suspect, if there are several
     series          makes the data over the steps for a page (step_series.py), None if there is one step
     """
 
@@ -305,6 +308,8 @@ class Answer:
     advice: Mapping[str, str] = field(default_factory=dict)
     alike: Mapping[str, str] = field(default_factory=dict)
     looks: Sequence[TensorDetail] = ()
+    along: Callable[[], Optional[Plot]] = lambda: None
+    first: Optional[Callable[[], Answer]] = None
     series: Callable[[], Optional[Row]] = lambda: None
 
     @property

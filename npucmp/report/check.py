@@ -27,7 +27,7 @@ from npucmp.report.answer import (
     Suspects,
 )
 from npucmp.report.phrases import bytes_of, count_of, in_bytes, of_operator, of_runs, problem_of
-from npucmp.report.run_views import graph_data, run_series
+from npucmp.report.run_views import graph_data, rms_plot, run_series
 
 HEALTH = tuple(
     (
@@ -100,6 +100,7 @@ def answer(report: CheckResult, metrics: Sequence[str] = ()) -> Answer:
         cases=lambda: [Lookup(one.rule, one.why_not or _behind(one)) for one in report.decisions],
         meaning=MEANING,
         alike={"cause": "rule"},
+        along=lambda: rms_plot(report),
         series=lambda: run_series(report),
     )
 

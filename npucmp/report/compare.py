@@ -24,6 +24,7 @@ from npucmp.report.answer import (
     Listing,
     PageContext,
     Piece,
+    Plot,
     ReportTable,
     Row,
     Shown,
@@ -80,7 +81,22 @@ def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     from npucmp.report.overview import multi_rank_answer
 
     found = multi_rank_answer(found, parts.every, cells_of_runs(report), files.pages)
-    return replace(found, series=files.series)
+    return replace(found, series=files.series, first=lambda: answer(_first_alone(report), metrics))
+
+
+def _first_alone(report: Report) -> Report:
+    """Return the report of the step and rank of the first suspect."""
+    from npucmp.report.network_plot import first_comparison
+
+    one = first_comparison(report.comparisons)
+    comparisons = (one,) if one is not None else ()
+    return replace(report, comparisons=comparisons, broken=(), unpaired=(), looks=(), images=None)
+
+
+def _error_plot(report: Report) -> Optional[Plot]:
+    from npucmp.report.network_plot import error_plot, first_comparison
+
+    return error_plot(first_comparison(report.comparisons))
 
 
 class _PageInputs(NamedTuple):
@@ -171,6 +187,7 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         meaning=MEANING,
         advice=NEXT,
         looks=report.looks,
+        along=lambda: _error_plot(report),
     )
 
 

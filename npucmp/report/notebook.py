@@ -7,7 +7,6 @@ from html import escape
 from typing import Any
 
 from npucmp.errors import UsageError
-from npucmp.model import Result
 from npucmp.report import csv, json, terminal
 from npucmp.report.answer import Answer, Columns, Suspect
 from npucmp.report.files import ConcatFile
@@ -97,13 +96,6 @@ def plot(answer: Answer) -> Any:
     from npucmp.report import notebook_views
 
     return notebook_views.plot(answer)
-
-
-def of_one_network(result: Result) -> Result:
-    """Return the result with one comparison, that of the first suspect."""
-    from npucmp.report import notebook_views
-
-    return notebook_views.of_one_network(result)
 
 
 def graph(answer: Answer) -> Any:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from html import escape
 from typing import Any, Optional, Sequence
 
 from npucmp.errors import UsageError
-from npucmp.model import Comparison, Report, Result
-from npucmp.model.check_finding import CheckResult
-from npucmp.model.comparison import tallies_of
-from npucmp.model.roles import is_output
 from npucmp.report.answer import Answer, Plot, Suspects
 from npucmp.report.phrases import count_of
 from npucmp.report.static_plot import figure, text
@@ -35,75 +30,24 @@ class NotebookView:
 
 
 def plot(answer: Answer) -> NotebookView:
-    """Return the error of each operator along the network, or the curves of the result. Raises UsageError if the result
-    has neither."""
-    result = answer.result
-    if isinstance(result, Report) and len(result.comparisons):
-        return _view(answer, "the error along the network", [_errors(_first(result))])
-    if isinstance(result, CheckResult) and result.spreads:
-        known = [(one.operator.order, one.rms) for one in result.spreads if one.rms is not None]
-        rms = [("rms of the output", [order for order, _ in known], [value for _, value in known])]
-        return _view(
-            answer,
-            "the outputs along the network",
-            [(Plot("rms of the outputs of operators", "in order of execution", rms), {1})],
-        )
-    if answer.plots:
-        return _view(answer, "curves", [(one, ()) for one in answer.plots])
-    raise UsageError(f"this result of {result.command} has nothing to plot")
-
-
-def _view(answer: Answer, words: str, plots: Sequence[tuple[Plot, Any]]) -> NotebookView:
+    """Return the operators along the network, and the curves of the result. Raises UsageError if there are neither."""
+    along = answer.along()
+    plots = [*([along] if along is not None and along.curves else []), *answer.plots]
+    if not plots:
+        raise UsageError(f"this result of {answer.result.command} has nothing to plot")
     head = f"<p><b>{text(answer.word)}</b> {text(answer.sentence)}</p>"
-    return NotebookView(figure(plots, head), f"npucmp {answer.result.command}: {words}")
-
-
-def _first(report: Report) -> Comparison:
-    """Return the comparison of the first suspect, else the first one."""
-    tallies = tallies_of(report.comparisons)
-    places = [one.first[0] if one.first is not None else math.inf for one in tallies]
-    return report.comparisons[places.index(min(places))]
-
-
-def _errors(one: Comparison) -> tuple[Plot, Any]:
-    """Return the plot of the outputs of operators: the one that is furthest beyond its limit."""
-    worst: dict[int, tuple[float, float, Optional[float]]] = {}
-    for finding in one.findings:
-        if is_output(finding.pair) and finding.error is not None:
-            beyond = finding.error / finding.limit if finding.limit else finding.error
-            known = worst.get(finding.pair.order)
-            if known is None or not beyond <= known[0]:
-                worst[finding.pair.order] = (beyond, finding.error, finding.limit)
-    causes = {root.pair.order: root for root in one.roots if root.cause.value != "PROPAGATED"}
-    shown = {order: error for order, (_, error, _) in sorted(worst.items()) if error != 0}
-    limits = {order: limit for order, (_, _, limit) in sorted(worst.items()) if limit}
-    equal = len(worst) - len(shown)
-    found = {order: error for order, error in shown.items() if order in causes}
-    curves = [
-        ("error of the output (rel_l2)", [*shown], [*shown.values()]),
-        ("limit", [*limits], [*limits.values()]),
-        ("suspects", [*found], [*found.values()]),
-    ]
-    words = "in order of execution" + (f" · {equal:,} operators without error are not drawn" if equal else "")
-    return Plot("The error along the network", words, [curve for curve in curves if curve[1]]), {1, 3}
-
-
-def of_one_network(result: Result) -> Result:
-    """Return the result with one comparison, that of the first suspect, if it has several."""
-    if not isinstance(result, Report) or len(result.comparisons) < 2:
-        return result
-    return replace(result, comparisons=(_first(result),), broken=(), unpaired=(), looks=(), images=None)
+    return NotebookView(figure(plots, head), f"npucmp {answer.result.command}: {plots[0].title}")
 
 
 def graph(answer: Answer) -> NotebookView:
-    """Return the network folded by module, in a frame of its own in which scripts run. Raises UsageError if the result
-    has no operators."""
+    """Return the network folded by module, in a frame of its own in which scripts run; of several steps and ranks, that
+    of the first suspect. Raises UsageError for a result without a network."""
     from npucmp.report.html import page
 
-    result = answer.result
-    has_network = len(result.comparisons) if isinstance(result, Report) else getattr(result, "network", None)
-    if not has_network:
-        raise UsageError(f"this result of {result.command} has no network")
+    answer = answer if answer.first is None else answer.first()
+    detail = answer.detail()
+    if not (detail.more.get("graph") or detail.more.get("readers")):
+        raise UsageError(f"this result of {answer.result.command} has no network")
     bare = replace(answer, sections=[], suspects=Suspects(()), looks=(), plots=(), series=lambda: None)
     source = escape(page(bare, only="whole").decode("utf-8", "replace"), quote=True)
     style = f"width:100%;height:{HEIGHT}px;border:0"
@@ -140,9 +84,7 @@ def steps(answer: Answer, name: str, rank: str = "") -> NotebookView:
     where = f" · rank {ranks[number]}" if len(ranks) > 1 else ""
     others = f" · {count_of(len(matches) - 1, 'other tensor')} with these words" if len(matches) > 1 else ""
     head = f"<p><code>{text(names[at])}</code>{where}{others}</p>"
-    return NotebookView(
-        figure([(one, ()) for one in plots], head), f"npucmp {answer.result.command}: {names[at]} over the steps"
-    )
+    return NotebookView(figure(plots, head), f"npucmp {answer.result.command}: {names[at]} over the steps")
 
 
 def _figure(series: dict[str, Any], tensor: int, rank: int, title: str, figures: Sequence[str]) -> Optional[Plot]:

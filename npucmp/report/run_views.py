@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any, Optional
 
 from npucmp.model.check_finding import SEVERITIES, CheckResult, Symptom
+from npucmp.report.answer import Plot
 from npucmp.report.step_series import (
     ABOVE,
     EQUAL,
@@ -37,6 +38,15 @@ def graph_data(report: CheckResult) -> Optional[dict[str, Any]]:
         "from": [producer for producer, _ in network.edges],
         "to": [consumer for _, consumer in network.edges],
     }
+
+
+def rms_plot(report: CheckResult) -> Optional[Plot]:
+    """Return the outputs of operators in the order of execution; None if none was measured."""
+    known = [(one.operator.order, one.rms) for one in report.spreads if one.rms is not None]
+    if not known:
+        return None
+    curve = ("rms of the output", [order for order, _ in known], [rms for _, rms in known])
+    return Plot("The outputs along the network", "in order of execution", [curve], dots=(1,))
 
 
 def _findings(report: CheckResult, step: Optional[int] = None) -> Findings:

@@ -20,13 +20,13 @@ def text(words: str) -> str:
     return escape(visible(words))
 
 
-def figure(plots: Sequence[tuple[Plot, Collection[int]]], head: str = "") -> str:
-    """Return plots as HTML; each with the numbers, from 1, of the curves that are drawn as dots."""
-    return f'<div style="max-width:920px">{head}{"".join(_plot(plot, dots) for plot, dots in plots)}</div>'
+def figure(plots: Sequence[Plot], head: str = "") -> str:
+    """Return plots as HTML below a head that is HTML."""
+    return f'<div style="max-width:920px">{head}{"".join(map(_plot, plots))}</div>'
 
 
-def _plot(plot: Plot, dots: Collection[int]) -> str:
-    drawn = plot_data(plot)
+def _plot(plot: Plot) -> str:
+    drawn, dots = plot_data(plot), plot.dots
     key = " &#160; ".join(
         f'<span style="color:{_colour(number)}">{_sign(number, dots)} {text(name)}</span>'
         for name, number, _ in drawn["lines"]
