@@ -4,7 +4,6 @@
 
 const HEAT = { line: 24, columns: 64, beyond: 12 };
 const LEVELS = [["absent", ""], ["good", ""], ["good", "·"], ["excused", "□"], ["open", "?"], ["e-low", "△"], ["e-high", "▲"], ["e-most", "✗"]];
-const OPEN_LEVEL = 4;
 
 let series; // unpacked from step_series.py
 const heat = { root: null, rank: -1, lines: [], source: null, columns: [], names: null };
@@ -26,7 +25,8 @@ function startHeat() {
   if (!count) return;
   const size = Math.ceil(series.steps.length / HEAT.columns);
   for (let at = 0; at < series.steps.length; at += size) heat.columns.push([at, Math.min(at + size, series.steps.length) - 1]);
-  heat.marks = new Map(series.marks.map(([place, operator, rank, step, cause]) => [(rank * series.steps.length + step) * count + operator, [cause, place]]));
+  heat.marks = []; // by rank and step: operator → [cause, place]
+  for (const [place, operator, rank, step, cause] of series.marks) (heat.marks[rank * series.steps.length + step] ??= new Map()).set(operator, [cause, place]);
   heat.root = moduleTree(heat.source);
   const first = series.marks[0]?.[1];
   if (first !== undefined) revealModule(heat.root, first);
@@ -54,11 +54,11 @@ function heatCell(node, [from, to]) {
   for (let rank = 0; rank < series.ranks.length; rank++) {
     if (heat.rank >= 0 && rank !== heat.rank) continue;
     for (let step = from; step <= to; step++) {
-      const codes = series.levels[rank][step], at = (rank * series.steps.length + step) * heat.source.count;
+      const codes = series.levels[rank][step], marks = heat.marks[rank * series.steps.length + step];
       for (const one of node.operators) {
         const own = codes.charCodeAt(one) - 48;
         if (own > level) [level, worst] = [own, one];
-        const mark = own >= OPEN_LEVEL || heat.marks.size < 64 ? heat.marks.get(at + one) : undefined;
+        const mark = marks?.get(one);
         if (mark && (!cause || rankOf(mark[0]) < rankOf(cause) || (mark[0] === cause && mark[1] < place))) [cause, place, worst] = [...mark, one];
       }
     }

@@ -79,7 +79,7 @@ function pairState(one) {
   }
   const ratio = mark.wrote === null ? null : mark.wrote === 0 ? 0 : mark.excused ? Math.min(1, mark.wrote / mark.limit) : mark.limit === null ? 1 : mark.wrote / mark.limit;
   const compared = mark.wrote !== null || off ? 1 : 0;
-  return { off, compared, open: unknown || !compared ? 1 : 0, excused: mark.excused ? 1 : 0, cause: ofOperator("cause", one), place: ofOperator("place", one), ratio, error: mark.wrote };
+  return { off, compared, only: ofOperator("alone", one), open: unknown || !compared ? 1 : 0, excused: mark.excused ? 1 : 0, cause: ofOperator("cause", one), place: ofOperator("place", one), ratio, error: mark.wrote };
 }
 
 function showWhole(run) {
@@ -198,16 +198,22 @@ function boxState({ state, operator }) {
     const off = operator < 0 && state.off ? (whole.source.kind === "finding" ? WORDS.found : WORDS.differing)(state.off, state.count) : many;
     if (state.cause) return [TONES[state.cause], SHAPES[state.cause], said(state.cause, place, off)];
     if (whole.source.kind === "finding") return ["good", "✓", said(WORDS.noFinding, many)];
-    if (!state.compared) return ["lone", "?", said(WORDS.notCompared, many)];
+    if (!state.compared) return ["lone", ...undecided(operator, many)];
     if (state.off) return ["passed", "✗", said(WORDS.differing(state.off, state.count))];
     return state.open ? ["part", "?", said(operator < 0 ? WORDS.agreeing(state.count - state.open, state.count) : "", left)] : ["good", "✓", said(WORDS.agree, many)];
   }
-  if (state.ratio === null) return ["lone", "?", said(WORDS.notCompared, many)];
+  if (state.ratio === null) return ["lone", ...undecided(operator, many)];
   if (state.ratio === 0) return [...(state.open ? ["part", "?"] : ["good", "✓"]), said(WORDS.noError, left || many)];
   if (Number.isNaN(state.ratio) || state.ratio === Infinity) return ["e-most", "∞", said(WORDS.beyond, many)];
   if (state.ratio <= 1) return state.excused ? ["excused", "□", said(WORDS.explained, written(state.error), left || many)] : [...(state.open ? ["part", "?"] : ["good", "✓"]), said(written(state.error), left || many)];
   const tone = state.ratio <= 10 ? ["e-low", "△"] : state.ratio <= 1000 ? ["e-high", "▲"] : ["e-most", "✗"];
   return [...tone, said(written(state.error), WORDS.times(state.ratio), many)];
+}
+
+// [shape, words] of a box of which nothing is decided.
+function undecided(operator, many) {
+  const only = operator >= 0 ? whole.states[operator].only : null;
+  return only ? ["∅", WORDS.only(only)] : ["?", [WORDS.notCompared, many].filter(Boolean).join(" · ")];
 }
 
 function linesOf(boxes, lines) {

@@ -16,6 +16,7 @@ const WORDS = {
   explained: "explained",
   noError: "no error",
   notCompared: "not decided",
+  only: (side) => `only in the ${side}`,
   noFinding: "no finding",
   place: (place) => `place ${place}`,
   times: (ratio) => `${ratio >= 1e4 ? ratio.toExponential(0) : Number(ratio.toPrecision(2)).toLocaleString("en-US")}× its limit`,
