@@ -2,6 +2,7 @@
 // The whole network as a graph, folded by module. It is open where an error begins; a click opens or closes a module.
 
 const BEYOND = 500; // pixels above and below the visible part that are drawn too
+const FAR_BELOW = 2 * NEST.down + NEST.high; // pixels from which on a line leads around the boxes between
 const FEW = 12; // boxes of the first view if nothing was found
 
 const whole = { root: null, edges: null, states: [], colour: "cause", drawn: null, current: null, found: [], at: -1, source: null };
@@ -221,9 +222,15 @@ function linesOf(boxes, lines) {
     const a = boxes[one.from], b = boxes[one.to], slant = (b.x + b.w / 2 - a.x - a.w / 2) / 4;
     const x = a.x + a.w / 2 + Math.max(-a.w / 3, Math.min(a.w / 3, slant)), u = b.x + b.w / 2 - Math.max(-b.w / 3, Math.min(b.w / 3, slant));
     const y = a.y + a.h, v = b.y - 5, turn = Math.max(10, Math.min(60, Math.abs(v - y) / 2)), back = v < y;
-    const path = back && b.y < a.y + a.h && a.y < b.y + b.h ? sidePath(a, b) : `M${x} ${y}C${x} ${y + turn} ${u} ${v - turn} ${u} ${v}`;
+    const path = back && b.y < a.y + a.h && a.y < b.y + b.h ? sidePath(a, b) : v - y > FAR_BELOW && Math.abs(u - x) < a.w / 3 ? aroundPath(x, y, u, v, a.w) : `M${x} ${y}C${x} ${y + turn} ${u} ${v - turn} ${u} ${v}`;
     return svg("g", { class: `edge${one.off ? " off" : ""}${back ? " back" : ""}` }, svg("path", { d: path }), svg("path", { class: "tip", d: `M${u - 4} ${v}h8l-4 5z` }), svg("title", {}, `${a.label} → ${b.label}: ${WORDS.differsAlong(one.count, one.off)}`));
   }));
+}
+
+// A line past the boxes between two of one column.
+function aroundPath(x, y, u, v, wide) {
+  const by = (wide / 2 + 12) / 0.75;
+  return `M${x} ${y}C${x + by} ${y + 34} ${u + by} ${v - 34} ${u} ${v}`;
 }
 
 // A line between boxes beside each other.
