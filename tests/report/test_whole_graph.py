@@ -154,8 +154,11 @@ def test_the_page_is_never_wider_than_the_screen(show, width, scheme):
 
 def test_10000_operators_stay_fluent(show):
     report = layered(10_000)
-    page = show(replace(report, notes=()))
-    taken = [page.evaluate(CLICKS) for _ in range(2)]
-    assert min(one["median click"] for one in taken) <= 50
-    assert min(one["worst click"] for one in taken) <= 100 and min(one["worst, crowded"] for one in taken) <= 100
+    page = show(report)
+    for _ in range(4):  # the machine may be busy with other work
+        taken = page.evaluate(CLICKS)
+        if max(taken["worst click"], taken["worst, crowded"], taken["search"]) <= 100:
+            break
+    else:
+        pytest.fail(f"clicks take {taken} ms")
     assert page.evaluate("document.querySelectorAll('#whole-graph *').length") < 2_000
