@@ -1,6 +1,6 @@
-"""Makes msprobe_steps: four steps of training two linear layers by gradient descent, computed with numpy and written as
-msprobe does; step 0 also reads two images. In the target, the second layer computes with a weight a tenth too large from
-step 2 on.
+"""Makes msprobe_steps: four steps of training two linear layers by gradient descent, computed with numpy and written
+as msprobe does; step 0 also reads two images. In the target, the second layer computes with a weight a tenth too large
+from step 2 on.
 
 Run from the root of the repository: `python -m sample_dumps.make_steps [FOLDER]`.
 """
