@@ -126,6 +126,58 @@ def size(order: int, born: int, output: bool, chance: random.Random) -> float:
     return 10 ** chance.uniform(-8, -6.5)
 
 
+PARTS = (
+    "norm.LayerNorm self_attn.q_proj.Linear self_attn.k_proj.Linear self_attn.v_proj.Linear self_attn.core.Attention \
+self_attn.o_proj.Linear mlp.gate.Linear mlp.up.Linear mlp.act.SiLU mlp.down.Linear".split()
+)
+READS = {1: (-1,), 2: (-2,), 3: (-3,), 4: (-3, -2, -1), 6: (-1,), 7: (-2,), 9: (-1, -2)}  # else the one before
+
+
+def layered(operators: int, seed: int = 1, born: float = 0.5) -> Report:
+    """Modules of a transformer with ten operators a layer, each of which reads outputs of earlier ones; the error is
+    born in one at the share `born` of the network."""
+    chance = random.Random(seed)
+    findings, roots, made, written = [], [], [], []
+    first = int(born * operators)
+    for order in range(operators):
+        layer, part = divmod(order, len(PARTS))
+        path, _, kind = PARTS[part].rpartition(".")
+        path = f"Module.model.layers.{layer}.{path}"
+        operator = Operator(f"{path}.{kind}.forward.0", kind, kind, "forward", order, (), path=path)
+        made.append(operator)
+        rows = [
+            (f"input:{at}", written[order + back])
+            for at, back in enumerate(READS.get(part, (-1,)))
+            if order + back >= 0
+        ]
+        written.append(moments(size(order, first, True, chance), 4096, chance))
+        for slot, found in [*rows, ("output:0", written[-1])]:
+            one = tensor(slot, (64, 64), f"{order}.{slot}")
+            error = abs(found.sum_d) and (found.sum_dd / found.yy) ** 0.5
+            verdict = Verdict.DIVERGED if error > LIMIT else Verdict.MATCH
+            pair = Pair(order, slot, operator, operator, one, one, "name", 1.0)
+            findings.append(Finding(Measurement(pair, found), verdict, "", error, LIMIT, "rel_l2"))
+        if error > LIMIT:
+            cause = Cause.BORN if order == first else Cause.PROPAGATED
+            roots.append(
+                Root(
+                    len(roots) + 1,
+                    findings[-1].pair,
+                    cause,
+                    "output:0",
+                    "rel_l2",
+                    error,
+                    LIMIT,
+                    0.0,
+                    error,
+                    said("differs"),
+                )
+            )
+    run = Run("/data/dump/step0/rank0", "msprobe", tuple(made), 0, 0, "pytorch · L0 tensor")
+    comparison = Comparison(run, run, tuple(findings), tuple(roots), {"name": operators})
+    return Report(("npu", "gpu"), comparisons=(comparison,), argv=("npucmp", "compare"), seconds=1.0)
+
+
 def named(*names: str, because: str = "", stack: Optional[str] = None, dtype: str = "float32") -> Report:
     """A report in which each of these names is an operator that diverged."""
     findings, roots, made = [], [], []

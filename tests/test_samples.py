@@ -29,6 +29,7 @@ FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
     ("weights_megatron", "model.layers.1.mlp.gate_proj.weight", "GAP", "output:0", "holds model.layers.1.mlp.up_proj"),
     ("msprobe_tokens", f"{LAYERS}.1.self_attn.core.Attention.forward.0", "BORN", "output:0",
      "request 1 differs from position 3 on"),
+    ("msprobe_steps", f"{LAYERS}.1.linear.Linear.forward.0", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("npy_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "UNKNOWN", "output:0", "inputs were not dumped"),
     ("tfdbg_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("cann_fused_conv", "net/block_0/b/Conv2D", "BORN", "output:0", "net/block_0/b/bn/FusedBatchNormV3 by Conv"),

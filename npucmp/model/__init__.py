@@ -61,7 +61,15 @@ from npucmp.model.result import (
     Result,
     Scan,
 )
-from npucmp.model.tensor_detail import DifferenceMap, Histogram, Number, TensorDetail, TensorPreview, WorstElement
+from npucmp.model.tensor_detail import (
+    DifferenceMap,
+    Histogram,
+    ImageBatch,
+    Number,
+    TensorDetail,
+    TensorPreview,
+    WorstElement,
+)
 
 __all__ = [
     "DECIDED",
@@ -87,6 +95,7 @@ __all__ = [
     "FusionResult",
     "Gap",
     "Histogram",
+    "ImageBatch",
     "Match",
     "Measurement",
     "Moments",

@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from npucmp.model.cause import Root
 from npucmp.model.dump import Operator, Run
-from npucmp.model.result import Result
+from npucmp.model.result import HasSteps, Result
 
 SEVERITIES = ("hint", "warning", "error")
 
@@ -114,6 +114,33 @@ class Spread(NamedTuple):
     rms: Optional[float]
 
 
+class StepFigures(NamedTuple):
+    """The figures of a tensor in one step, over its finite elements; None if unknown.
+
+    name, slot  operator and slot, or a parameter with "" or "gradient"
+    kind        "parameter", "gradient" or "activation"
+    """
+
+    name: str
+    slot: str
+    kind: str
+    step: Optional[int]
+    rank: Optional[int]
+    norm: Optional[float]
+    mean: Optional[float]
+    minimum: Optional[float]
+    maximum: Optional[float]
+
+
+class RunNetwork(NamedTuple):
+    """The operators of one step and rank, and (producer, consumer) as their indices."""
+
+    step: Optional[int]
+    rank: Optional[int]
+    operators: tuple[Operator, ...]
+    edges: tuple[tuple[int, int], ...]
+
+
 class LoggedCurve(NamedTuple):
     """A logged training curve, thinned without losing a peak; values may be NaN or infinite."""
 
@@ -123,12 +150,14 @@ class LoggedCurve(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class CheckResult(Result):
+class CheckResult(HasSteps, Result):
     """The result of `npucmp check`; paths are the dump.
 
     unreadable  tensors that could not be read, with their reason; `training`, `starts` as in health/facts.py
     fail_on     the least severity that makes the run unhealthy
     met         the word of --until that a finding met, which also makes it unhealthy; "" if none did
+    measured    figures of tensors, if there are several steps; `unmeasured`: tensors of a step that are left out;
+                `network`: the first step of the first rank
     """
 
     command = "check"
@@ -145,6 +174,9 @@ class CheckResult(Result):
     fail_on: str = "warning"
     curves: tuple[LoggedCurve, ...] = ()
     met: str = ""
+    measured: tuple[StepFigures, ...] = ()
+    unmeasured: int = 0
+    network: Optional[RunNetwork] = None
 
     @property
     def path(self) -> str:

@@ -16,7 +16,7 @@ from npucmp.model.comparison import Comparison, Coverage, OpenTensor, StoredComp
 from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.finding import Finding, Pair, Tolerance, Verdict
 from npucmp.model.moments import Extremes
-from npucmp.model.tensor_detail import DifferenceMap, TensorDetail
+from npucmp.model.tensor_detail import DifferenceMap, ImageBatch, TensorDetail
 from npucmp.model.ticket_facts import TicketFacts
 from npucmp.presenter import present
 
@@ -55,10 +55,33 @@ class Presentable:
         found: dict[str, Any] = present(self, "summary")
         return found
 
+    def plot(self) -> Any:
+        """A drawing for a notebook: the error along the network, or the curves of the result. Its `html` is a fragment
+        that needs nothing else. Raises UsageError if there is nothing to plot."""
+        return present(self, "plot")
+
+    def graph(self) -> Any:
+        """A drawing for a notebook: the network folded by module, open where the error begins. Raises UsageError for a
+        result without a network."""
+        return present(self, "graph")
+
     def files(self) -> dict[str, Any]:
         """The tables and the summary.json by file name: bytes, or pieces of them."""
         found: dict[str, Any] = present(self, "files")
         return found
+
+
+class HasSteps:
+    """A result whose tensors can be drawn over the steps."""
+
+    def steps(self, name: str, rank: Optional[int] = None) -> Any:
+        """A drawing for a notebook: norm, mean and extremes of a tensor over the steps, of both runs. `name` is an
+        operator or a parameter, or words of its name and slot. Raises UsageError for a result of one step and for an
+        unknown name or rank.
+
+        report.steps("layers.0.linear output:0")
+        """
+        return present(self, "steps", name, "" if rank is None else str(rank))
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,6 +94,7 @@ class Result(Presentable, ABC):
     partial True if Ctrl-C ended the run: the result covers the work done by then
     known   True if the baseline report of the user contains every difference
     settings  the options that affect a verdict and are not at their default (workflows/options.py)
+    images    pictures of an input that looks like a batch of images
     """
 
     command: ClassVar[str]
@@ -84,6 +108,7 @@ class Result(Presentable, ABC):
     partial: bool = False
     known: bool = False
     settings: Mapping[str, object] = field(default_factory=dict)
+    images: Optional[ImageBatch] = None
 
     @property
     @abstractmethod
@@ -123,7 +148,7 @@ def _uncovered(run: Run, counts: bool) -> Coverage:
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Result):
+class Report(HasSteps, Result):
     """The result of `npucmp compare`. Paths are target and golden, `also` further dumps as "target=DUMP".
 
     `disk` is the limit of the next dump in bytes per side, None for no limit. `unreplayed` is what --recompute all

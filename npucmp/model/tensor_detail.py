@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional, Union
 
+from npucmp.model.dtypes import lookup
 from npucmp.model.finding import Pair
 from npucmp.model.ticket_facts import AscendCriteria
 
@@ -34,6 +35,48 @@ class Histogram(NamedTuple):
     low: float
     high: float
     counts: tuple[int, ...] = ()
+
+
+class ImageBatch(NamedTuple):
+    """Small pictures of the first samples of an input: of each run, as bytes of height × width × (red, green, blue).
+
+    names, sizes  of the runs; a size is (width, height) of a picture
+    pixels        of each run, the bytes of each sample
+    low, high     values that are black and white, the same for all
+    largest       largest difference between two runs, None if it is not known
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[tuple[int, int], ...]
+    pixels: tuple[tuple[bytes, ...], ...]
+    low: float
+    high: float
+    largest: Optional[float] = None
+    op: str = ""
+    slot: str = ""
+    step: Optional[int] = None
+    rank: Optional[int] = None
+
+
+LEAST_SIDE = 16  # pixels of height and width of an image
+MOST_RATIO = 8  # of its longer to its shorter side
+
+
+def image_axes(dtype: str, shape: tuple[int, ...]) -> str:
+    """Return "NCHW" or "NHWC" if a tensor of floats or bytes has the shape of images of one or three channels, else
+    ""."""
+    row = lookup(dtype)
+    if row is None or len(shape) != 4 or not shape[0] or not (row.kind == "f" or dtype == "uint8"):
+        return ""
+    for axes, channels, (height, width) in (("NCHW", (1, 3), shape[2:]), ("NHWC", (3,), shape[1:3])):
+        count = shape[1] if axes == "NCHW" else shape[3]
+        if (
+            count in channels
+            and min(height, width) >= LEAST_SIDE
+            and max(height, width) <= MOST_RATIO * min(height, width)
+        ):
+            return axes
+    return ""
 
 
 class WorstElement(NamedTuple):

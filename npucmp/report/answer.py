@@ -198,12 +198,13 @@ class Chain(NamedTuple):
 
 class Plot(NamedTuple):
     """Curves over steps, each as (name, steps, values); values may be NaN or infinite. `bands` are highlighted ranges
-    of steps, `words` give the reason."""
+    of steps, `words` give the reason. `dots` are the numbers, from 1, of curves that a notebook draws as dots."""
 
     title: str
     words: str
     curves: Sequence[tuple[str, Sequence[int], Sequence[float]]]
     bands: Sequence[tuple[int, int]] = ()
+    dots: Sequence[int] = ()
 
 
 class PageContext(NamedTuple):
@@ -280,6 +281,9 @@ class Answer:
     folder          the folder of the files, "" if there are none
     head            lines above everything: options that come from a settings file or the environment
     commands        makes the commands to run next, given the answer (next_commands.py)
+    along           makes a plot of the operators in the order of execution, for a notebook
+    first           makes the Answer of the step and rank of the first suspect, if there are several
+    series          makes the data over the steps for a page (step_series.py), None if there is one step
     """
 
     result: Result
@@ -321,6 +325,9 @@ class Answer:
     folder: str = ""
     head: Sequence[str] = ()
     commands: Callable[[Answer], Iterable[NextCommand]] = lambda answer: ()
+    along: Callable[[], Optional[Plot]] = lambda: None
+    first: Optional[Callable[[], Answer]] = None
+    series: Callable[[], Optional[Row]] = lambda: None
 
     @property
     def tone(self) -> str:

@@ -28,6 +28,7 @@ from npucmp.report.answer import (
 )
 from npucmp.report.next_commands import of_check
 from npucmp.report.phrases import bytes_of, count_of, in_bytes, known_numbers, of_operator, of_runs, problem_of
+from npucmp.report.run_views import graph_data, rms_plot, run_series
 
 HEALTH = tuple(
     (
@@ -101,6 +102,8 @@ def answer(report: CheckResult, metrics: Sequence[str] = ()) -> Answer:
         cases=lambda: [Lookup(one.rule, one.why_not or _behind(one)) for one in report.decisions],
         meaning=MEANING,
         alike={"cause": "rule"},
+        along=lambda: rms_plot(report),
+        series=lambda: run_series(report),
     )
 
 
@@ -271,7 +274,10 @@ def _detail(report: CheckResult) -> Detail:
         shown=["run", "order", "op", "op_type", "finding", "shape", "dtype", "rms", "gain", "grad_over_weight",
                "update_ratio", "update_cosine", "output_rms"],
         facets=["run", "severity", "finding", "op_type", "dtype"],
-        more={"panels": [{"column": name, "title": title, "limit": limit} for name, title, limit in PANELS]},
+        more={
+            "panels": [{"column": name, "title": title, "limit": limit} for name, title, limit in PANELS],
+            "graph": graph_data(report),
+        },
     )  # fmt: skip
 
 

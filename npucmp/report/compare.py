@@ -24,6 +24,7 @@ from npucmp.report.answer import (
     Listing,
     PageContext,
     Piece,
+    Plot,
     ReportTable,
     Row,
     Shown,
@@ -80,7 +81,23 @@ def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     from npucmp.report.matrix import cells_of_runs
     from npucmp.report.overview import multi_rank_answer
 
-    return multi_rank_answer(found, parts.every, cells_of_runs(report), files.pages)
+    found = multi_rank_answer(found, parts.every, cells_of_runs(report), files.pages)
+    return replace(found, series=files.series, first=lambda: answer(_first_alone(report), metrics))
+
+
+def _first_alone(report: Report) -> Report:
+    """Return the report of the step and rank of the first suspect."""
+    from npucmp.report.network_plot import first_comparison
+
+    one = first_comparison(report.comparisons)
+    comparisons = (one,) if one is not None else ()
+    return replace(report, comparisons=comparisons, broken=(), unpaired=(), looks=(), images=None)
+
+
+def _error_plot(report: Report) -> Optional[Plot]:
+    from npucmp.report.network_plot import error_plot, first_comparison
+
+    return error_plot(first_comparison(report.comparisons))
 
 
 class _PageInputs(NamedTuple):
@@ -172,6 +189,7 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         meaning=MEANING,
         advice=NEXT,
         looks=report.looks,
+        along=lambda: _error_plot(report),
     )
 
 
@@ -214,17 +232,28 @@ class _Files:
         from npucmp.report.rank_tables import RowSettings
 
         folder = self._comparisons.folder if isinstance(self._comparisons, StoredComparisons) else ""
-        return RowSettings(self._metrics, folder)
+        where = where_of(self._comparisons)
+        several = len({one.step for one in where} - {None}) > 1
+        return RowSettings(self._metrics, folder, len(where) if several else 0)
 
     def pages(self, within: Mapping[int, PageContext], shown: Shown) -> Iterator[tuple[int, Piece]]:
         """Yield the pages of these comparisons, made by the process that has the comparison."""
-        common = replace(self._parts.report, comparisons=(), broken=(), unpaired=(), unlike="")
+        common = replace(self._parts.report, comparisons=(), broken=(), unpaired=(), unlike="", images=None)
         numbers, paged = sorted(within), _PageInputs(common, self._filing, within, shown)
         made = map_comparisons(self._comparisons, partial(_page, paged), _lost_page, numbers)
         for number, (page, filed) in zip(numbers, made):
             if filed is not None:
                 self._paged[number] = filed
             yield number, page
+
+    def series(self) -> Optional[Row]:
+        """Return the data over the steps; None if there is one step."""
+        slices = [one.steps for one in self.every() if one.steps is not None]
+        if len({one.step for one in slices}) < 2:
+            return None
+        from npucmp.report.step_series import series_data
+
+        return series_data(slices, self._parts.report.looks)
 
     def tables(self) -> list[ReportTable]:
         report = self._parts.report

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
-from npucmp.model import brief
+from npucmp.model import ImageBatch, brief
 from npucmp.report.answer import Answer, Flow, PageContext
 from npucmp.report.csv_text import numbers_json
 from npucmp.report.files import ConcatFile, Content
@@ -32,7 +32,10 @@ from npucmp.report.worst_elements import template_data as looked
 from npucmp.version import __version__
 
 PAGE = Path(__file__).with_name("page")
-SCRIPTS = ("data.js", "draw.js", "chart.js", "table.js", "operator.js", "graph.js", "ranks.js", "page.js")
+SCRIPTS = (
+    *("data.js", "words.js", "draw.js", "chart.js", "table.js", "operator.js", "graph.js", "modules.js", "nested.js"),
+    *("whole.js", "ranks.js", "heat.js", "curves.js", "page.js"),
+)
 PLAIN = 300_000  # characters of JSON up to which it is not compressed, so that the page can be searched
 LEVEL = 5  # of zlib; level 7 takes three times as long to save 3 %
 EARLY = {"rows", "place"}  # columns that the first rows need besides the visible ones
@@ -51,12 +54,16 @@ def render(answer: Answer) -> dict[str, Content]:
     return {**found, **{name: one if isinstance(one, bytes) else ConcatFile([one]) for name, one in pages}}
 
 
-def page(answer: Answer, page_context: Optional[PageContext] = None) -> bytes:
-    """Return a page, which may be one of several."""
+def page(answer: Answer, page_context: Optional[PageContext] = None, only: str = "") -> bytes:
+    """Return a page, which may be one of several. With `only`, it shows a single section, by its id."""
     style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
     detail = answer.detail() if answer.matrix is None else None  # else each page has its own rows
-    scripts, (data, others) = (scripts, json_for_script(page_data(detail))) if detail else ([], ("", ""))
+    series = answer.series()
+    data, others = json_for_script(page_data(detail)) if detail else ("", "")
+    scripts = scripts if detail or series else []
     assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
+    assets["only"] = only
+    assets["series"] = _series_json(series) if series else ""
     made: str = _template().render(answer=answer, detail=detail, page_context=page_context, **words(answer), **assets)
     return made.encode("utf-8", "backslashreplace")
 
@@ -101,6 +108,7 @@ def words(answer: Answer) -> Words:
         "notes": [*warnings, *notes],
         "counts": _bar(answer.counts),
         "made": _words_of(answer),
+        "images": image_words(answer.result.images) if answer.result.images is not None else None,
         "grid_of": matrix_data(answer.matrix) if answer.matrix else None,
     }
 
@@ -111,6 +119,23 @@ def _text(name: str) -> str:
 
 def _shorten_lines(lines: Sequence[str]) -> list[str]:
     return [*lines[:MOST], *([f"and {len(lines) - MOST} more in summary.json"] if len(lines) > MOST else [])]
+
+
+def image_words(one: ImageBatch) -> Words:
+    """Return the pictures of a batch as data: addresses, sample by sample."""
+    from npucmp.report.png import data_uri
+
+    samples = [
+        [(name, *size, data_uri(*size, picture)) for name, size, picture in zip(one.names, one.sizes, pictures)]
+        for pictures in zip(*one.pixels)
+    ]
+    return {
+        "op": one.op,
+        "slot": one.slot,
+        "samples": samples,
+        "range": f"black is {one.low:.4g}, white {one.high:.4g}",
+        "difference": "" if one.largest is None else f"largest difference {one.largest:.3g} in these samples",
+    }
 
 
 def flow(one: Flow) -> Words:
@@ -190,6 +215,12 @@ def json_for_script(data: dict[str, Any]) -> tuple[str, str]:
     if len(first) + len(others) <= PLAIN:
         return _json(data).translate(IN_AN_ELEMENT), ""
     return _json({"deflate": _deflate(first)}), _json(_deflate(others))  # base64 needs no escapes
+
+
+def _series_json(series: dict[str, Any]) -> str:
+    """Return the data over the steps as JSON, deflated if it is large."""
+    text = _json(series)
+    return _json({"deflate": _deflate(text)}) if len(text) > PLAIN else text.translate(IN_AN_ELEMENT)
 
 
 def _pieces(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -25,7 +25,7 @@ def _places(kind: Any, names: str) -> Any:
 # all fields on which the columns of a network, and the data made from them, depend
 _of_pair = _places(Pair, "order slot via confidence")
 _of_tensor = _places(TensorRef, "slot dtype shape layout label own_slot")
-_of_operator = _places(Operator, "name op_type phase path stack originals inserted passes own_name")
+_of_operator = _places(Operator, "name op_type phase scope path stack originals inserted passes own_name")
 
 
 class FixedColumn(List[Any]):

@@ -89,3 +89,24 @@ def frame(answer: Answer, table: str = "") -> Any:
         return pandas.read_csv(lines, names=[*one.names], header=0, low_memory=False, **exact)
     more = {} if table else {name: columns[of] for name, of in answer.alike.items()}
     return pandas.DataFrame({**columns, **more}, columns=[*one.names, *more])
+
+
+def plot(answer: Answer) -> Any:
+    """Return a plot for a notebook."""
+    from npucmp.report import notebook_views
+
+    return notebook_views.plot(answer)
+
+
+def graph(answer: Answer) -> Any:
+    """Return the network of the result for a notebook."""
+    from npucmp.report import notebook_views
+
+    return notebook_views.graph(answer)
+
+
+def steps(answer: Answer, name: str, rank: str = "") -> Any:
+    """Return a tensor over the steps for a notebook."""
+    from npucmp.report import notebook_views
+
+    return notebook_views.steps(answer, name, rank)

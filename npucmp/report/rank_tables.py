@@ -8,7 +8,7 @@ import tempfile
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.localise.next_dump import OpenRoots
 from npucmp.model import Comparison, StepRankNumbers, Verdict
@@ -19,12 +19,17 @@ from npucmp.report.files import ConcatFile
 from npucmp.report.next_dump import RequestedOperators
 from npucmp.report.tensor_rows import columns_of
 
+if TYPE_CHECKING:
+    from npucmp.report.step_series import StepSlice
+
 
 class RowSettings(NamedTuple):
-    """The settings for making rows: further columns, and the folder for files; "" keeps all rows in memory."""
+    """The settings for making rows: further columns, and the folder for files; "" keeps all rows in memory. `stepped`
+    is the number of comparisons if they are of several steps, else 0."""
 
     metrics: tuple[str, ...] = ()
     folder: str = ""
+    stepped: int = 0
 
     def piece(self, number: int, what: str, data: bytes) -> Piece:
         """Store data of one comparison. A file gets a unique name, because another worker may process the same
@@ -38,11 +43,13 @@ class RowSettings(NamedTuple):
 
 
 class RankTables(NamedTuple):
-    """Rows of tensors.csv and roots.csv without headers, the roots by place, and the request for the next dump."""
+    """Rows of tensors.csv and roots.csv without headers, the roots by place, the request for the next dump, and the
+    data over the steps if there are several."""
 
     tensors: Piece
     roots: Piece
     wanted: RequestedOperators
+    steps: Optional[StepSlice] = None
 
 
 def write_rank_tables(
@@ -60,7 +67,14 @@ def write_rank_tables(
         filing.piece(number, "tensors.csv", _lines((*tables.TENSOR_COLUMNS, *filing.metrics), cells)),
         filing.piece(number, "roots.csv", _lines(tables.ROOT_COLUMNS, roots)),
         RequestedOperators.of(one, wishes),
+        _step_slice(one, cells, filing.stepped) if filing.stepped else None,
     )
+
+
+def _step_slice(one: Comparison, cells: Columns, number: int) -> StepSlice:
+    from npucmp.report.step_series import slice_of
+
+    return slice_of(one, cells, number)
 
 
 def lost_files(filing: RowSettings, where: StepRankNumbers, because: str) -> RankTables:

@@ -173,8 +173,10 @@ def _layout(network: Network, pairs: Sequence[Pair], operators: Columns) -> _Lay
     starts = [*accumulate(counts.values(), initial=0)][:-1]
     tensors = [pair.target or pair.golden for pair in pairs]
     kinds = {one.slot: one.is_output for one in tensors if one is not None}
+    paths = {pairs[at].operator.name: pairs[at].operator.path for at in starts}
     columns: Columns = {
         "rows": [*counts.values()],
+        "within": [_within(pairs[at].operator, paths) for at in starts],
         **{name: [column[at] for at in starts] for name, column in operators.items()},
         **tables.columns_of_rows(_OPERATOR, [_operator(pairs[at]) for at in starts]),
     }
@@ -208,6 +210,11 @@ def _operator(pair: Pair) -> tuple[Any, ...]:
         operator.inserted or None,
         operator.path,
     )
+
+
+def _within(operator: Operator, paths: Mapping[str, str]) -> Optional[str]:
+    """Return the path of the module that contains an operator without a path of its own; None if it is not known."""
+    return None if operator.path else paths.get(operator.scope) or None
 
 
 def _root(root: Optional[Root]) -> Row:

@@ -13,6 +13,7 @@ from npucmp.health.curves.log_reader import read_log
 from npucmp.health.evaluate import RunExamination, examine
 from npucmp.health.facts import Health
 from npucmp.health.gather import ReadFacts, build
+from npucmp.health.measured_run import measured_tensors, run_network
 from npucmp.health.rule import Rule, own_rules
 from npucmp.health.rules import RULES
 from npucmp.health.rules.activations import range_
@@ -20,9 +21,10 @@ from npucmp.health.rules.locations import range_in
 from npucmp.health.settings import CheckSettings, load_settings
 from npucmp.health.table import notes_of, parameter_rows, spreads
 from npucmp.measure.executor import default_jobs
-from npucmp.model import Run
+from npucmp.model import ImageBatch, Run
 from npucmp.model.check_finding import CheckResult, RuleWords
 from npucmp.model.dtypes import size_of
+from npucmp.model.tensor_detail import image_axes
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.option_fields import CheckFields
 from npucmp.workflows.options import of_one
@@ -83,6 +85,7 @@ def check(dump: StrPath, options: CheckOptions) -> CheckResult:
         result,
         broken=tuple(("dump", run) for run in opened if run.problem),
         notes=(*notes, *dict.fromkeys(note for run in runs for note in run.notes), *result.notes),
+        images=_images(healths, context) if not partial else None,
         seconds=time.monotonic() - started,
         partial=partial,
     )
@@ -98,6 +101,7 @@ def check_result(
     """Return the result of an examination of the facts of all ranks."""
     tensors = [tensor for one in healths for tensor in one.tensors()]
     lost = [one for one in tensors if one.figures.problem]
+    measured, unmeasured = measured_tensors(healths)
     return CheckResult(
         paths=(str(dump),),
         notes=(*(log.notes if log else ()), *notes_of(healths)),
@@ -112,8 +116,27 @@ def check_result(
         training=any(one.training for one in healths),
         starts=healths[0].starts if healths else "unknown",
         fail_on=settings.fail_on,
+        measured=measured,
+        unmeasured=unmeasured,
+        network=run_network(healths[0]) if healths else None,
         curves=tuple(one.drawn_points() for one in (log.loss, log.validation) if one is not None) if log else (),
     )
+
+
+def _images(healths: Sequence[Health], context: ReadContext) -> Optional[ImageBatch]:
+    """Return pictures of the first input that looks like a batch of images; three channels come before one."""
+    held = (tensor for health in healths[:1] for step in health.steps[:1] for one in step.operators
+            if not one.is_gradient for tensor in one.inputs)  # fmt: skip
+    images = [
+        one for one in held if one.ref.file and image_axes(one.dtype, one.shape) and not one.slot.startswith("param")
+    ]
+    if not images:
+        return None
+    from npucmp.measure.images import image_batch
+
+    first = next((one for one in images if 3 in (one.shape[1], one.shape[3])), images[0])
+    found = image_batch([first.ref], ["dump"], context)
+    return None if found is None else found._replace(op=first.operator.name, slot=first.slot)
 
 
 def healths_of(

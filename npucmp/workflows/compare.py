@@ -28,7 +28,7 @@ from npucmp.workflows.select_runs import (
     pair_runs,
     pair_suggestion,
 )
-from npucmp.workflows.tensor_details import with_accused, with_looks
+from npucmp.workflows.tensor_details import with_accused, with_images, with_looks
 
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
 FEW = 32  # tensors of a batch of log-probabilities
@@ -59,7 +59,7 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
         report = with_gap_words(report, context, options.jobs)
     report = with_looks(report, options, context, vendor=report.weights is None)
     if not report.partial and report.weights is None:
-        report = with_accused(report, context)
+        report = with_images(with_accused(report, context), context)
     return replace(report, seconds=time.monotonic() - started)
 
 

@@ -25,6 +25,7 @@ from npucmp.model import (
     Comparison,
     Finding,
     Operator,
+    Pair,
     Report,
     Root,
     StoredComparisons,
@@ -34,7 +35,8 @@ from npucmp.model import (
 )
 from npucmp.model.arguments import named_arguments
 from npucmp.model.comparison import tallies_of
-from npucmp.model.roles import is_output
+from npucmp.model.roles import is_output, is_parameter
+from npucmp.model.tensor_detail import image_axes
 from npucmp.model.ticket_facts import ArgumentDifference, AscendCriteria, TicketFacts
 from npucmp.workflows.select_runs import RunSelection
 
@@ -121,6 +123,42 @@ def _failed_detail(one: _Candidate, because: str) -> Optional[TensorDetail]:
 
 def _weight(one: _Candidate) -> int:
     return payload_bytes(one.finding.pair)
+
+
+def with_images(report: AnyReport, context: ReadContext) -> AnyReport:
+    """Return the report with pictures of the first input of both runs that looks like a batch of images."""
+    if report.partial or not report.comparisons:
+        return report
+    found = next(map_comparisons(report.comparisons, _image_pair, _no_image, [0]), None)
+    if found is None or found.target is None or found.golden is None:
+        return report
+    from npucmp.measure.images import image_batch
+
+    images = image_batch([found.target, found.golden], ["target", "golden"], context)
+    return (
+        report if images is None else replace(report, images=images._replace(op=found.operator.name, slot=found.slot))
+    )
+
+
+def _image_pair(number: int, one: Comparison) -> Optional[Pair]:
+    """Return the first input of a forward operator whose tensors look like images; three channels come before one."""
+    found: Optional[Pair] = None
+    for finding in one.findings:
+        pair = finding.pair
+        target, golden = pair.target, pair.golden
+        if target is None or golden is None or len(golden.shape) != 4 or pair.operator.phase == "backward":
+            continue
+        if is_output(pair) or is_parameter(pair) or not (target.file and golden.file):
+            continue
+        if image_axes(target.dtype, target.shape) and image_axes(golden.dtype, golden.shape):
+            if 3 in (golden.shape[1], golden.shape[3]):
+                return pair
+            found = found or pair
+    return found
+
+
+def _no_image(number: int, because: str) -> Optional[Pair]:
+    return None
 
 
 TICKET_FACTS_MOST = 10  # operators

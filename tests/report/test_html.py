@@ -306,6 +306,19 @@ def _unpacked(column):
     return column["values"]
 
 
+def test_an_operator_without_a_path_is_within_its_module(tmp_path):
+    block, x = "Module.net.layers.0.Block.forward.0", np.ones((4, 4), np.float32)
+    paths = []
+    for side in ("target", "golden"):
+        operators = {"Functional.relu.0.forward": {"in": [x], "out": [x]}, block: {"in": [x], "out": [x]}}
+        paths.append(write_run(tmp_path / side, operators, level="mix"))
+        structure = {"Functional.relu.0.forward": block, block: None}
+        (paths[-1] / "step0/proc1/construct.json").write_text(json.dumps(structure))
+    operators = data_of(page_of(npucmp.compare(*paths)))["operators"]
+    within = dict(zip(unpacked(operators, "op"), unpacked(operators, "within")))
+    assert within == {"Functional.relu.0.forward": "Module.net.layers.0", block: None}
+
+
 # In a real browser
 
 

@@ -44,7 +44,7 @@ function openOperator(operator, row = null) {
   panel.scrollTop = 0;
   panel.focus({ preventScroll: true });
   const fragment = fragmentOf(operator);
-  if (location.hash !== fragment) history.replaceState(null, "", fragment);
+  if (location.hash !== fragment) setAddress(fragment);
   markOperator(operator);
   if (operator !== around.operator) showAround(operator);
   const card = row === null ? null : panel.querySelector(`[data-row="${row}"]`);
@@ -54,9 +54,14 @@ function openOperator(operator, row = null) {
 function closeOperator() {
   document.getElementById("operator").hidden = true;
   opened = -1;
-  history.replaceState(null, "", location.pathname + location.search);
+  setAddress(location.pathname + location.search);
   markOperator(-1);
   document.getElementById("rows").focus({ preventScroll: true });
+}
+
+// A page in the frame of a notebook has no address of its own.
+function setAddress(address) {
+  if (location.protocol !== "about:") history.replaceState(null, "", address);
 }
 
 function fragmentOf(operator) {

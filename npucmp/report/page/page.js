@@ -113,7 +113,7 @@ function stepSuspect(by) {
 
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) {
-    if (event.key === "Escape" && event.target.id === "text-filter") event.target.blur();
+    if (event.key === "Escape" && ["text-filter", "whole-search"].includes(event.target.id)) event.target.blur();
     return;
   }
   if (event.key === "/") document.getElementById("text-filter").focus();
@@ -135,6 +135,14 @@ function forPrint(on) {
 }
 
 async function startPage() {
+  if (document.getElementById("data")) await startRows();
+  if (document.readyState === "loading") await new Promise((read) => addEventListener("DOMContentLoaded", read));
+  await startSteps();
+  document.documentElement.dataset.ready = String(Math.round(performance.now()));
+}
+
+// The parts of the page that show the rows of tensors.
+async function startRows() {
   await loadData();
   startTable();
   document.documentElement.dataset.rows = String(Math.round(performance.now()));
@@ -145,6 +153,7 @@ async function startPage() {
   fillChooser();
   startChart();
   startRanks();
+  startWhole();
   startGraph();
   if (data.kind === "events") startChains();
   for (const chip of document.querySelectorAll("[data-filter]")) {
@@ -159,7 +168,6 @@ async function startPage() {
   addEventListener("beforeprint", () => forPrint(true));
   addEventListener("afterprint", () => forPrint(false));
   goToFragment();
-  document.documentElement.dataset.ready = String(Math.round(performance.now()));
 }
 
 startPage();
