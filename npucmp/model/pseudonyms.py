@@ -52,6 +52,7 @@ class Pseudonyms:
         self._counts: dict[str, int] = {}
         self._names: dict[str, str] = {}  # whole names that free text is searched for
         self._operators: set[str] = set()
+        self._kept: set[str] = set()
         self._given: set[str] = set()  # pseudonyms: a text may pass twice
 
     @property
@@ -73,6 +74,10 @@ class Pseudonyms:
                     if len(part) > 2 and stem and stem not in GENERIC and not OWN.fullmatch(part):
                         self._names.setdefault(part, self.of_path(part))
         self.__dict__.pop("_odd", None)
+
+    def keep(self, words: Iterable[str]) -> None:
+        """Note dotted words that are no names, such as rules."""
+        self._kept.update(words)
 
     def has_operator(self, name: str) -> bool:
         """Return whether a name was collected as the name of an operator."""
@@ -121,7 +126,7 @@ class Pseudonyms:
         end = token[len(bare) :]
         if bare in self._names:
             return self._names[bare] + end
-        if NUMBER.fullmatch(bare) or OWN.fullmatch(bare):
+        if NUMBER.fullmatch(bare) or OWN.fullmatch(bare) or bare in self._kept:
             return token
         if CALL.match(bare):
             return self.of_operator(bare) + end

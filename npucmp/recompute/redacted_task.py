@@ -2,7 +2,7 @@
 
     inputs → other inputs → float64 → + the carried errors → judged again → the same verdict, or another draw
 
-The engine that judges the record judges the drawn one too. DrawnRecord tensors lie in a scratch folder below the case, which
+The engine that judges the record judges the drawn one too. Drawn tensors lie in a scratch folder below the case, which
 holds no value of the dump.
 """
 

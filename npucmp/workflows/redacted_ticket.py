@@ -23,10 +23,11 @@ STACKS = frozenset(("stack",))
 PATHS = frozenset("path runs_path file".split())
 WORDS = frozenset("settings argv also".split())  # the command line: patterns and paths
 PLAIN = frozenset(
-    "step rank order place phase verdict matched_by cause metric rule target_dtype golden_dtype dtype target_shape "
+    "step rank order place phase verdict matched_by cause metric rule row target_dtype golden_dtype dtype target_shape "
     "golden_shape shape target_layout golden_layout estimator event origin severity status decided unit budget sampled "
     "treated group command npucmp format detail framework level limit_from vendor_level device_status".split()
 )  # words of npucmp, types and shapes
+RULES = frozenset("rule row".split())  # words of npucmp with dots
 LEFT_OUT = ("worst.csv",)  # elements of tensors
 TEXTS = (".csv", ".json", ".cfg", ".txt")
 CASE_DATA = re.compile(r"case/(?:\w[\w.-]*\.npy|run\.py)")  # without names
@@ -75,6 +76,7 @@ def _collect(ticket: Ticket, names: Pseudonyms) -> None:
 
 
 def _collect_row(cells: Cells, names: Pseudonyms) -> None:
+    names.keep(cells[column] for column in RULES.intersection(cells))
     for column in NAMES.intersection(cells):
         names.collect(part for part in SPLIT.split(cells[column])[::2] if part)
 
