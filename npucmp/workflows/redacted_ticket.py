@@ -25,7 +25,7 @@ WORDS = frozenset("settings argv also".split())  # the command line: patterns an
 PLAIN = frozenset(
     "step rank order place phase verdict matched_by cause metric rule row target_dtype golden_dtype dtype target_shape "
     "golden_shape shape target_layout golden_layout estimator event origin severity status decided unit budget sampled "
-    "treated group command npucmp format detail framework level limit_from vendor_level device_status".split()
+    "treated group command npucmp format detail framework level vendor_level device_status".split()
 )  # words of npucmp, types and shapes
 RULES = frozenset("rule row".split())  # words of npucmp with dots
 LEFT_OUT = ("worst.csv",)  # elements of tensors
@@ -42,17 +42,21 @@ def redacted(ticket: Ticket, case: Optional[Mapping[str, Any]]) -> Ticket:
     if case is not None and "redacted" not in case:
         raise UsageError("the case holds values of the dump; write it again with npucmp extract --redact")
     names = Pseudonyms()
-    _collect(ticket, names)
+    try:
+        _collect(ticket, names)
+        summary, accused = _json(names, ticket.summary), _json(names, ticket.accused)
+    except (csv.Error, RecursionError) as error:
+        raise UsageError(f"the report cannot be redacted: {error}") from None
 
     def row(cells: Cells) -> Cells:
         return {column: _cell(names, column, cell) for column, cell in cells.items()}
 
     return ticket._replace(
-        summary=_json(names, ticket.summary),
+        summary=summary,
         row=row(ticket.row),
         others=tuple(map(row, ticket.others)),
         rows=tuple(map(row, ticket.rows)),
-        accused=_json(names, ticket.accused),
+        accused=accused,
         files=lambda: _files(names, ticket.files()),
         names=lambda: names.by_pseudonym,
     )
@@ -99,10 +103,19 @@ def _files(names: Pseudonyms, files: Files) -> Files:
         elif name.endswith(".csv") and name not in LEFT_OUT:
             yield name, _table(names, pieces)
         elif name.endswith(".json"):
-            text = json.dumps(_json(names, json.loads(b"".join(pieces))), indent=1, ensure_ascii=False)
-            yield name, iter((text.encode() + b"\n",))
+            text = _json_text(names, b"".join(pieces))
+            if text:
+                yield name, iter((text,))
         elif name.endswith(TEXTS) and name not in LEFT_OUT:
             yield name, (f"{names.of_text(line.rstrip())}\n".encode() for line in _lines(pieces))
+
+
+def _json_text(names: Pseudonyms, data: bytes) -> bytes:
+    """Return a JSON file with pseudonyms; empty if it is damaged or nested too deeply, so that it is left out."""
+    try:
+        return json.dumps(_json(names, json.loads(data)), indent=1).encode() + b"\n"
+    except (ValueError, RecursionError):
+        return b""
 
 
 def _table(names: Pseudonyms, pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -111,7 +124,7 @@ def _table(names: Pseudonyms, pieces: Iterable[bytes]) -> Iterator[bytes]:
     header = next(rows, [])
     yield _encode(header)
     for row in rows:
-        yield _encode([_cell(names, column, cell) for column, cell in zip(header, row)])
+        yield _encode(_cell(names, column, cell) for column, cell in zip(header, row))
 
 
 def _encode(row: Iterable[str]) -> bytes:

@@ -100,6 +100,13 @@ def test_the_names_are_not_in_the_ticket(report, tmp_path):
         write_ticket(ticket(report, redact=True), tmp_path / "t.zip", names=tmp_path / "t.zip")
 
 
+def test_a_report_of_somebody_else(report, tmp_path):
+    """A damaged file is left out."""
+    shutil.copytree(report, tmp_path / "report")
+    (tmp_path / "report" / "next_dump.json").write_text('{"secretenc"')
+    assert "next_dump.json" not in write_ticket(ticket(tmp_path / "report", redact=True), tmp_path / "ticket.zip")
+
+
 def test_a_case_of_the_ticket_is_redacted(tmp_path):
     """A case with values of the dump is refused, a redacted one is taken."""
     for side in ("target", "golden"):
