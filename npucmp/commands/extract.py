@@ -20,8 +20,13 @@ installed, else on the CPU, and prints the errors of the dump and of this call r
 \b
   npucmp extract npu_dump Functional.softmax.1.forward -o case
   python case/run.py
+  npucmp extract npu_dump Functional.softmax.1.forward -o case --redact
 
-Exit status: 0 the case was written · 2 it was not (no such operator, no values, a call that cannot be replayed).
+With --redact, no value of the dump is in the case: mantissas and indices are drawn again until the replay has the same
+verdict. Exponents, signs, zeros, powers of two, NaN and Inf, masks, shapes and scalar arguments stay.
+
+Exit status: 0 the case was written · 2 it was not (no such operator, no values, a call that cannot be replayed, or no
+redacted case with its verdict).
 """
 
 
@@ -29,7 +34,7 @@ Exit status: 0 the case was written · 2 it was not (no such operator, no values
 @click.argument("dump")
 @click.argument("op")
 @click.option("-o", "--output", "folder", metavar="DIR", required=True, help="Output folder; must be new or empty.")
-@declare_options(ExtractFields, only="smallest limit_memory")
+@declare_options(ExtractFields, only="smallest redact limit_memory")
 @declare_options(ExtractFields, ScreenFields, only="step rank format quiet json limits")
 def extract(
     dump: str,
@@ -49,7 +54,7 @@ def write_case(dump: str, op: str, folder: str, quiet: bool, json: bool = False,
     from npucmp.workflows.extract import extract as run
 
     found = run(dump, op, folder, **parameters)
-    facts = found.operator, found.rows, found.folder, found.files, found.cut
+    facts = found.operator, found.rows, found.folder, found.files, found.cut, found.redacted
     if json:
         from npucmp.report.object_json import case_object, object_text
 

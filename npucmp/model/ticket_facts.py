@@ -71,6 +71,7 @@ class Ticket(NamedTuple):
     accused  further facts from summary.json: arguments, call stack, the vendor's statistics
     case     files of the case that `npucmp extract` made of it, empty if there is none
     files    reads the other content of an archive: the tables of the report, and the case
+    names    the original of each pseudonym; empty for a ticket with its own names
     """
 
     command: str
@@ -84,3 +85,4 @@ class Ticket(NamedTuple):
     accused: Mapping[str, Any]
     case: tuple[str, ...] = ()
     files: Callable[[], Files] = lambda: iter(())
+    names: Callable[[], Mapping[str, str]] = dict

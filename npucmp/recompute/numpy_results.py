@@ -114,7 +114,7 @@ def _clear_rows(
         if not any(row.verdict is ReplayVerdict.GUILTY for row in rows):
             return rows
         again = work._replace(inputs=other)
-        others = _rows(task, again, _nearest(again, again.results(other)), settings)
+        others = _rows(task, again, nearest_versions(again, again.results(other)), settings)
         rows = [
             b if a.verdict is ReplayVerdict.GUILTY and b.verdict is ReplayVerdict.CLEAN else a
             for a, b in zip(rows, others)
@@ -127,7 +127,7 @@ def compute_operator(task: Task, context: ReadContext, settings: ReplaySettings)
     work = _work(task, context, settings)
     results = work.results(work.inputs)
     several = frozenset(at for at, one in enumerate(results) if isinstance(one, Alternatives) and len(one.among) > 1)
-    return work._replace(versions=several), _nearest(work, results)
+    return work._replace(versions=several), nearest_versions(work, results)
 
 
 def _work(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTask:
@@ -263,7 +263,7 @@ def wide(tensor: TensorRef, context: ReadContext) -> Array:
     return found.astype(np.float64) if row.kind == "f" else found if row.kind == "b" else found.astype(np.int64)
 
 
-def _nearest(work: NumpyTask, results: list[Any], picked: dict[int, int] | None = None) -> list[Any]:
+def nearest_versions(work: NumpyTask, results: list[Any], picked: dict[int, int] | None = None) -> list[Any]:
     """Replace Alternatives among results by the version that is nearest to the record."""
     found = []
     for at, one in enumerate(results):

@@ -18,6 +18,7 @@ from npucmp.recompute.error_budget import round_to
 from npucmp.recompute.table import CallRow
 
 CALL, RUN = "call.json", "run.py"
+NOT_KEPT = "no redacted case has its verdict"
 NATIVE = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 "
                    "complex128".split())  # fmt: skip
 

@@ -85,7 +85,7 @@ def backward(task: Task, row: CallRow, context: ReadContext, settings: ReplaySet
         raise MissingTensor("its forward has no input with a gradient")
     saved = saved_by(task, bound, context)
     candidates = gradients(bound, incoming, saved)
-    chosen = _choose_candidates(outputs, recorded, candidates, len(_leaves_of(bound)))
+    chosen = choose_candidates(outputs, recorded, candidates, len(leaves_of(bound)))
     rows = sure(settings, lambda now: _of_backward(task, bound, recorded, candidates, chosen, (incoming, saved), now))
     rows = _clear_rows(rows, task, bound, recorded, (incoming, saved), settings)
 
@@ -127,7 +127,7 @@ def _clear_rows(
             candidates = gradients(other, *sources)
         except CALL_ERRORS:  # a rounded scale may give another size
             continue
-        chosen = _choose_candidates(task.outputs, recorded, candidates, len(_leaves_of(other)))
+        chosen = choose_candidates(task.outputs, recorded, candidates, len(leaves_of(other)))
         again = _of_backward(task, other, recorded, candidates, chosen, sources, settings)
         clean = {row.slot: row for row in again if row.verdict is ReplayVerdict.CLEAN}
         rows = [clean.get(row.slot, row) if _is_open(row) else row for row in rows]
@@ -185,13 +185,13 @@ def _of_backward(
     return rows
 
 
-def _leaves_of(bound: Bound) -> list[Any]:
+def leaves_of(bound: Bound) -> list[Any]:
     """Inputs that have a gradient: floats, except for running statistics."""
     fixed = {id(one) for one in bound.args[1:3]} if bound.row.call.rpartition(".")[2] in CLONED else set()
     return [one for one in tensors_in([bound.args, bound.kwargs]) if one.is_floating_point() and id(one) not in fixed]
 
 
-def _choose_candidates(
+def choose_candidates(
     outputs: Sequence[TensorRef], recorded: dict[str, Any], candidates: list[Any], leaves: int
 ) -> list[tuple[int, Form]]:
     """The candidate of each recorded gradient, and its form. All are gradients of one node, in their places: the last

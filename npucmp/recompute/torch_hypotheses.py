@@ -285,3 +285,51 @@ def _fewer_terms(bound: Bound, name: str) -> Iterator[tuple[str, Bound]]:
                 size = terms - count
                 args = [a.narrow(-1, start, size), b.narrow(axis, start, size), *bound.args[2:]]
                 yield f"the {words} {count} of {terms} terms left out", bound._replace(args=args)
+
+
+# the hypothesis of a row again, for other inputs
+
+
+def call_of(words: str, bound: Bound) -> Optional[Bound]:
+    """Return the other call that a hypothesis names; None if it names none."""
+    return next((other for name, other, _ in _of_calls(bound) if name == words), None)
+
+
+def changed_result(row: ReplayedOutput, tensor: TensorRef, recorded: Any, exact: Any, other: Any) -> Any:
+    """Return the changed result that the hypothesis of a row names, and the same change of another result; None if the
+    hypothesis changes no result. `exact` and `other` are tensors of float64."""
+    words, dtype = row.explained_by, lookup(tensor.dtype)
+    subject = _subject(row, tensor, recorded, exact)
+    if subject is None or dtype is None or not words:
+        return None
+    values = next((one for name, one in _of_values(subject) if name == words), None)
+    if values is None:
+        return None
+    wide = numpy_of(other).reshape(subject.exact.shape)
+    low = next((name for name in LOW if words == f"rounded to {name}"), "")
+    with np.errstate(all="ignore"):
+        if low:
+            return values, round_to(wide, KNOWN[low])
+        if words.startswith("truncated"):
+            return values, _truncate(wide, dtype)
+        if words.endswith("swapped"):
+            a, b = (int(one) for one in words.split() if one.isdecimal())
+            turned = wide.copy()
+            turned[..., [a, b]] = wide[..., [b, a]]
+            return values, turned
+        return values, _scaled_alike(subject.exact, values, wide)
+
+
+def _scaled_alike(exact: Any, values: Any, other: Any) -> Any:
+    """Return another result, scaled in the box in which `values` is a multiple of `exact`."""
+    places = np.argwhere((values != exact) & np.isfinite(exact))
+    if not len(places):
+        return other
+    found = np.array(other)
+    box = tuple(slice(int(a), int(b) + 1) for a, b in zip(places.min(0), places.max(0)))
+    use = (exact[box] != 0) & np.isfinite(exact[box])
+    if use.any():
+        found[box] *= np.median(values[box][use] / exact[box][use])
+    else:
+        found[box] += values[box] - exact[box]
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
 from npucmp.model import Measurement, Operator, Run, TensorPreview
 from npucmp.model.stack import source_line
@@ -119,9 +119,9 @@ def plan_object(found: Planned, paths: Sequence[Path]) -> Row:
 
 def case_object(
     operator: Operator, rows: Sequence[ReplayedOutput], folder: Path, files: Sequence[str],
-    cut: Optional[tuple[int, int]],
+    cut: Optional[tuple[int, int]], redacted: Mapping[str, str],
 ) -> Row:  # fmt: skip
-    """Return an extracted case."""
+    """Return an extracted case; `redacted` says what was done to each tensor of a redacted one."""
     outputs = [
         {"slot": row.slot, "verdict": row.verdict.value, "status": row.status, "rms_ratio": row.rms_ratio,
          "rel_l2": row.rel_l2, "explanation": row.explanation}
@@ -129,7 +129,7 @@ def case_object(
     ]  # fmt: skip
     return {
         "op": operator.name, "folder": str(folder), "files": [*files], "outputs": outputs,
-        "rows": None if cut is None else {"kept": cut[0], "of": cut[1]},
+        "rows": None if cut is None else {"kept": cut[0], "of": cut[1]}, "redacted": {**redacted},
     }  # fmt: skip
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Iterator, Optional, Sequence
+from types import MappingProxyType
+from typing import Iterator, Mapping, Optional, Sequence
 
 from npucmp.model import (
     REPLAYED,
@@ -46,8 +47,10 @@ def case(
     folder: Path,
     files: Sequence[str],
     cut: Optional[tuple[int, int]],
+    redacted: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Describe an extracted case: its operator, the error of each dumped output, and the command that runs it."""
+    """Describe an extracted case: its operator, the error of each output, and the command that runs it. `redacted` has
+    the change of each tensor of a redacted case."""
     lines = [visible(operator.name)]
     for row in rows:
         words = row.explanation or row.status
@@ -56,6 +59,7 @@ def case(
             words += f"; rel_l2 {brief(row.rel_l2)}" if row.rel_l2 is not None else ""
         lines.append(visible(f"  {row.slot}  {row.verdict.value}  {words}"))
     lines += [f"  reduced to {cut[0]:,} of {cut[1]:,} rows"] if cut else []
+    lines += [visible(f"  redacted {slot}: {words}") for slot, words in redacted.items()]
     return "\n".join([*lines, visible(f"  {', '.join(files)}"), visible(f"  python {folder / 'run.py'}")]) + "\n"
 
 
@@ -143,8 +147,9 @@ def _figures(one: Measurement) -> str:
     return "  ".join(known) or "nothing recorded"
 
 
-def ticket(found: Ticket, file: str, names: Sequence[str]) -> str:
-    """Return the output of `ticket`: the accused operator, and the files that were written."""
+def ticket(found: Ticket, file: str, names: Sequence[str], originals: Optional[str] = None) -> str:
+    """Return the output of `ticket`: the accused operator, and the files that were written. `originals` is the file
+    with the originals of pseudonyms."""
     row = found.row
     name = row.get("op") or row.get("parameter") or row.get("row") or row.get("rule") or ""
     lines = [f"{visible(row.get('cause', ''))}  {visible(name)}  {visible(row.get('slot', ''))}".rstrip()]
@@ -153,4 +158,8 @@ def ticket(found: Ticket, file: str, names: Sequence[str]) -> str:
         f"{visible(file)}"
         + (f"  with {count_of(more, 'file')}: {visible(first_of_names([*names[1:]], 12))}" if more else "")
     )
+    replaced = len(found.names())
+    if replaced:
+        where = visible(originals) if originals else "no file: --names FILE writes them"
+        lines.append(f"  {count_of(replaced, 'pseudonym')}; originals in {where}")
     return "\n".join(lines) + "\n"

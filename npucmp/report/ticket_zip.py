@@ -16,6 +16,7 @@ from typing import IO, Any, Iterable, Optional
 
 from npucmp.errors import DumpError, UsageError
 from npucmp.model.ticket_facts import Ticket
+from npucmp.report.csv_text import csv_of
 from npucmp.report.files import replace_file
 from npucmp.report.html import IN_AN_ELEMENT, LEVEL
 from npucmp.report.sanitise import strip_folders
@@ -26,21 +27,37 @@ TEXTS = (".csv", ".json", ".cfg", ".txt")  # may contain paths; run.py of a case
 THEN = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can store
 
 
-def write_ticket(ticket: Ticket, file: str | os.PathLike[str]) -> list[str]:
+def write_ticket(
+    ticket: Ticket, file: str | os.PathLike[str], names: Optional[str | os.PathLike[str]] = None
+) -> list[str]:
     """Write a ticket as one page (.md), or with all its attachments as an archive (.zip), and return the names of the
-    files in it. Raises DumpError if the ticket cannot be written; an existing file is then unchanged.
+    files in it. `names` is a CSV file for the original of each pseudonym of a redacted ticket, which is not in it.
+    Raises DumpError if the ticket cannot be written; an existing file is then unchanged.
 
         npucmp.write_ticket(npucmp.ticket("report", place=2), "ticket.md")
     """
     require_ending(file)
     path = Path(os.path.abspath(file))
+    if names is not None and os.path.abspath(names) == str(path):
+        raise UsageError(f"{os.fspath(names)}: is the ticket; the names need a file of their own")
+    found = [path.name]
     try:
         if path.suffix.lower() == ".zip":
-            return write(path, page_of(ticket), ticket.files())
-        replace_file(path, page_of(ticket).encode())
+            found = write(path, page_of(ticket), ticket.files())
+        else:
+            replace_file(path, page_of(ticket).encode())
+        if names is not None:
+            replace_file(Path(os.path.abspath(names)), _names_table(ticket).encode())
     except OSError as error:
         raise DumpError(file, f"the ticket was not written: {error.strerror or error}") from None
-    return [path.name]
+    return found
+
+
+def _names_table(ticket: Ticket) -> str:
+    """Return pseudonyms and their originals as CSV."""
+    rows = [*ticket.names().items()]
+    columns = {"pseudonym": [pseudonym for pseudonym, _ in rows], "name": [name for _, name in rows]}
+    return csv_of((*columns,), columns)
 
 
 def require_ending(file: str | os.PathLike[str]) -> None:

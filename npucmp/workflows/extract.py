@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Optional
+from types import MappingProxyType
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.formats import calls_of
 from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
 from npucmp.model import REPLAYED, Operator, ReplayedOutput
+from npucmp.model.pseudonyms import Pseudonyms
 from npucmp.recompute.numpy_engine import NumpyCaseEngine
-from npucmp.recompute.repro_case import CALL
+from npucmp.recompute.redacted_case import RedactedCaseEngine
+from npucmp.recompute.repro_case import CALL, NOT_KEPT
 from npucmp.recompute.run import replay_tasks
 from npucmp.recompute.task import Engine, ReplaySettings, Task, tasks_of
 from npucmp.recompute.torch_engine import CaseEngine
@@ -33,6 +36,8 @@ class ExtractResult(NamedTuple):
     operator: Operator
     rows: tuple[ReplayedOutput, ...]
     cut: Optional[tuple[int, int]] = None
+    redacted: Mapping[str, str] = MappingProxyType({})
+    pseudonyms: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -64,13 +69,14 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=".npucmp-", dir=place.parent))
-        engine = _engine(task, partial, options.smallest)
+        engine = _engine(task, partial, options)
         (rows,) = replay_tasks([task], (engine,), context, settings, 1)
         files = sorted(one.name for one in partial.iterdir())
         if CALL not in files or not any(row.status == REPLAYED for row in rows):
-            why = next((f"{row.status}: {row.explanation}" for row in rows if row.status != REPLAYED), "no output")
-            raise UnsupportedError(f"{dump}: {op} cannot be replayed, so there is nothing to extract: {why}")
-        cut = json.loads((partial / CALL).read_text(encoding="utf-8"))["rows"]
+            raise _refusal(dump, op, rows)
+        names = Pseudonyms()
+        call = _call(partial / CALL, names if options.redact else None)
+        cut = call["rows"]
         os.chmod(partial, 0o755)
         os.rename(partial, place)
     except OSError as error:
@@ -78,30 +84,44 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
     finally:
         _discard(partial)
     return ExtractResult(
-        Path(folder), tuple(files), operator, tuple(rows), None if cut is None else (len(cut[0]), cut[1])
-    )
+        Path(folder), tuple(files), operator, tuple(rows), None if cut is None else (len(cut[0]), cut[1]),
+        call.get("redacted", {}), names.by_pseudonym,
+    )  # fmt: skip
 
 
-def _engine(task: Task, folder: Path, smallest: bool) -> Engine:
+def _engine(task: Task, folder: Path, options: ExtractOptions) -> Engine:
     """Return the engine that computes a case: torch, or numpy if torch is missing and numpy supports the call.
 
     Raises MissingExtra if only torch can compute or cut the case.
     """
-    with_torch, with_numpy = CaseEngine(folder, smallest), NumpyCaseEngine(folder)
+    with_torch, with_numpy = CaseEngine(folder, options.smallest), NumpyCaseEngine(folder)
     missing = with_torch.missing()
-    if not missing:
-        return with_torch
-    if smallest:
+    if missing and options.smallest:
         raise MissingExtra(missing, "reducing a case to its fewest rows")
-    if with_numpy.refuses(task)[0] and not with_torch.refuses(task)[0]:
+    if missing and with_numpy.refuses(task)[0] and not with_torch.refuses(task)[0]:
         raise MissingExtra(missing, "computing the expected results")
-    return with_numpy
+    engine = with_numpy if missing else with_torch
+    return RedactedCaseEngine(folder, engine) if options.redact else engine
+
+
+def _refusal(dump: StrPath, op: str, rows: Sequence[ReplayedOutput]) -> UnsupportedError:
+    why = next((row for row in rows if row.status != REPLAYED), None)
+    if why is not None and why.explanation.startswith(NOT_KEPT):
+        return UnsupportedError(f"{dump}: {op}: {why.explanation}; nothing was written")
+    words = "no output" if why is None else f"{why.status}: {why.explanation}"
+    return UnsupportedError(f"{dump}: {op} cannot be replayed, so there is nothing to extract: {words}")
+
+
+def _call(path: Path, names: Optional[Pseudonyms]) -> dict[str, Any]:
+    """Return the content of call.json; with `names`, replace the name of its operator."""
+    call: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if names is not None:
+        call["operator"] = names.of_operator(call["operator"])
+        path.write_text(json.dumps(call, indent=1) + "\n", encoding="utf-8")
+    return call
 
 
 def _discard(folder: Optional[Path]) -> None:
     """Delete an incomplete case; a complete one is already renamed."""
     if folder is not None and folder.is_dir():
-        with suppress(OSError):
-            for one in folder.iterdir():
-                one.unlink()
-            folder.rmdir()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -520,6 +520,9 @@ class ExtractFields(DumpFields):
     """The options of extract."""
 
     smallest: bool = option(False, "If rows are independent, write only the fewest rows that still show the fault.")
+    redact: bool = option(
+        False, "Replace all values and private names by others with the same verdict; if none has it, write nothing."
+    )
     limit_memory: Optional[int] = option(
         None, _MEMORY.format("it"), metavar="MB", least=1, is_whole=True, python="limit_memory=BYTES"
     )

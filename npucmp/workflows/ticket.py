@@ -29,18 +29,28 @@ EVENTS = {"overflow": "overflow.csv"}
 MOST, OTHERS = 64, 20  # rows of an operator, further suspects
 
 
-def ticket(report: StrPath, *, place: int = 1, case: Optional[StrPath] = None, limits: Limits = Limits()) -> Ticket:
+def ticket(
+    report: StrPath, *, place: int = 1, case: Optional[StrPath] = None, redact: bool = False, limits: Limits = Limits()
+) -> Ticket:
     """Return the data that a vendor's engineer needs on a suspect of a report, which a command wrote with -o.
 
     place   which suspect: its place in the report
     case    the folder that extract wrote for it; None: `case` below the report, if there is one
+    redact  replace names of modules, parameters and paths by pseudonyms
     limits  how large a table that is read may be
 
-    Raises UsageError if the report has no suspect, or none at that place.
+    Raises UsageError if the report has no suspect, or none at that place, and with `redact` if the case holds values of
+    the dump.
 
         npucmp.write_ticket(npucmp.ticket("report"), "ticket.zip")
     """
-    return Bundle(report, case, limits).ticket(place)
+    bundle = Bundle(report, case, limits)
+    found = bundle.ticket(place)
+    if not redact:
+        return found
+    from npucmp.workflows.redacted_ticket import redacted
+
+    return redacted(found, bundle.call())
 
 
 class Bundle:
@@ -119,17 +129,22 @@ class Bundle:
                 return one
         return {}
 
+    def call(self) -> Optional[Mapping[str, Any]]:
+        """Return the content of call.json, empty if it is not an object; None without a case."""
+        if not (self._case / CALL).is_file():
+            return None
+        try:
+            found = json.loads(b"".join(self._pieces(CALL)))
+        except (ValueError, RecursionError):
+            found = None
+        return found if isinstance(found, dict) else {}
+
     def _of_case(self, row: Cells) -> Iterator[str]:
         """Yield the files of the case. Raises UsageError if it is of another operator."""
-        call = self._case / CALL
-        if not call.is_file():
+        call = self.call()
+        if call is None:
             return
-        data = b"".join(self._pieces(CALL))
-        try:
-            call_data = json.loads(data)
-        except (ValueError, RecursionError):
-            call_data = None
-        name = call_data.get("operator") if isinstance(call_data, dict) else None
+        name = call.get("operator")
         if name not in (row.get("target_op") or row.get("op"), row.get("op"), row.get("golden_op")):
             raise UsageError(f"{self._case}: the case is of {_text(name)[:80]!r}, the ticket of {row.get('op')!r}")
         yield from sorted(one for one in os.listdir(self._case) if OF_CASE.fullmatch(one))

@@ -1,0 +1,160 @@
+"""npucmp ticket --redact: pseudonyms for private names, in the page and in every file of the archive."""
+
+import csv
+import io
+import json
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npucmp import compare, ticket, write_reports, write_ticket
+from npucmp.errors import UsageError
+from npucmp.model.pseudonyms import Pseudonyms
+from tests.command import npucmp as run
+from tests.synthetic import write_run
+
+SAMPLES = Path(__file__).parent.parent.parent / "sample_dumps"
+PRIVATE = ("secretenc", "HushedAttention", "alicebox", "hushed_model", "forward_hidden", "self.hidden")
+FRAME = "File /home/alice/vit/hushed_model.py, line 12, in forward_hidden, \n y = self.hidden(x)"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """Of a module whose output is wrong by 1 %, with a call stack."""
+    folder = tmp_path_factory.mktemp("alicebox")
+    x = np.random.default_rng(1).normal(size=(4, 8)).astype(np.float32)
+    for side, factor in (("target", np.float32(1.01)), ("golden", np.float32(1))):
+        write_run(folder / side, {
+            "Module.secretenc.layers.0.HushedAttention.forward.0": {"in": [x], "out": [x * 2]},
+            "Module.secretenc.layers.1.Linear.forward.0": {"in": [x * 2], "out": [x * factor], "param": {"weight": x}},
+            "Functional.gelu.0.forward": {"in": [x * factor], "out": [x * factor * 3]},
+        })  # fmt: skip
+        stack = {"0": [["Module.secretenc.layers.1.Linear.forward.0"], [FRAME]]}
+        (folder / side / "step0" / "proc1" / "stack.json").write_text(json.dumps(stack))
+    write_reports(compare(folder / "target", folder / "golden"), folder / "report")
+    return folder / "report"
+
+
+def contents(path):
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def rows_of(data):
+    return [*csv.DictReader(io.StringIO(data.decode()))]
+
+
+def test_no_private_name_in_the_archive(report, tmp_path):
+    found = ticket(report, redact=True)
+    names = write_ticket(found, tmp_path / "ticket.zip", names=tmp_path / "names.csv")
+    files = contents(tmp_path / "ticket.zip")
+    assert names == [*files] == ["ticket.md", "roots.csv", "summary.json", "tensors.csv"]
+    plain = contents_of_plain(report, tmp_path)
+    for word in (*PRIVATE, str(report.parent)):
+        assert any(word.encode() in data for data in plain.values()) or word in (*PRIVATE[2:], str(report.parent))
+        assert not [name for name, data in files.items() if word.encode() in data], word
+    originals = {row["pseudonym"]: row["name"] for row in rows_of((tmp_path / "names.csv").read_bytes())}
+    assert originals["module_1"] == "secretenc" and "HushedAttention" in originals.values()
+    text = files["ticket.md"].decode()
+    assert text.startswith("# `Module.module_1.module_2.1.Linear.forward.0`: BORN\n")
+    (source,) = re.findall(r"source line: `(path_\d+\.py):12`", text)
+    assert originals[source.removesuffix(".py")] == "hushed_model"
+
+
+def contents_of_plain(report, tmp_path):
+    write_ticket(ticket(report), tmp_path / "plain.zip")
+    return contents(tmp_path / "plain.zip")
+
+
+def test_one_name_has_one_pseudonym_and_figures_stay(report, tmp_path):
+    write_ticket(ticket(report, redact=True), tmp_path / "ticket.zip")
+    files, plain = contents(tmp_path / "ticket.zip"), contents_of_plain(report, tmp_path)
+    for table in ("roots.csv", "tensors.csv"):
+        pseudonyms = {}
+        for before, after in zip(rows_of(plain[table]), rows_of(files[table])):
+            assert pseudonyms.setdefault(before["op"], after["op"]) == after["op"]
+            for column in set(before) - {"op", "target_op", "golden_op", "op_type", "stack", "because", "evidence",
+                                         "target_tensor", "golden_tensor"}:  # fmt: skip
+                assert before[column] == after[column], column
+        assert len(set(pseudonyms.values())) == len(pseudonyms)
+        assert pseudonyms.get("Functional.gelu.0.forward", "Functional.gelu.0.forward") == "Functional.gelu.0.forward"
+    before, after = (json.loads(one["summary.json"]) for one in (plain, files))
+    assert [*before] == [*after] and before["npucmp"] == after["npucmp"] and before["verdicts"] == after["verdicts"]
+
+
+def test_on_the_command_line(report, tmp_path):
+    got = run("ticket", report, "-o", tmp_path / "ticket.md", "--redact", "--names", tmp_path / "names.csv")
+    assert got.returncode == 0 and "pseudonyms; originals in" in got.stdout
+    text = (tmp_path / "ticket.md").read_text()
+    assert not [word for word in PRIVATE if word in text]
+    got = run("ticket", report, "-o", tmp_path / "ticket.md", "--names", tmp_path / "names.csv")
+    assert got.returncode == 2 and "--names needs --redact" in got.stderr
+
+
+def test_the_names_are_not_in_the_ticket(report, tmp_path):
+    with pytest.raises(UsageError, match="the names need a file of their own"):
+        write_ticket(ticket(report, redact=True), tmp_path / "t.zip", names=tmp_path / "t.zip")
+
+
+def test_a_report_of_somebody_else(report, tmp_path):
+    """A damaged file is left out."""
+    shutil.copytree(report, tmp_path / "report")
+    (tmp_path / "report" / "next_dump.json").write_text('{"secretenc"')
+    assert "next_dump.json" not in write_ticket(ticket(tmp_path / "report", redact=True), tmp_path / "ticket.zip")
+
+
+def test_a_case_of_the_ticket_is_redacted(tmp_path):
+    """A case with values of the dump is refused, a redacted one is taken."""
+    for side in ("target", "golden"):
+        shutil.copytree(SAMPLES / "msprobe_softmax" / side, tmp_path / "alicebox" / side)
+    dump, report = tmp_path / "alicebox" / "target", tmp_path / "report"
+    write_reports(compare(dump, tmp_path / "alicebox" / "golden"), report)
+    words = "extract", dump, "Functional.softmax.1.forward", "-o", report / "case"
+    assert run(*words).returncode == 0
+    with pytest.raises(
+        UsageError, match="the case holds values of the dump; write it again with npucmp extract --redact"
+    ):
+        ticket(report, redact=True)
+    values = {one.name: one.read_bytes() for one in (report / "case").glob("*.npy")}
+    shutil.rmtree(report / "case")
+    got = run(*words, "--redact")
+    assert got.returncode == 0 and "redacted input:0: mantissas drawn again" in got.stdout
+    write_ticket(ticket(report, redact=True), tmp_path / "ticket.zip")
+    files = contents(tmp_path / "ticket.zip")
+    assert {"case/call.json", "case/run.py", "case/input_0.npy", "case/actual_0.npy"} <= {*files}
+    assert "worst.csv" not in files and "report.html" not in files
+    for data in files.values():
+        assert b"alicebox" not in data and b"make.py" not in data and b"torch.matmul(F" not in data
+    for name, data in values.items():
+        array = data[128:]  # behind the header of .npy
+        assert not [at for at in range(0, len(array) - 8, 8) if array[at : at + 8] in files[f"case/{name}"][128:]]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("rel_l2 1.72e-03, limit 4.77e-07; inputs agree", "rel_l2 1.72e-03, limit 4.77e-07; inputs agree"),
+        ("Functional.softmax.1.forward output:0 differs.", "Functional.softmax.1.forward output:0 differs."),
+        ("read /home/bob/x/dump.json (3 MB)", "read path_1.json (3 MB)"),
+        ("C:\\Users\\bob\\run.pt and net.py:12", "path_1.pt and path_2.py:12"),
+        ("weight encoder.mlp.0.weight, NaN/Inf, 0.5/0.2", "weight module_1.module_2.0.weight, NaN/Inf, 0.5/0.2"),
+        ("tensors.csv and summary.json", "tensors.csv and summary.json"),
+    ],
+)
+def test_free_text(text, wanted):
+    assert Pseudonyms().of_text(text) == wanted
+
+
+def test_names_of_any_form_are_found():
+    """Names with blanks and signs, and names that begin others."""
+    names = Pseudonyms()
+    names.collect(["conv 1 (x)", "conv", "enc/l0/MatMul"], ["/home/bob/hush/target"])
+    text = names.of_text("conv 1 (x) reads conv and enc/l0/MatMul of hush, /home/bob/hush/target")
+    assert (
+        not re.search(r"conv|enc|l0|bob|hush", text)
+        and "reads module_2 and module_3/module_4/module_5 of path_" in text
+    )
