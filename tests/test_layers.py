@@ -254,7 +254,8 @@ def test_only_cli_prints_or_exits():
 
 BOUNDARIES = {  # modules that catch every error: what runs there is another process, or code of others
     "npucmp.health.evaluate": 1,  # rules, of users too
-    "npucmp.health.rule": 2,  # the files and packages of users
+    "npucmp.health.rule": 1,  # the files of users
+    "npucmp.model.entry_points": 1,  # the packages of users
     "npucmp.measure.executor": 1,  # the last frame of a worker; its parent raises the error
     "npucmp.recompute.run": 4,  # the last frames of a child
 }
