@@ -35,7 +35,7 @@ VARIABLES = (
         "environment, then the settings file.",
     ),
     ("NPUCMP_NO_CONFIG", "If it is 1, npucmp reads no settings file."),
-    ("NPUCMP_KERNEL", "If it is numpy, npucmp measures without its C kernel. The figures are the same."),
+    ("NPUCMP_KERNEL", "If it is numpy, npucmp measures with numpy instead of its C kernel."),
     ("NO_COLOR, FORCE_COLOR", "Without --color: no colours, or colours even if the output is no terminal."),
     ("TMPDIR", "Folder of temporary files."),
 )
