@@ -35,6 +35,7 @@ def fails(*given): raise ZeroDivisionError("of the example")
 FAILING = Metric("{name}", fails)
 CLASH = Metric("verdict", fails)
 WORDS = Metric("{name}", lambda m: "much")
+NOTHING = Metric("{name}", lambda m: float("nan"), "more")
 """
 
 
@@ -191,6 +192,17 @@ def test_a_broken_extension_does_not_matter_until_it_is_needed(tmp_path, example
     got = run("show", ROOT / "docs", site=both)
     assert got.returncode == 2 and "not tried: entry point a_bad_one (none:X) of npucmp.formats" in got.stderr
     assert got.stderr.count("\n") == 1
+
+
+def test_a_tolerance_over_nan_decides_nothing(tmp_path, invoke):
+    """As over a built-in metric that has no value: the tensors that are not bit-equal are unknown."""
+    points = {"npucmp.metrics": {"nothing": "broken:NOTHING"}}
+    site = install(tmp_path / "site", "broken", points, BROKEN.format(name="nothing"))
+    (tmp_path / "limits.csv").write_text("metric,limit\nnothing,0.5\n")
+    got = invoke("--tolerances", str(tmp_path / "limits.csv"), "--json", sites=[site])
+    found = json.loads(got.stdout)
+    assert (got.exit_code, found["outcome"]) != (0, "AGREES") and found["verdicts"]["unknown"] > 0
+    assert "diverged" not in found["verdicts"]
 
 
 def test_a_name_that_is_taken_is_refused(tmp_path, invoke):
