@@ -134,6 +134,7 @@ def test_a_plain_comparison_loads_what_it_needs():
     assert len(own - engine) <= MOST_MODULES
     assert not {name for name in own for other in NOT_OF_ONE_RANK if f"{name}.".startswith(f"{other}.")}
     assert not {name.split(".")[0] for name in loaded} & {"torch", *HEAVY} - {"ml_dtypes"}  # the sample has bfloat16
+    assert "importlib.metadata" not in loaded and "dump.installed_formats" not in own  # no extension is looked for
 
 
 def test_what_a_plain_comparison_does_not_load_is_there():
@@ -141,6 +142,17 @@ def test_what_a_plain_comparison_does_not_load_is_there():
     folder = Path(npucmp.__file__).parent
     paths = [folder.joinpath(*name.split(".")) for name in NOT_OF_ONE_RANK]
     assert not [path for path in paths if not (path.is_dir() or path.with_suffix(".py").is_file())]
+
+
+LIBRARIES = {"pandas", "jinja2", "h5py"}  # base packages that load where they are used
+
+
+@pytest.mark.parametrize("words, used", [("show {golden}", ""), ("check {golden}", ""), ("overflow {golden}", ""),
+                                         ("compare {target} {golden} -o {out}", "jinja2")])  # fmt: skip
+def test_a_command_loads_the_libraries_that_it_uses(tmp_path, words, used):
+    """Each a base package; jinja2 makes the page, pandas reads tables back, h5py reads HDF5."""
+    names = words.format(target=TARGET, golden=GOLDEN, out=tmp_path / "report").split()
+    assert {name.split(".")[0] for name in modules_of(*names)[0]} & LIBRARIES == {*used.split()}
 
 
 def test_the_help_loads_no_command():

@@ -99,7 +99,7 @@ def carry_out(
     elif printed != "text":
         from npucmp.report.text_formats import content_of
 
-        write_stdout(content_of(answer, printed).decode("utf-8"))
+        write_stdout(content_of(answer, printed).decode("utf-8", "backslashreplace"))
     elif not screen.quiet:
         paint, columns = terminal.colours(shows_colour(screen.color)), width()
         shown = terminal.render(answer, screen.top, files, paint, screen.verbose, columns or WIDTH)
@@ -251,9 +251,11 @@ def _layout(folder: Optional[str], parts: bool, parquet: bool) -> tuple[bool, bo
 
 def _columns(names: str) -> list[str]:
     """Return the columns that --metrics requests."""
-    from npucmp.measure.metrics import requested_columns
+    if not names:
+        return []
+    from npucmp.report.tables import optional_columns
 
-    return requested_columns(names.split(","))
+    return optional_columns(names)
 
 
 def _is_terminal(stream: Any) -> bool:

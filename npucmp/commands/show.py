@@ -91,15 +91,21 @@ def show(
 def formats(json: bool) -> None:
     from npucmp.dump.catalogue import PRODUCERS, SPELLINGS, format_lines
     from npucmp.dump.formats import FORMATS
+    from npucmp.dump.installed_formats import format_extensions
+    from npucmp.report.sanitise import visible
 
+    installed = {name: one for name, one in format_extensions().items() if name not in FORMATS}
     if json:
         from npucmp.report.object_json import formats_object, object_text
 
-        write_stdout(object_text("formats", formats_object(PRODUCERS, FORMATS)))
+        write_stdout(object_text("formats", formats_object(PRODUCERS, [*FORMATS, *installed])))
         return
     for producer in PRODUCERS:
         write_stdout(f"{producer.name}\n" + "".join(f"  {line}\n" for line in format_lines(producer)))
     write_stdout("\nfolder names\n" + "".join(f"  {line}\n" for line in SPELLINGS))
-    write_stdout(
-        f"\n--format NAME selects a format (default: the first that recognises the path):\n  {', '.join(FORMATS)}\n"
-    )
+    if installed:
+        write_stdout("\nformats of installed packages\n")
+    for name, one in installed.items():
+        write_stdout(f"  {visible(name)}  {visible(one.package or one.value)}\n")
+    names = visible(", ".join([*FORMATS, *installed]))
+    write_stdout(f"\n--format NAME selects a format (default: the first that recognises the path):\n  {names}\n")

@@ -120,9 +120,7 @@ def _spellings(cell: str) -> set[str]:
 def _tolerances_tolerance(path: Path, number: int, row: object) -> Tolerance:
     cells = row if isinstance(row, dict) else {}
     name = str(cells.get("metric") or "rel_l2")
-    known = [metric.name for metric in metrics.METRICS]
-    if name not in known:
-        raise UsageError(f"{path}: row {number}: no metric {name!r}", difflib.get_close_matches(name, known))
+    metrics.require_metric(name, f"{path}: row {number}: no metric {name!r}")
     try:
         limit = float(cells.get("limit", ""))
     except (TypeError, ValueError):
@@ -149,7 +147,6 @@ DEFAULT_RULES = tuple(
     )
     if row
 )
-AT_LEAST = {metric.name for metric in metrics.METRICS if metric.better == "more"}
 
 
 class Limit(NamedTuple):
@@ -196,7 +193,7 @@ def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerance
     if tolerances.by_round_off and is_quantised(measurement):
         both = " against ".join(tensor.dtype for tensor in (pair.target, pair.golden) if tensor)
         return Finding(measurement, Verdict.DTYPE, f"{both}: quantised with a step size that the dump does not contain")
-    over = value < rule.limit if rule.metric in AT_LEAST else value > rule.limit
+    over = value < rule.limit if metrics.by_name(rule.metric).better == "more" else value > rule.limit
     wanders = max(tolerances.noise.get((op.name, pair.slot), 0.0) for op in (pair.target_op, pair.golden_op) if op)
     if over and wanders:
         within = error <= NOISE * wanders

@@ -62,9 +62,9 @@ def with_explanation(finding: Finding, by: Optional[Limit]) -> Finding:
 
 def _figure(finding: Finding) -> Optional[float]:
     """The figure of a row: the measured value, or a proven lower bound."""
-    known = {metric.name: metric.function for metric in metrics.METRICS}
-    if finding.metric in known and finding.measurement.moments is not None:
-        value = known[finding.metric](finding.measurement.moments)
+    is_metric = finding.rule == "tolerance" or finding.metric in {metric.name for metric in metrics.METRICS}
+    if is_metric and finding.measurement.moments is not None:
+        value = metrics.by_name(finding.metric).function(finding.measurement.moments)
         return None if value is None else float(value)
     if finding.error is None or math.isnan(finding.error):
         return finding.measurement.bound

@@ -1,5 +1,6 @@
 """The metrics: each is a small pure function of Moments, in one table. To add a metric, change METRICS only: the
-columns of tensors.csv and the direction of tolerances follow it.
+columns of tensors.csv and the direction of tolerances follow it. Packages add metrics by the entry point group
+`npucmp.metrics`: a Metric, which is loaded if a user names it.
 
 x is the target, y the golden; sums cover positions that are finite on both sides. A formula without a value returns
 NaN. A position that is NaN or Inf on one side only makes rel_l2 infinite, so that no rule accepts it. Where a formula
@@ -10,10 +11,14 @@ from __future__ import annotations
 
 import difflib
 import math
-from typing import Callable, Iterable, Literal, NamedTuple, Optional, Union
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, NamedTuple, Optional, Sequence, Union
 
 from npucmp.errors import UsageError
 from npucmp.model import Moments, Side
+
+if TYPE_CHECKING:
+    from npucmp.model.entry_points import Extension
 
 Value = Optional[Union[float, int, bool]]
 NAN = float("nan")
@@ -191,17 +196,67 @@ METRICS = (
     Metric("standard_deviation", standard_deviation, always=False),
 )
 _BY_NAME = {metric.name: metric for metric in METRICS}
+GROUP = "npucmp.metrics"  # of entry points
 
 
 def by_name(name: str) -> Metric:
-    """The metric of a column. Raises KeyError for a name that METRICS lacks."""
-    return _BY_NAME[name]
+    """The metric of a column, of METRICS or of an installed package. Raises KeyError for an unknown name, UsageError
+    for a metric of a package that cannot be loaded."""
+    return _BY_NAME[name] if name in _BY_NAME else _load(_extensions()[name])
+
+
+def require_metric(name: str, words: str) -> None:
+    """Raise UsageError with these words and the closest names if there is no metric of a name."""
+    try:
+        by_name(name)
+    except KeyError:
+        known = [*_BY_NAME, *(name for name in _extensions() if name not in _BY_NAME)]
+        raise UsageError(words, difflib.get_close_matches(name, known) or known) from None
+
+
+def columns(extra: Sequence[str] = ()) -> list[Metric]:
+    """The metrics of a table with optional columns, in its order."""
+    own = [metric for metric in METRICS if metric.always or metric.name in extra]
+    return [*own, *(by_name(name) for name in extra if name not in _BY_NAME)]
 
 
 def requested_columns(names: Iterable[str]) -> list[str]:
-    """The optional columns that a user requests, in the order of the table. Raises UsageError with the closest names
-    for an unknown name."""
+    """The optional columns that a user requests, in the order of the table; those of installed packages come last.
+    Raises UsageError with the closest names for an unknown name."""
     wanted = {name.strip() for name in names if name.strip()}
-    for name in sorted(wanted - {*_BY_NAME}):
-        raise UsageError(f"no metric {name!r:.60}", difflib.get_close_matches(name, _BY_NAME) or [*_BY_NAME])
-    return [metric.name for metric in METRICS if metric.name in wanted and not metric.always]
+    others = sorted(wanted - {*_BY_NAME})
+    for name in others:
+        require_metric(name, f"no metric {name!r:.60}")
+    return [*(metric.name for metric in METRICS if metric.name in wanted and not metric.always), *others]
+
+
+@cache
+def _extensions() -> dict[str, Extension]:
+    from npucmp.model.entry_points import find_extensions
+
+    return find_extensions(GROUP)
+
+
+@cache
+def _load(one: Extension) -> Metric:
+    """Return the metric of an installed package, as a column on request. Raises UsageError if it is none."""
+    from npucmp.model.entry_points import load_extension
+
+    found = load_extension(one)
+    if not isinstance(found, Metric) or found.better not in ("less", "more") or not callable(found.function):
+        raise UsageError(f"{one.words}: is not a Metric; docs/extending.md has an example")
+    if found.name != one.name:
+        raise UsageError(f"{one.words}: its name is {found.name!r:.60}, not {one.name!r}")
+    return found._replace(function=partial(_value, one, found.function), always=False)
+
+
+def _value(one: Extension, function: Callable[[Moments], Any], moments: Moments) -> Value:
+    """Return the value of a formula of an installed package. Raises UsageError if it fails or returns no number."""
+    from npucmp.model.entry_points import call_extension
+
+    found = call_extension(one, function, moments)
+    if hasattr(found, "item") and getattr(found, "ndim", 0) == 0:  # a scalar of numpy
+        found = found.item()
+    if found is None or isinstance(found, (bool, int, float)):
+        return found
+    raise UsageError(f"{one.words}: returned {type(found).__name__}, not a number")

@@ -94,14 +94,13 @@ def write_reports(
 
         npucmp.write_reports(npucmp.compare("npu_dump", "gpu_dump"), "report", metrics="snr,gain")
     """
-    from npucmp.measure.metrics import requested_columns
-    from npucmp.report.tables import with_table_files
+    from npucmp.report.tables import optional_columns, with_table_files
 
     if parquet:
         from npucmp.report.parquet import require
 
         require()
-    wanted = requested_columns(metrics.split(",") if isinstance(metrics, str) else metrics)
+    wanted = optional_columns(metrics)
     return write(with_table_files(answer_of(result, wanted), parts, parquet), directory, Form(excel, xlsx))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Callable, Iterable, Optional, Sequence
 
+from npucmp.errors import UsageError
 from npucmp.measure import metrics
 from npucmp.model import (
     Pair,
@@ -45,6 +46,17 @@ ROOT_COLUMNS = tuple(
         "evidence stack target_op golden_op rule golden_slot relation ranks collective request position"
     ).split(" ")
 )
+
+
+def optional_columns(names: str | Sequence[str]) -> list[str]:
+    """Return the optional columns of tensors.csv that a user requests, as --metrics ("snr,gain") or as a sequence.
+
+    Raises UsageError for an unknown metric, and for one of an installed package with the name of another column."""
+    found = metrics.requested_columns(names.split(",") if isinstance(names, str) else names)
+    clash = next((name for name in found if name in TENSOR_COLUMNS), "")
+    if clash:
+        raise UsageError(f"metric {clash} of an installed package: tensors.csv has another column of this name")
+    return found
 
 
 def roots(found: Iterable[Rooted]) -> ReportTable:

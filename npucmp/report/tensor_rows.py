@@ -292,11 +292,8 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
         for one, target, golden in zip(moments, pair["target"], pair["golden"])
     ] if has_values else nothing  # fmt: skip
     has_both = any(both)  # otherwise only statistics exist
-    for metric in metrics.METRICS:
-        if metric.always or metric.name in extra:
-            columns[metric.name] = (
-                [None if one is None else metric.function(one) for one in both] if has_both else nothing
-            )
+    for metric in metrics.columns(extra):
+        columns[metric.name] = [None if one is None else metric.function(one) for one in both] if has_both else nothing
     for name in ("max_abs_index", "max_rel_index"):
         place = f"{name[: -len('index')]}at"
         columns[name] = columns[place] = nothing

@@ -10,11 +10,11 @@ import difflib
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import Callable, NamedTuple, Optional, Sequence
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Result
-from npucmp.model.entry_points import load_entry_points
+from npucmp.model.entry_points import Extension, call_extension, find_extensions, load_extension
 from npucmp.report.answer import Answer
 from npucmp.report.files import replace_file
 
@@ -67,8 +67,7 @@ def content_of(answer: Answer, name: str) -> bytes:
     if name in FORMATS:
         made: bytes = import_module(f"npucmp.report.{FORMATS[name]}").content(answer)
         return made
-    text = _own_formats()[name](answer.result)
-    return text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
+    return _installed_content(find_extensions(GROUP)[name], answer.result)
 
 
 def write_text(answer: Answer, output: TextOutput) -> Path:
@@ -85,11 +84,31 @@ def write_text(answer: Answer, output: TextOutput) -> Path:
 
 def _require(name: str) -> None:
     known = [SCREEN, *FORMATS]
-    if name not in known and name not in _own_formats():
-        near = difflib.get_close_matches(name, known, 1)
-        raise UsageError(f"--report-format {name!r:.60}: no such format", near or known)
+    if name in known:
+        return
+    installed = find_extensions(GROUP)
+    if name not in installed:
+        known += [one for one in installed if one not in known]
+        raise UsageError(
+            f"--report-format {name!r:.60}: no such format", difflib.get_close_matches(name, known, 1) or known
+        )
+    _function(installed[name])
 
 
-def _own_formats() -> dict[str, Callable[[Result], bytes | str]]:
-    """Return the formats of installed packages."""
-    return load_entry_points(GROUP)
+def _function(one: Extension) -> Callable[[Result], Any]:
+    """Return the function of a format of an installed package. Raises UsageError if there is none."""
+    found = load_extension(one)
+    if not callable(found):
+        raise UsageError(f"{one.words}: is not a function; docs/extending.md has an example")
+    function: Callable[[Result], Any] = found
+    return function
+
+
+def _installed_content(one: Extension, result: Result) -> bytes:
+    """Return the text of a result in a format of an installed package. Raises UsageError if its function fails."""
+    text = call_extension(one, _function(one), result)
+    if isinstance(text, str):
+        return text.encode("utf-8", "backslashreplace")
+    if not isinstance(text, bytes):
+        raise UsageError(f"{one.words}: returned {type(text).__name__}, not bytes or str")
+    return text

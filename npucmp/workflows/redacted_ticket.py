@@ -29,6 +29,7 @@ PLAIN = frozenset(
 )  # words of npucmp, types and shapes
 RULES = frozenset("rule row".split())  # words of npucmp with dots
 LEFT_OUT = ("worst.csv",)  # elements of tensors
+LEFT_OUT_KEYS = frozenset(("next", "sources"))  # commands and files of this machine
 TEXTS = (".csv", ".json", ".cfg", ".txt")
 CASE_DATA = re.compile(r"case/(?:\w[\w.-]*\.npy|run\.py)")  # without names
 SPLIT = re.compile(r"(;\s*)")
@@ -44,7 +45,8 @@ def redacted(ticket: Ticket, case: Optional[Mapping[str, Any]]) -> Ticket:
     names = Pseudonyms()
     try:
         _collect(ticket, names)
-        summary, accused = _json(names, ticket.summary), _json(names, ticket.accused)
+        kept = {key: value for key, value in ticket.summary.items() if key not in LEFT_OUT_KEYS}
+        summary, accused = _json(names, kept), _json(names, ticket.accused)
     except (csv.Error, RecursionError) as error:
         raise UsageError(f"the report cannot be redacted: {error}") from None
 

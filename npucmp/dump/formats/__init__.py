@@ -10,7 +10,8 @@ A format is a module of this package with
     calls(run, context) -> dict[str, Call]  optional: the calls in its records, by operator, for a replay
     GRAPHS                  a GraphSource: which graphs describe its operators; None if there are none
     WALKS                   optional: True if it reads all folders below a path, not only those of steps and ranks
-FORMATS sets their order: the first format that recognises a path reads it; later formats are not imported.
+FORMATS sets their order: the first format that recognises a path reads it; later formats are not imported. Formats of
+installed packages (installed_formats.py) come after all of them, and only if --format or a path needs one.
 """
 
 from __future__ import annotations
@@ -52,10 +53,34 @@ FORMATS = (
 
 
 def module_of(name: str) -> ModuleType:
-    """Return the format of a name. Raises UsageError for an unknown name."""
-    if name not in FORMATS:
-        raise UsageError(f"unknown format {name!r}; npucmp reads {', '.join(FORMATS)}")
-    return import_module(f"{__name__}.{name}")
+    """Return the format of a name. Raises UsageError for an unknown name, and for an installed format that cannot be
+    loaded."""
+    if name in FORMATS:
+        return import_module(f"{__name__}.{name}")
+    from npucmp.dump.installed_formats import format_extensions, load_format
+
+    installed = format_extensions()
+    if name not in installed:
+        known = ", ".join([*FORMATS, *(one for one in installed if one not in FORMATS)])
+        raise UsageError(f"unknown format {name!r}; npucmp reads {known}")
+    return load_format(installed[name])
+
+
+def _installed_format(path: Path, context: ReadContext) -> tuple[Optional[ModuleType], str]:
+    """Return the first installed format that recognises a path, and the reason why another could not be tried."""
+    from npucmp.dump.installed_formats import format_extensions, load_format
+
+    problem = ""
+    for name, one in format_extensions().items():
+        if name in FORMATS:
+            continue
+        try:
+            module = load_format(one)
+            if sniffs(module, path, context):
+                return module, ""
+        except UsageError as error:
+            problem = problem or str(error)
+    return None, problem
 
 
 def may_hold_weights(path: str | os.PathLike[str]) -> bool:
@@ -211,7 +236,9 @@ def _recognise(path: Path, context: ReadContext) -> tuple[Path, ModuleType]:
     if path.name == DATA_FOLDER and record.is_file():
         words = "contains the tensors of a dump without their names and order"
         raise DumpError(path, f"{words}; pass the folder with dump.json, {path.parent}")
-    module = _format_of(path, context)
+    module, problem = _format_of(path, context), ""
+    if module is None:
+        module, problem = _installed_format(path, context)
     if module is not None:
         return path, module
     if path.is_dir() and not any(path.iterdir()):
@@ -234,7 +261,8 @@ def _recognise(path: Path, context: ReadContext) -> tuple[Path, ModuleType]:
             raise DumpError(folder, "cannot be read: permission denied")
     if mentions_log_probs(path, context):
         raise DumpError(path, "holds log-probabilities of tokens, not tensors; npucmp parity compares them")
-    raise DumpError(path, "no dump is recognised here; `npucmp formats` lists the formats, --format selects one")
+    words = "no dump is recognised here; `npucmp formats` lists the formats, --format selects one"
+    raise DumpError(path, words + (f"; not tried: {problem}" if problem else ""))
 
 
 def mentions_log_probs(path: str | os.PathLike[str], context: ReadContext = ANYWHERE) -> bool:
