@@ -29,7 +29,7 @@ PLAIN = frozenset(
 )  # words of npucmp, types and shapes
 RULES = frozenset("rule row".split())  # words of npucmp with dots
 LEFT_OUT = ("worst.csv",)  # elements of tensors
-LEFT_OUT_KEYS = frozenset(("next", "sources"))  # commands and files of this machine
+LEFT_OUT_KEYS = frozenset(("next", "sources"))  # of summary.json: commands and files of this machine
 TEXTS = (".csv", ".json", ".cfg", ".txt")
 CASE_DATA = re.compile(r"case/(?:\w[\w.-]*\.npy|run\.py)")  # without names
 SPLIT = re.compile(r"(;\s*)")
@@ -45,8 +45,7 @@ def redacted(ticket: Ticket, case: Optional[Mapping[str, Any]]) -> Ticket:
     names = Pseudonyms()
     try:
         _collect(ticket, names)
-        kept = {key: value for key, value in ticket.summary.items() if key not in LEFT_OUT_KEYS}
-        summary, accused = _json(names, kept), _json(names, ticket.accused)
+        summary, accused = _json(names, ticket.summary), _json(names, ticket.accused)
     except (csv.Error, RecursionError) as error:
         raise UsageError(f"the report cannot be redacted: {error}") from None
 
@@ -162,6 +161,8 @@ def _cell(names: Pseudonyms, column: str, cell: str) -> str:
 
 def _json(names: Pseudonyms, value: Any, key: str = "") -> Any:
     """Return a JSON value with pseudonyms; `key` is the key under which it stands."""
+    if key in LEFT_OUT_KEYS and isinstance(value, (list, Mapping)):
+        return type(value)()
     if isinstance(value, Mapping):
         inner = key if key in WORDS else ""
         return {_key(names, name): _json(names, below, inner or name) for name, below in value.items()}
