@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
 from npucmp.model import brief
-from npucmp.report.answer import Answer, Flow, PageContext
+from npucmp.presenter import is_chinese
+from npucmp.report.answer import Answer, Detail, Flow, PageContext
 from npucmp.report.csv_text import numbers_json
 from npucmp.report.files import ConcatFile, Content
 from npucmp.report.page_json import FixedJson, page_data
@@ -54,22 +55,44 @@ def render(answer: Answer) -> dict[str, Content]:
 def page(answer: Answer, page_context: Optional[PageContext] = None) -> bytes:
     """Return a page, which may be one of several."""
     style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
+    if is_chinese():
+        from npucmp.report import chinese
+
+        scripts = [*map(chinese.page_script, scripts)]
     detail = answer.detail() if answer.matrix is None else None  # else each page has its own rows
-    scripts, (data, others) = (scripts, json_for_script(page_data(detail))) if detail else ([], ("", ""))
+    scripts, (data, others) = (scripts, json_for_script(_data(detail))) if detail else ([], ("", ""))
     assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
-    made: str = _template().render(answer=answer, detail=detail, page_context=page_context, **words(answer), **assets)
+    made: str = _template(is_chinese()).render(answer=answer, detail=detail, page_context=page_context, **words(answer), **assets)
     return made.encode("utf-8", "backslashreplace")
 
 
+def _data(detail: Detail) -> Words:
+    data = page_data(detail)
+    if is_chinese():
+        from npucmp.report import chinese
+
+        return chinese.page_data(data)
+    return data
+
+
 @cache
-def _template() -> Any:
+def _template(in_chinese: bool) -> Any:
     from jinja2 import Environment, StrictUndefined
 
+    source, finalize = _text("template.html"), _harmless
+    if in_chinese:
+        from npucmp.report import chinese
+
+        source = chinese.page_template(source)
+
+        def finalize(value: Any) -> Any:
+            return chinese.page_value(_harmless(value))
+
     shell = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_harmless
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=finalize
     )
     shell.filters.update(svg_data=svg_data, flow=flow, looked=looked, plot_data=plot_data, visible=visible)
-    return shell.from_string(_text("template.html"))
+    return shell.from_string(source)
 
 
 def _harmless(value: Any) -> Any:

@@ -234,14 +234,14 @@ def wrap_text(text: str, columns: int) -> str:
 
 
 def _break_line(line: str, columns: int) -> str:
-    if _columns(line) <= columns:
+    if columns_of(line) <= columns:
         return line
     found = _HEAD.match(_COLOUR.sub("", line))
-    hang = _columns(found[0]) if found else 0
+    hang = columns_of(found[0]) if found else 0
     hang = hang if 0 < hang <= columns // 2 else 2
     done, at = [""], 0
     for blanks, word in _PIECE.findall(line):
-        size = _columns(word)
+        size = columns_of(word)
         if done[-1].strip() and at + len(blanks) + size > columns >= hang + size:
             done.append(" " * hang)
             at, blanks = hang, ""
@@ -250,7 +250,7 @@ def _break_line(line: str, columns: int) -> str:
     return "\n".join(done)
 
 
-def _columns(text: str) -> int:
+def columns_of(text: str) -> int:
     """Return the width of a text on the screen: East Asian wide characters take two columns, colours and combining
     marks none."""
     plain = _COLOUR.sub("", text)

@@ -1,0 +1,135 @@
+"""Show screens, pages and tickets in Chinese. Loaded only if the language is Chinese (presenter.py).
+
+Lines are translated cell by cell: cells are separated by two or more blanks, and stay in their columns. The words of
+verdicts, the prefix of a note and JSON stay English, as tables do.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterator
+
+from npucmp.report.page_words import translate_script, translate_template
+from npucmp.report.terminal import columns_of
+from npucmp.report.translation import SIDES, catalogue, translate
+
+TEXTS = frozenset("because evidence remedy what why why_not explanation words".split(" "))  # columns of sentences
+WIDEST = 36  # columns of a cell of a table; what follows a longer text has no column
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_PAINTED = re.compile(r"(\x1b\[[0-9;]+m)(.*?)(\x1b\[0m)")
+_GAP = re.compile(r"( {2,})")
+_HEAD = re.compile(r"(?:[a-z]+|[A-Z][A-Z ]+[A-Z]): ")  # note: …, AGREES: …
+_CODE_LINE = re.compile(r"(- (?:note: )?)`([^`]+)`$")
+_LIST = re.compile(r"((?:#+|-|\d+\.) )(.*)")
+
+
+def screen(text: str) -> str:
+    """Return the text of a terminal; JSON is unchanged."""
+    if text.startswith(("{", "[")):
+        return text
+    return "\n".join(map(line, text.split("\n")))
+
+
+def line(text: str) -> str:
+    """Return a line of a screen, its colours and columns kept."""
+    if "\x1b" not in text:
+        return _cells(text)
+    made = _cells(_COLOUR.sub("", text))
+    for opens, words, closes in _PAINTED.findall(text):
+        shown = next((one for one in (words, _cells(words)) if one in made), "")
+        made = made.replace(shown, f"{opens}{shown}{closes}", 1) if shown.strip() else made
+    return made
+
+
+def _cells(text: str) -> str:
+    parts = _GAP.split(text)
+    made, column = "", 0
+    for at, part in enumerate(parts):
+        if at % 2:
+            column += len(part)
+            is_indent = not made
+            is_free = is_indent or parts[at - 1].endswith(".") or columns_of(parts[at - 1]) > WIDEST
+            made += part if is_free else " " * max(2, column - columns_of(made))
+        else:
+            column += columns_of(part)
+            made += _cell(part, is_first=at == 0 and len(parts) > 1)
+    return made
+
+
+def _cell(text: str, is_first: bool = False) -> str:
+    if is_first and text in SIDES:
+        return catalogue().word(text)
+    known = translate(text)
+    if known == text and (head := _HEAD.match(text)):
+        return head[0] + translate(text[head.end() :])
+    if head := _HEAD.match(text):
+        word = head[0][:-2]
+        return known if known.startswith(word) else head[0] + translate(text[head.end() :])
+    return known
+
+
+def page_template(source: str) -> str:
+    """Return the template of the page."""
+    return translate_template(source.replace('<html lang="en"', '<html lang="zh"', 1), catalogue().word)
+
+
+def page_script(source: str) -> str:
+    """Return a script of the page."""
+    return translate_script(source, catalogue().word)
+
+
+def page_value(value: Any) -> Any:
+    """Return a value that the template shows."""
+    return translate(value) if type(value) is str else value
+
+
+def page_data(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of the page with its sentences translated; names, verdicts and columns are unchanged."""
+    for part in ("operators", "rows"):
+        columns = data[part]["columns"]
+        columns.update({name: _column(column) for name, column in columns.items() if name in TEXTS})
+    return data
+
+
+def _column(column: dict[str, Any]) -> dict[str, Any]:
+    return {key: _value(value) if key in ("all", "words", "values") else value for key, value in column.items()}
+
+
+def _value(value: Any) -> Any:
+    return [*map(_value, value)] if isinstance(value, list) else page_value(value)
+
+
+def ticket(page: str) -> str:
+    """Return the page of a ticket; blocks of code are unchanged."""
+    return "\n".join(_ticket_lines(page))
+
+
+def _ticket_lines(page: str) -> Iterator[str]:
+    fence = ""
+    for text in page.split("\n"):
+        mark = text[:3] if text.startswith("```") else ""
+        fence = "" if fence and mark else mark or fence
+        if fence or mark:
+            yield text
+        elif found := _CODE_LINE.fullmatch(text):
+            yield f"{found[1]}`{translate(found[2])}`"
+        elif text.startswith("|"):
+            yield "|".join(f" {_word(cell.strip())} " if cell.strip(" -") else cell for cell in text.split("|"))
+        elif (made := translate(text)) == text and (listed := _LIST.fullmatch(text)):
+            head, colon, rest = listed[2].partition(": ")
+            yield listed[1] + (f"{_word(head)}{colon}{rest}" if colon else _word(listed[2]))
+        else:
+            yield made
+
+
+def _word(text: str) -> str:
+    """Return a title of a ticket: one of its words, or a message."""
+    return TITLES.get(text) or translate(text)
+
+
+TITLES = {  # single words of a ticket
+    "Where": "位置", "Figures": "数字", "operator": "算子", "kind": "类型", "phase": "阶段", "step": "step",
+    "rank": "rank", "argument": "参数", "target": "目标", "golden": "标杆", "verdict": "verdict", "side": "侧",
+    "limit": "限值", "metric": "指标", "why": "原因", "type": "类型", "missing": "缺失", "**differs**": "**不同**",
+    "passes": "通过", "**fails**": "**不通过**", "at": "位置", "none": "无", "framework": "框架",
+}  # fmt: skip
