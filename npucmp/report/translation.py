@@ -139,7 +139,7 @@ class Catalogue:
         known = template.letters
         for name, value in zip(template.names, values):
             one = self._value(name, value)
-            if template.letters < WEAK and " " in value and one.known < _letters(value):
+            if template.letters < WEAK and one.known < _letters(value) and (" " in value or value.isalpha()):
                 return None
             known += one.known
             made.setdefault(name, one.text)
@@ -148,8 +148,9 @@ class Catalogue:
     def _value(self, name: str, value: str) -> Parsed:
         if value in SIDES and name not in NAMES:
             return Parsed(self._exact.get(value, value), len(value))
-        is_words = " " in value and not value.startswith(("/", "'"))
-        return self._parse(value) if is_words else Parsed(value, 0)
+        if " " not in value or value.startswith(("/", "'")):
+            return Parsed(value, 0)
+        return self._parse(value)
 
     def _joined(self, parts: tuple[str, ...], separator: str) -> Parsed:
         """Return pieces in the language, joined. Several pieces may be one message."""
