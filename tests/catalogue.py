@@ -43,6 +43,14 @@ CLICK = (  # messages of click, which reads the same catalogue by gettext
     "Option {name!r} does not take a value.", "Option {name!r} requires an argument.", "env var: {var}", "(dynamic)",
     "Aborted!", "integer", "float",
 )  # fmt: skip
+VALUES = (  # single words that a message holds as a value
+    "name", "order", "graph", "content", "mapping", "shape", "similarity", "path", "forward", "backward", "inputs",
+    "outputs", "input", "output", "statistics", "values", "checksums", "parameters", "parameter", "tensors",
+    "operators", "rows", "columns", "elements", "all", "none", "was", "were", "is", "are", "is not", "one", "others",
+    "above", "below", "within", "differ", "differs", "begins", "ends", "with", "after", "has", "have", "does", "do",
+    "need", "needs", "its", "their", "it", "them", "fused", "weights", "pattern", "structure", "similar", "value",
+    "packed", "grows", "falls", "not", "first", "second", "left", "right", "row", "id",
+)  # fmt: skip
 COUNTED = {"count_of": 1}  # function → the index of the noun that it counts
 
 
@@ -100,7 +108,7 @@ def _silent(tree: ast.AST) -> set[int]:
             found.update(map(id, ast.walk(node.annotation)))
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns is not None:
             found.update(map(id, ast.walk(node.returns)))
-        elif isinstance(node, ast.Subscript):
+        elif isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.JoinedStr):
             found.update(map(id, ast.walk(node.slice)))
         elif isinstance(node, ast.Call):
             found.update(_silent_call(node))
@@ -178,7 +186,7 @@ def _plain(text: str) -> str:
 _COLUMNS = re.compile(r"[a-z0-9_]+( [a-z0-9_]+){3,}")
 _CODE = re.compile(
     r"^\s*(import |from \w+ import|def |return |for \w+ in |if .*:$|#!|\w+ = |\w+\.\w+\(|@)|</|^<\w|\(\?|\\|"
-    r"^\W*$|'none'|^[\w.]+\([^ ]*\)$|^npucmp [a-z-]+ |^python [a-z]|^img-src|^base-uri|\[\^|^-\*-|Mapping\[|Iterator\[|%\(|^\.\w|^  \w+:$"
+    r"^\W*$|'none'|^[\w.]+\([^ ]*\)$|^npucmp [a-z-]+ (?![a-z ]+$)|^python [a-z]|^img-src|^base-uri|\[\^|^-\*-|Mapping\[|Iterator\[|%\(|^\.\w|^  \w+:$"
 )
 
 
@@ -196,6 +204,8 @@ def messages() -> Any:
     found = Catalog(locale="zh", domain="npucmp", project="npucmp", charset="utf-8", fuzzy=False)
     for words in CLICK:
         found.add(words, locations=[("click", 0)])
+    for words in VALUES:
+        found.add(words, context="value", locations=[("values", 0)])
     for room in ROOMS:
         place = ROOT / room
         for file in [place] if place.is_file() else sorted(place.rglob("*.*")):

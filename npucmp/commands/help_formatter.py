@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gettext
+import os
 import re
-from typing import Iterator, Optional, Sequence
+from typing import Iterator, Sequence
 
 import click
 
@@ -69,9 +70,8 @@ def _option(words: str) -> str:
 
 
 def use() -> None:
-    """Show the help of this process in Chinese."""
+    """Show the help and the errors of click in Chinese in this process: click reads its words by gettext."""
     click.Context.formatter_class = ChineseFormatter
-    found: Optional[gettext.NullTranslations] = gettext.translation("npucmp", LOCALE, ["zh"], fallback=True)
-    assert found is not None
+    os.environ["LANGUAGE"] = "zh"
     gettext.textdomain("npucmp")
     gettext.bindtextdomain("npucmp", str(LOCALE))

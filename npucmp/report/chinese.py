@@ -18,7 +18,7 @@ WIDEST = 36  # columns of a cell of a table; what follows a longer text has no c
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PAINTED = re.compile(r"(\x1b\[[0-9;]+m)(.*?)(\x1b\[0m)")
 _GAP = re.compile(r"( {2,})")
-_HEAD = re.compile(r"(?:[a-z]+|[A-Z][A-Z ]+[A-Z]): ")  # note: …, AGREES: …
+_HEAD = re.compile(r"(?:note|explain|[A-Z][A-Z ]+[A-Z]): ")  # note: …, AGREES: …
 _CODE_LINE = re.compile(r"(- (?:note: )?)`([^`]+)`$")
 _LIST = re.compile(r"((?:#+|-|\d+\.) )(.*)")
 
@@ -59,13 +59,8 @@ def _cells(text: str) -> str:
 def _cell(text: str, is_first: bool = False) -> str:
     if is_first and text in SIDES:
         return catalogue().word(text)
-    known = translate(text)
-    if known == text and (head := _HEAD.match(text)):
-        return head[0] + translate(text[head.end() :])
-    if head := _HEAD.match(text):
-        word = head[0][:-2]
-        return known if known.startswith(word) else head[0] + translate(text[head.end() :])
-    return known
+    head = _HEAD.match(text) if catalogue().word(text) == text else None
+    return head[0] + translate(text[head.end() :]) if head else translate(text)
 
 
 def page_template(source: str) -> str:

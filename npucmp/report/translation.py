@@ -18,15 +18,23 @@ LOCALE = Path(__file__).parents[1] / "locale"
 COUNT = "count\x04"  # the context of nouns that a number precedes
 SIDES = frozenset({"target", "golden"})  # single words that are messages, as the name of a side
 NAMES = frozenset("op name slot path file operator parameter writer dump folder command dtype".split(" "))
-SEPARATORS = ("; ", " · ", ". ", ": ", ", ", " (")
+SEPARATORS = ("; ", " · ", ". ", ": ", ", ")
 JOINED = {"; ": "；", ". ": "。", ": ": "：", ", ": "，"}
+MOST_WORDS = 12  # words of a message at the beginning of a text
 MOST_PIECES = 16  # pieces of a line that are joined again in search of a message
 LONGEST = 4000  # characters of a text that is translated
-FEWEST = 3  # letters that a template must have besides its values
+VALUE = "value\x04"  # the context of single words that are values
+VERBS = frozenset("differ differs was were is are has have does do need needs not left right packed".split(" "))
+ENGINES = frozenset({"numpy", "torch"})  # words that stay as they are
+JOINT, HELD = 0.04, 0.1  # letters that a reading loses for a joint of two pieces, and for a separator in a value
+FEWEST = 2  # letters that a template must have besides its values
+WEAKEST = 4  # letters below which the values of a template must be whole messages, or words without blanks
 WEAK = 9  # letters below which the values of a template must be known text, or words without blanks
 _FIELD = re.compile(r"{(\w*)[^{}]*}")
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _WIDE = re.compile("[\u3000-\u9fff\uff00-\uffef]")
+_IDEOGRAPH = re.compile("[\u4e00-\u9fff]")
+_REMARK = re.compile(r"(.+?) \((.+)\)(?:(; |: |, | · )(.+))?", re.DOTALL)
 _NUMBER = re.compile(r"(\d[\d,.]*) (.+)")
 
 
@@ -38,31 +46,34 @@ class Template(NamedTuple):
     translation: str
     letters: int
 
-    def match(self, text: str) -> Optional[list[str]]:
-        """Return the values with which the message makes a text; None if it does not."""
-        found = _compiled(self.message).fullmatch(text)
-        return None if found is None else [*found.groups()]
+    def matches(self, text: str) -> Iterator[Sequence[str]]:
+        """Yield the values with which the message makes a text: the first values short, then the first values long."""
+        found = [one.fullmatch(text) for one in _compiled(self.message)]
+        groups = [one.groups() for one in found if one is not None]
+        yield from groups[:1] if len({*groups}) < 2 else groups
 
 
 class Parsed(NamedTuple):
     """A text in the language, and the number of its former letters that were part of a message."""
 
     text: str
-    known: int
+    known: float
 
 
 @lru_cache(maxsize=8192)
-def _compiled(message: str) -> re.Pattern[str]:
-    parts = _FIELD.split(message)
-    literals = [re.escape(part) for part in parts[::2]]
-    return re.compile("(.*?)".join(literals), re.DOTALL)
+def _compiled(message: str) -> tuple[re.Pattern[str], ...]:
+    literals = [re.escape(part) for part in _FIELD.split(message)[::2]]
+    kinds = ("(.*?)",) if len(literals) < 3 else ("(.*?)", "(.*)")
+    return tuple(re.compile(kind.join(literals), re.DOTALL) for kind in kinds)
 
 
 class Catalogue:
     """The messages of a language, found by the text that they make."""
 
     def __init__(self, messages: Mapping[str, str]) -> None:
-        self._exact = {key: words for key, words in messages.items() if COUNT not in key and not _FIELD.search(key)}
+        whole = {key.lstrip(" ,;:·"): words.lstrip(" ，；：·") for key, words in messages.items() if key[:1] in " ,;:"}
+        messages = {**whole, **messages}
+        self._exact = {key: words for key, words in messages.items() if "\x04" not in key and not _FIELD.search(key)}
         self._nouns = {key[len(COUNT) :]: words for key, words in messages.items() if key.startswith(COUNT)}
         self._messages = messages
         self._parse = lru_cache(maxsize=8192)(self._parsed)
@@ -78,22 +89,12 @@ class Catalogue:
     @cached_property
     def _templates(self) -> Mapping[str, Sequence[Template]]:
         """Return the templates by their rarest word."""
-        found = [*filter(None, (self._template(key, words) for key, words in self._messages.items()))]
+        found = [one for key, words in self._messages.items() for one in _templates_of(key, words)]
         counts = Counter(word for one in found for word in {*_words_of(one)})
         index: dict[str, list[Template]] = defaultdict(list)
         for one in found:
             index[min(_words_of(one), key=lambda word: counts[word])].append(one)
         return index
-
-    def _template(self, message: str, words: str) -> Optional[Template]:
-        opens, closes = message[:1] in " ,;:", message[-1:] == " "
-        if COUNT in message or not (_FIELD.search(message) or opens or closes):
-            return None
-        whole = ("{before}" if opens else "") + message + ("{after}" if closes else "")
-        made = ("{before}" if opens else "") + words + ("{after}" if closes else "")
-        names = tuple(_FIELD.findall(whole))
-        letters = sum(map(len, _WORD.findall(_FIELD.sub(" ", whole))))
-        return Template(whole, names, made, letters) if letters >= FEWEST else None
 
     def _parsed(self, text: str) -> Parsed:
         """Return the reading of a text in which most letters are known: as a message, or as pieces."""
@@ -106,18 +107,49 @@ class Catalogue:
         if whole is not None and whole.known == _letters(text):
             return whole
         found = [whole] if whole is not None else []
+        head, colon, rest = text.partition(": ")
+        if colon and (title := self._exact.get(head)) and " " in head:
+            made = self._parse(rest)
+            found.insert(0, Parsed(f"{title}：{made.text}", _letters(head) + made.known))
+        if text[1:2] == " " and not text[0] not in "aAI" and (made := self._parse(text[2:])).known:  # a sign before words
+            found.append(Parsed(text[:2] + made.text, made.known))
         if text.endswith(".") and len(text) > 1:
             made = self._parse(text[:-1])
             found.insert(0, Parsed(made.text.rstrip("。") + "。", made.known) if made.known else made)
+        found += [*self._with_ends(text), *self._with_brackets(text)]
         for separator in SEPARATORS:
-            parts = text.split(separator) if separator != " (" else _bracketed(text)
+            parts = text.split(separator)
             if 1 < len(parts) <= MOST_PIECES:
                 found.append(self._joined(tuple(parts), separator))
         best = max(found, key=lambda one: one.known, default=None)
         return best if best is not None and best.known else Parsed(text, 0)
 
-    def _whole(self, text: str) -> Optional[Parsed]:
-        """Return the translation of a text that is one message; None for other text."""
+    def _with_ends(self, text: str) -> Iterator[Parsed]:
+        """Yield the readings of a text that begins or ends with a message of several words."""
+        blanks = [found.start() for found in re.finditer(" ", text)][1:MOST_WORDS]
+        for at in reversed(blanks):
+            if words := self._exact.get(text[:at]):
+                rest = self._parse(text[at + 1 :])
+                yield Parsed(_assembled("{0} {1}", {"0": words, "1": rest.text}), _letters(text[:at]) + rest.known)
+                break
+        for at in (found.start() for found in re.finditer(" ", text)):
+            if " " in text[at + 1 :] and (words := self._exact.get(text[at + 1 :])):
+                rest = self._parse(text[:at])
+                yield Parsed(_assembled("{0} {1}", {"0": rest.text, "1": words}), _letters(text[at:]) + rest.known)
+                break
+
+    def _with_brackets(self, text: str) -> Iterator[Parsed]:
+        """Yield the reading of a text with a remark in brackets, at its end or before a separator."""
+        if found := _REMARK.fullmatch(text):
+            head, remark, rest = (self._parse(part) if part else Parsed("", 0) for part in found.group(1, 2, 4))
+            words = f"（{remark.text}）" if _WIDE.search(head.text[-1:]) else f" ({remark.text})"
+            made = head.text + words
+            made += _join(made, rest.text, found[3]) if found[3] else ""
+            yield Parsed(made, head.known + remark.known + rest.known - JOINT)
+
+    def _whole(self, text: str, barred: str = "") -> Optional[Parsed]:
+        """Return the translation of a text that is one message whose values do not hold a barred separator; None for
+        other text."""
         if " " in text and (found := self._exact.get(text)):
             return Parsed(found, _letters(text))
         if counted := _NUMBER.fullmatch(text):
@@ -125,29 +157,47 @@ class Catalogue:
             words = self._nouns.get(noun) or (self._nouns.get(noun[:-1]) if noun.endswith("s") else None)
             if words:
                 return Parsed(words.replace("{0}", number), _letters(text))
-        best: Optional[Parsed] = None
+        best, most = None, (0.0, 0)
         for word in dict.fromkeys(_WORD.findall(text)):
             for one in self._templates.get(word, ()):
-                if (values := one.match(text)) is not None and (made := self._filled(one, values)) is not None:
-                    best = made if best is None or made.known > best.known else best
+                for values in one.matches(text):
+                    if barred and any(barred in value for value in values):
+                        continue
+                    made = self._filled(one, values)
+                    if made is not None and (made.known, one.letters) > most:
+                        best, most = made, (made.known, one.letters)
         return best
 
     def _filled(self, template: Template, values: Sequence[str]) -> Optional[Parsed]:
         """Return the translation of a template with its values; None if the template has few letters and a value is
-        text that is not known."""
+        text that is not known. A value with separators may hold other messages, so it counts a little less."""
         made: dict[str, str] = {}
-        known = template.letters
+        known = float(template.letters)
         for name, value in zip(template.names, values):
             one = self._value(name, value)
-            if template.letters < WEAK and one.known < _letters(value) and (" " in value or value.isalpha()):
+            if template.letters < WEAK and not self._is_clear(value, one, template.letters < WEAKEST):
                 return None
-            known += one.known
+            known += one.known - sum(HELD * value.count(separator) for separator in SEPARATORS)
             made.setdefault(name, one.text)
-        return Parsed(_FIELD.sub(lambda field: made.get(field[1], field[0]), template.translation), known)
+        return Parsed(_assembled(template.translation, made), known)
+
+    def _is_clear(self, value: str, parsed: Parsed, strictly: bool) -> bool:
+        """Return whether a value may stand in a template of few letters: a name or number, or text that is known."""
+        if " " not in value:
+            return not value.isalpha() or parsed.known > 0
+        if strictly:
+            whole = self._whole(value)
+            return whole is not None and whole.known >= _letters(value)
+        return 2 * parsed.known >= _letters(value)
 
     def _value(self, name: str, value: str) -> Parsed:
         if value in SIDES and name not in NAMES:
             return Parsed(self._exact.get(value, value), len(value))
+        is_verb = value in VERBS
+        if name not in NAMES and (is_verb or not name.isdigit()) and (word := self._messages.get(VALUE + value)):
+            return Parsed(word, len(value))
+        if value in ENGINES:
+            return Parsed(value, len(value))
         if " " not in value or value.startswith(("/", "'")):
             return Parsed(value, 0)
         return self._parse(value)
@@ -158,29 +208,55 @@ class Catalogue:
         while at < len(parts):
             end, one = at + 1, None
             for last in range(len(parts), at + 1, -1):
-                if last - at < len(parts) and separator != " (" and (one := self._whole(separator.join(parts[at:last]))):
+                if last - at < len(parts) and (
+                    one := self._whole(separator.join(parts[at:last]), separator)
+                ):
                     end = last
                     break
             one = one or self._parse(parts[at])
             made += _join(made, one.text, separator) if at else one.text
-            known += one.known
+            known += one.known - (JOINT if at else 0)
             at = end
         return Parsed(made, known)
+
+
+def _assembled(translation: str, values: Mapping[str, str]) -> str:
+    """Return a translation with its values: a blank stands between a letter and a Chinese character, and none between
+    two Chinese characters. The values themselves are unchanged."""
+    parts = _FIELD.split(translation)
+    made = parts[0]
+    for name, literal in zip(parts[1::2], parts[2::2]):
+        value = values.get(name, "{" + name + "}")
+        for piece in ("" if value.isspace() else value, literal):
+            if _WIDE.match(made.rstrip(" ")[-1:]) and _WIDE.match(piece.lstrip(" ")[:1]):
+                made, piece = made.rstrip(" "), piece.lstrip(" ")
+            ends, begins = made[-1:], piece[:1]
+            is_tight = ends.isascii() and ends.isalnum() and _IDEOGRAPH.match(begins)
+            is_tight = is_tight or (_IDEOGRAPH.match(ends) and begins.isascii() and begins.isalnum())
+            made += f" {piece}" if is_tight else piece
+    return made
 
 
 def _letters(text: str) -> int:
     return sum(map(len, _WORD.findall(text)))
 
 
-def _bracketed(text: str) -> list[str]:
-    """Return a text and the remark in brackets behind it."""
-    found = re.fullmatch(r"(.+?) \((.+)\)", text, re.DOTALL)
-    return [found[1], found[2]] if found else [text]
+def _templates_of(message: str, words: str) -> Iterator[Template]:
+    """Yield the templates of a message. A message that begins or ends with a separator is added to other text."""
+    opens, closes = message[:1] in " ,;:", message[-1:] == " "
+    if "\x04" in message or not (_FIELD.search(message) or opens or closes):
+        return
+    whole = ("{before}" if opens else "") + message + ("{after}" if closes else "")
+    made = ("{before}" if opens else "") + words + ("{after}" if closes else "")
+    letters = sum(map(len, _WORD.findall(_FIELD.sub(" ", whole))))
+    if letters >= FEWEST:
+        yield Template(whole, tuple(_FIELD.findall(whole)), made, letters)
+    if opens and letters >= WEAK and _FIELD.search(message):
+        whole, made = message.lstrip(" ,;:·("), words.lstrip(" ，；：·（")
+        yield Template(whole, tuple(_FIELD.findall(whole)), made, letters)
 
 
 def _join(before: str, after: str, separator: str) -> str:
-    if separator == " (":
-        return f"（{after}）" if _WIDE.search(before[-1:]) else f" ({after})"
     wide = _WIDE.search(before[-1:]) or _WIDE.search(after[:1])
     return (JOINED.get(separator, separator) if wide and _WIDE.search(before) else separator) + after
 
