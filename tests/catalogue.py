@@ -25,10 +25,10 @@ ROOMS = (
     "workflows dump_plan model align measure flow dump cli.py errors.py"
 ).split(" ")
 CODE = {  # modules whose strings are code, names or columns
-    "recompute/repro_case.py", "recompute/numpy_case.py", "report/svg.py", "report/tables.py", "report/network.py",
-    "report/tensor_rows.py", "report/page_words.py", "report/language.py", "model/optypes.py", "model/table.py",
-    "model/moments.py", "model/skeleton.py", "report/xlsx.py", "report/parquet.py", "measure/kernel/native.py",
-    "commands/reference.py",
+    "recompute/repro_case.py", "recompute/numpy_case.py", "recompute/call_table.py", "report/network.py",
+    "report/page_words.py", "report/chinese.py", "report/translation.py", "model/optypes.py", "model/table.py",
+    "model/moments.py", "model/skeleton.py", "measure/kernel/native.py",
+    "commands/help_formatter.py", "commands/reference.py",
 }  # fmt: skip
 SILENT = {"split", "compile", "match", "search", "sub", "fullmatch", "findall", "finditer", "startswith", "endswith",
           "getattr", "hasattr", "setattr", "TypeVar", "namedtuple", "NewType", "cast", "encode", "loads", "eval", "import_module"}  # fmt: skip

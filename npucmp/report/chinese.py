@@ -19,8 +19,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PAINTED = re.compile(r"(\x1b\[[0-9;]+m)(.*?)(\x1b\[0m)")
 _GAP = re.compile(r"( {2,})")
 _HEAD = re.compile(r"(?:note|explain|[A-Z][A-Z ]+[A-Z]): ")  # note: …, AGREES: …
-_CODE_LINE = re.compile(r"(- (?:note: )?)`([^`]+)`$")
-_LIST = re.compile(r"((?:#+|-|\d+\.) )(.*)")
+_SPAN = re.compile(r"(`[^`]+`)")
+_LIST = re.compile(r"( *(?:#+|-|\d+\.) (?:note: )?)(.*)")
 
 
 def screen(text: str) -> str:
@@ -65,7 +65,8 @@ def _cell(text: str, is_first: bool = False) -> str:
 
 def page_template(source: str) -> str:
     """Return the template of the page."""
-    return translate_template(source.replace('<html lang="en"', '<html lang="zh"', 1), catalogue().word)
+    source = source.replace('<html lang="en"', '<html lang="zh"', 1).replace("}}.</p>", "}}。</p>")
+    return translate_template(source, catalogue().word)
 
 
 def page_script(source: str) -> str:
@@ -106,20 +107,25 @@ def _ticket_lines(page: str) -> Iterator[str]:
         fence = "" if fence and mark else mark or fence
         if fence or mark:
             yield text
-        elif found := _CODE_LINE.fullmatch(text):
-            yield f"{found[1]}`{translate(found[2])}`"
         elif text.startswith("|"):
-            yield "|".join(f" {_word(cell.strip())} " if cell.strip(" -") else cell for cell in text.split("|"))
-        elif (made := translate(text)) == text and (listed := _LIST.fullmatch(text)):
-            head, colon, rest = listed[2].partition(": ")
-            yield listed[1] + (f"{_word(head)}{colon}{rest}" if colon else _word(listed[2]))
+            yield "|".join(f" {_spans(cell.strip())} " if cell.strip(" -") else cell for cell in text.split("|"))
         else:
-            yield made
+            found = _LIST.fullmatch(text)
+            marker, words = found.groups() if found else ("", text)
+            known = catalogue().message(text) or catalogue().message(words)
+            yield (known if catalogue().message(text) else marker + (known or _spans(words)))
+
+
+def _spans(text: str) -> str:
+    """Return a text in which spans of code and the words between them are translated one by one."""
+    parts = _SPAN.split(text)
+    return "".join(f"`{translate(part[1:-1])}`" if at % 2 else _word(part) for at, part in enumerate(parts))
 
 
 def _word(text: str) -> str:
-    """Return a title of a ticket: one of its words, or a message."""
-    return TITLES.get(text) or translate(text)
+    """Return words of a ticket: one of its titles, with or without a colon, or other text."""
+    title = text.strip(": ")
+    return text.replace(title, TITLES.get(title) or translate(title), 1) if title else text
 
 
 TITLES = {  # single words of a ticket

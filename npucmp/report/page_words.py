@@ -12,13 +12,15 @@ from typing import Callable, Iterator, NamedTuple
 Translate = Callable[[str], str]
 WORDS = re.compile(r"[A-Za-z]{2,}[,;:.]? +[A-Za-z0-9{(]|\} [a-z]{2,}|[A-Za-z]{2,},? \{|^ ?(?:and|of) \{")
 ALONE = frozenset(  # single words that a script shows
-    "Inputs Outputs copied close columns".split(" ")
+    "Inputs Outputs copied close equal values".split(" ")
 )
 _TAG = re.compile(r"({%.*?%}|{#.*?#}|<(?:{%.*?%}|{{.*?}}|[^>])*>)", re.S)
 _LABEL = re.compile(r'(?<=\s)((?:aria-label|title|placeholder)=")([^"]*)(")')
 _HOLE = re.compile(r"{{.*?}}")
 _CODE = re.compile(r"system-ui|use strict|^[#.(]|^node n-")  # fonts, selectors
-_CLASS = re.compile(r"class: [^,}]*$")
+_NAME = re.compile(  # what stands before the name of a class, an element or an event
+    r"(?:class: [^,}]*|\bid: |===? |(?:querySelector(?:All)?|getElementById|matchMedia|addEventListener|\w+Attribute)\()$"
+)
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 
 
@@ -80,9 +82,9 @@ def _script(source: str, translate: Translate) -> Iterator[str]:
             yield source[at:end]
         elif source[at] == '"' and (found := _STRING.match(source, at)):
             end = found.end()
-            yield found[0] if _CLASS.search(source[max(0, at - 80) : at]) else _quoted(found[0], translate)
+            yield found[0] if _NAME.search(source[max(0, at - 80) : at]) else _quoted(found[0], translate)
         elif source[at] == "`":
-            made, end = _template_string(source, at, str if _CLASS.search(source[max(0, at - 80) : at]) else translate)
+            made, end = _template_string(source, at, str if _NAME.search(source[max(0, at - 80) : at]) else translate)
             yield made
         elif source[at] == "/" and (regex := re.compile(r"/(?![*/ ])(?:[^/\\\n\[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/\w*").match(source, at)) and re.search(r"[(,=:\[!&|?]\s*$", source[:at][-9:]):
             end = regex.end()

@@ -26,7 +26,8 @@ LONGEST = 4000  # characters of a text that is translated
 VALUE = "value\x04"  # the context of single words that are values
 VERBS = frozenset("differ differs was were is are has have does do need needs not left right packed".split(" "))
 ENGINES = frozenset({"numpy", "torch"})  # words that stay as they are
-JOINT, HELD = 0.04, 0.1  # letters that a reading loses for a joint of two pieces, and for a separator in a value
+JOINT = 0.04  # letters that a reading loses for a joint of two pieces
+HELD = {"; ": 3.0, " · ": 3.0, ". ": 1.0, ": ": 0.1, ", ": 0.1}  # letters that it loses for a separator in a value
 FEWEST = 2  # letters that a template must have besides its values
 WEAKEST = 4  # letters below which the values of a template must be whole messages, or words without blanks
 WEAK = 9  # letters below which the values of a template must be known text, or words without blanks
@@ -77,6 +78,7 @@ class Catalogue:
         self._nouns = {key[len(COUNT) :]: words for key, words in messages.items() if key.startswith(COUNT)}
         self._messages = messages
         self._parse = lru_cache(maxsize=8192)(self._parsed)
+        self._whole = lru_cache(maxsize=32768)(self._message)
 
     def text(self, text: str) -> str:
         """Return a text in the language; words that are part of no message stay as they are."""
@@ -89,7 +91,10 @@ class Catalogue:
     @cached_property
     def _templates(self) -> Mapping[str, Sequence[Template]]:
         """Return the templates by their rarest word."""
-        found = [one for key, words in self._messages.items() for one in _templates_of(key, words)]
+        every = [one for key, words in self._messages.items() for one in _templates_of(key, words)]
+        few = sorted((one for one in every if one.letters < WEAKEST), key=lambda one: NAMES.isdisjoint(one.names))
+        weak = {_FIELD.sub("{}", one.message): one for one in few}  # one of each form
+        found = [*(one for one in every if one.letters >= WEAKEST), *weak.values()]
         counts = Counter(word for one in found for word in {*_words_of(one)})
         index: dict[str, list[Template]] = defaultdict(list)
         for one in found:
@@ -147,7 +152,12 @@ class Catalogue:
             made += _join(made, rest.text, found[3]) if found[3] else ""
             yield Parsed(made, head.known + remark.known + rest.known - JOINT)
 
-    def _whole(self, text: str, barred: str = "") -> Optional[Parsed]:
+    def message(self, text: str) -> Optional[str]:
+        """Return the translation of a text that is one message; None for other text."""
+        found = self._whole(text)
+        return None if found is None else found.text
+
+    def _message(self, text: str, barred: str = "") -> Optional[Parsed]:
         """Return the translation of a text that is one message whose values do not hold a barred separator; None for
         other text."""
         if " " in text and (found := self._exact.get(text)):
@@ -177,7 +187,7 @@ class Catalogue:
             one = self._value(name, value)
             if template.letters < WEAK and not self._is_clear(value, one, template.letters < WEAKEST):
                 return None
-            known += one.known - sum(HELD * value.count(separator) for separator in SEPARATORS)
+            known += one.known - sum(loss * value.count(separator) for separator, loss in HELD.items())
             made.setdefault(name, one.text)
         return Parsed(_assembled(template.translation, made), known)
 
