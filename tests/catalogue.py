@@ -12,6 +12,7 @@ import io
 import re
 import string
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Optional
 
@@ -30,8 +31,10 @@ CODE = {  # modules whose strings are code, names or columns
     "model/moments.py", "model/skeleton.py", "measure/kernel/native.py",
     "commands/help_formatter.py", "commands/reference.py",
 }  # fmt: skip
-SILENT = {"split", "compile", "match", "search", "sub", "fullmatch", "findall", "finditer", "startswith", "endswith",
-          "getattr", "hasattr", "setattr", "TypeVar", "namedtuple", "NewType", "cast", "encode", "loads", "eval", "import_module"}  # fmt: skip
+SILENT = (  # functions whose arguments are not shown
+    "split compile match search sub fullmatch findall finditer startswith endswith getattr hasattr setattr TypeVar "
+    "namedtuple NewType cast encode loads import_module"
+).split(" ")
 CLICK = (  # messages of click, which reads the same catalogue by gettext
     "Usage:", "Options", "Arguments", "Commands", "Show this message and exit.", "Error", "Error: {message}",
     "Try '{command} {option}' for help.", "No such option: {name}", "No such option {name!r}.", "Missing argument",
@@ -58,9 +61,9 @@ def extract_python(
     file: BinaryIO, keywords: Any = (), comment_tags: Any = (), options: Any = None
 ) -> Iterator[tuple[int, Optional[str], Any, list[str]]]:
     """Yield the messages of a module, as Babel's extraction methods do."""
-    tree = ast.parse(file.read())
-    silent, helps = _silent(tree), _helps(tree)
-    for node in ast.walk(tree):
+    nodes = [*ast.walk(ast.parse(file.read()))]
+    silent, helps = _silent(nodes), _helps(nodes)
+    for node in nodes:
         if id(node) in silent:
             continue
         if isinstance(node, ast.Call) and (noun := _noun(node)):
@@ -94,10 +97,10 @@ def _noun(call: ast.Call) -> str:
     return given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else ""
 
 
-def _silent(tree: ast.AST) -> set[int]:
+def _silent(nodes: list[ast.AST]) -> set[int]:
     """Return the nodes whose text is not shown: docstrings, types, patterns, keys, and the parts of f-strings."""
     found: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             found.add(id(node.value))
         elif isinstance(node, ast.JoinedStr):
@@ -126,10 +129,10 @@ def _silent_call(call: ast.Call) -> Iterator[int]:
         yield from map(id, ast.walk(one)) if isinstance(one, (ast.Constant, ast.JoinedStr)) else ()
 
 
-def _helps(tree: ast.AST) -> set[int]:
+def _helps(nodes: list[ast.AST]) -> set[int]:
     """Return the texts of options and commands."""
-    found = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.keyword) and one.arg == "help"}
-    for one in ast.walk(tree):
+    found = {id(one.value) for one in nodes if isinstance(one, ast.keyword) and one.arg == "help"}
+    for one in nodes:
         if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) and one.targets[0].id == "HELP":
             found.add(id(one.value))
     return found
@@ -184,9 +187,10 @@ def _plain(text: str) -> str:
 
 
 _COLUMNS = re.compile(r"[a-z0-9_]+( [a-z0-9_]+){3,}")
-_CODE = re.compile(
-    r"^\s*(import |from \w+ import|def |return |for \w+ in |if .*:$|#!|\w+ = |\w+\.\w+\(|@)|</|^<\w|\(\?|\\|"
-    r"^\W*$|'none'|^[\w.]+\([^ ]*\)$|^npucmp [a-z-]+ (?![a-z ]+$)|^python [a-z]|^img-src|^base-uri|\[\^|^-\*-|Mapping\[|Iterator\[|%\(|^\.\w|^  \w+:$"
+_CODE = re.compile(  # statements, markup, patterns, commands
+    r"^\s*(import |from \w+ import|def |return |for \w+ in |if .*:$|#!|\w+ = |\w+\.\w+\(|@)|</|^<\w|\(\?|\\|^\W*$"
+    r"|'none'|^[\w.]+\([^ ]*\)$|^npucmp [a-z-]+ (?![a-z ]+$)|^python [a-z]|^img-src|^base-uri|\[\^"
+    r"|^-\*-|Mapping\[|Iterator\[|%\(|^\.\w|^  \w+:$"
 )
 
 
@@ -197,6 +201,7 @@ def is_message(text: str) -> bool:
     return not (_COLUMNS.fullmatch(text) and "_" in text)
 
 
+@cache
 def messages() -> Any:
     """Return Babel's catalogue of all messages of the code, without translations."""
     from babel.messages.catalog import Catalog
@@ -245,11 +250,25 @@ def updated(known: Any) -> Any:
 
 
 def compiled(catalogue: Any) -> bytes:
-    """Return the .mo of a catalogue."""
+    """Return the .mo of a catalogue: only its translations and the encoding, so that no date and no version of Babel
+    changes it."""
+    from babel.messages.catalog import Catalog
     from babel.messages.mofile import write_mo
 
-    file = io.BytesIO()
-    write_mo(file, catalogue)
+    class Plain(Catalog):
+        @property
+        def mime_headers(self) -> Any:
+            return [("Language", "zh"), ("Content-Type", "text/plain; charset=utf-8")]
+
+        @mime_headers.setter
+        def mime_headers(self, headers: Any) -> None:
+            pass
+
+    plain, file = Plain(locale="zh", fuzzy=False), io.BytesIO()
+    for one in catalogue:
+        if one.id and one.string:
+            plain.add(one.id, one.string, context=one.context)
+    write_mo(file, plain)
     return file.getvalue()
 
 

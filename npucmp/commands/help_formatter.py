@@ -5,13 +5,14 @@ from __future__ import annotations
 import gettext
 import os
 import re
+import sys
 from typing import Iterator, Sequence
 
 import click
 
 from npucmp.report import chinese
 from npucmp.report.terminal import columns_of
-from npucmp.report.translation import LOCALE, translate
+from npucmp.report.translation import LOCALE, keep_names, translate
 
 TITLES = {
     "Output": "输出", "Judgement": "判定", "Execution": "执行", "Other": "其他", "Arguments": "参数", "Options": "选项",
@@ -70,7 +71,9 @@ def _option(words: str) -> str:
 
 
 def use() -> None:
-    """Show the help and the errors of click in Chinese in this process: click reads its words by gettext."""
+    """Show the help and the errors of click in Chinese in this process: click reads its words by gettext. Arguments of
+    the command line are kept as they are."""
+    keep_names(sys.argv)
     click.Context.formatter_class = ChineseFormatter
     os.environ["LANGUAGE"] = "zh"
     gettext.textdomain("npucmp")

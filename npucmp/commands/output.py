@@ -81,7 +81,8 @@ def carry_out(context: click.Context, parameters: dict[str, Any], work: Callable
     elif not screen.quiet:
         paint, columns = terminal.colours(shows_colour(screen.color)), width()
         shown = terminal.render(answer, screen.top, files, paint, screen.verbose, columns or WIDTH)
-        shown = _wrap(localised(shown), columns) if columns else localised(shown)
+        shown = localised(shown, answer)
+        shown = _wrap(shown, columns) if columns else shown
         write_stdout(shown, is_needed=not folder, is_translated=False)
     result.close()
     context.exit(answer.result.exit_status)
@@ -155,18 +156,21 @@ def _with_missing_data(answer: Answer, parameters: dict[str, Any]) -> Answer:
 
 
 def write_stdout(text: str, is_needed: bool = True, is_translated: bool = True) -> None:
-    """Write text to stdout, in the language of the user unless it is in it already. If stdout was closed before the start and the text is needed, raise OSError."""
+    """Write text to stdout, in the language of the user unless it is in that language already. If stdout was closed
+    before the start and the text is needed, raise OSError."""
     if sys.stdout is None and is_needed:
         raise OSError(errno.EBADF, "closed, so the result cannot be printed", "standard output")
     click.echo(localised(text) if is_translated else text, nl=False, color=True)
 
 
-def localised(text: str) -> str:
-    """Return the text of a screen in the language of the user; JSON is unchanged."""
+def localised(text: str, answer: Optional[Answer] = None) -> str:
+    """Return the text of a screen in the language of the user; JSON and the names of an answer are unchanged."""
     if not is_chinese():
         return text
     from npucmp.report import chinese
 
+    if answer is not None:
+        chinese.keep_names(answer)
     return chinese.screen(text)
 
 

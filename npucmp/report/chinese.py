@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator
 
+from npucmp.report.answer import Answer
 from npucmp.report.page_words import translate_script, translate_template
 from npucmp.report.terminal import columns_of
-from npucmp.report.translation import SIDES, catalogue, translate
+from npucmp.report.translation import NAMES, SIDES, catalogue, translate
+from npucmp.report.translation import keep_names as keep
 
 TEXTS = frozenset("because evidence remedy what why why_not explanation words".split(" "))  # columns of sentences
 WIDEST = 36  # columns of a cell of a table; what follows a longer text has no column
@@ -61,6 +63,17 @@ def _cell(text: str, is_first: bool = False) -> str:
         return catalogue().word(text)
     head = _HEAD.match(text) if catalogue().word(text) == text else None
     return head[0] + translate(text[head.end() :]) if head else translate(text)
+
+
+def keep_names(answer: Answer) -> None:
+    """Keep the names and paths that an answer shows."""
+    every = (*answer.suspects.first, *answer.suspects.passed)
+    texts = (text for one in every for text in (one.op, one.golden, one.slot, one.line))
+    facts = (
+        fact.value for one in every for reason in one.evidence for name, fact in reason.facts.items() if name in NAMES
+    )
+    sides = (side.path for section in answer.sections for side in section.sides)
+    keep([*answer.result.paths, *texts, *sides, *(fact for fact in facts if isinstance(fact, str))])
 
 
 def page_template(source: str) -> str:

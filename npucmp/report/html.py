@@ -58,11 +58,13 @@ def page(answer: Answer, page_context: Optional[PageContext] = None) -> bytes:
     if is_chinese():
         from npucmp.report import chinese
 
+        chinese.keep_names(answer)
         scripts = [*map(chinese.page_script, scripts)]
     detail = answer.detail() if answer.matrix is None else None  # else each page has its own rows
     scripts, (data, others) = (scripts, json_for_script(_data(detail))) if detail else ([], ("", ""))
     assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
-    made: str = _template(is_chinese()).render(answer=answer, detail=detail, page_context=page_context, **words(answer), **assets)
+    shell = _template(is_chinese())
+    made: str = shell.render(answer=answer, detail=detail, page_context=page_context, **words(answer), **assets)
     return made.encode("utf-8", "backslashreplace")
 
 

@@ -19,8 +19,11 @@ _LABEL = re.compile(r'(?<=\s)((?:aria-label|title|placeholder)=")([^"]*)(")')
 _HOLE = re.compile(r"{{.*?}}")
 _CODE = re.compile(r"system-ui|use strict|^[#.(]|^node n-")  # fonts, selectors
 _NAME = re.compile(  # what stands before the name of a class, an element or an event
-    r"(?:class: [^,}]*|\bid: |===? |(?:querySelector(?:All)?|getElementById|matchMedia|addEventListener|\w+Attribute)\()$"
+    r"(?:class: [^,}]*|\bid: |===? |(?:querySelector(?:All)?|getElementById|matchMedia|\w+Listener|\w+Attribute)\()$"
 )
+_BEFORE_REGEX = re.compile(r"[(,=:\[!&|?]\s*$")
+_REGEX = re.compile(r"/(?![*/ ])(?:[^/\\\n\[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/\w*")
+_PLAIN = re.compile(r"[^\"`/]+")
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 
 
@@ -76,23 +79,22 @@ def translate_script(source: str, translate: Translate) -> str:
 def _script(source: str, translate: Translate) -> Iterator[str]:
     at = 0
     while at < len(source):
-        if source.startswith("//", at) and source[at - 1 : at] != ":":
+        before = source[max(0, at - 80) : at]
+        wanted = str if _NAME.search(before) else translate
+        if found := _PLAIN.match(source, at):
+            made, at = found[0], found.end()
+        elif source.startswith("//", at) and not before.endswith(":"):
             end = source.find("\n", at)
-            end = len(source) if end < 0 else end
-            yield source[at:end]
-        elif source[at] == '"' and (found := _STRING.match(source, at)):
-            end = found.end()
-            yield found[0] if _NAME.search(source[max(0, at - 80) : at]) else _quoted(found[0], translate)
+            made, at = source[at : end if end >= 0 else None], end if end >= 0 else len(source)
+        elif found := _STRING.match(source, at):
+            made, at = _quoted(found[0], wanted), found.end()
         elif source[at] == "`":
-            made, end = _template_string(source, at, str if _NAME.search(source[max(0, at - 80) : at]) else translate)
-            yield made
-        elif source[at] == "/" and (regex := re.compile(r"/(?![*/ ])(?:[^/\\\n\[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/\w*").match(source, at)) and re.search(r"[(,=:\[!&|?]\s*$", source[:at][-9:]):
-            end = regex.end()
-            yield regex[0]
+            made, at = _template_string(source, at, wanted)
+        elif _BEFORE_REGEX.search(before) and (found := _REGEX.match(source, at)):
+            made, at = found[0], found.end()
         else:
-            end = at + 1
-            yield source[at]
-        at = end
+            made, at = source[at], at + 1
+        yield made
 
 
 def is_message(words: str) -> bool:

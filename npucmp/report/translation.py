@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 LOCALE = Path(__file__).parents[1] / "locale"
 COUNT = "count\x04"  # the context of nouns that a number precedes
@@ -21,6 +21,7 @@ NAMES = frozenset("op name slot path file operator parameter writer dump folder 
 SEPARATORS = ("; ", " · ", ". ", ": ", ", ")
 JOINED = {"; ": "；", ". ": "。", ": ": "：", ", ": "，"}
 MOST_WORDS = 12  # words of a message at the beginning of a text
+MOST_NAMES = 4096  # names with blanks that are kept
 MOST_PIECES = 16  # pieces of a line that are joined again in search of a message
 LONGEST = 4000  # characters of a text that is translated
 VALUE = "value\x04"  # the context of single words that are values
@@ -92,8 +93,9 @@ class Catalogue:
     def _templates(self) -> Mapping[str, Sequence[Template]]:
         """Return the templates by their rarest word."""
         every = [one for key, words in self._messages.items() for one in _templates_of(key, words)]
-        few = sorted((one for one in every if one.letters < WEAKEST), key=lambda one: NAMES.isdisjoint(one.names))
-        weak = {_FIELD.sub("{}", one.message): one for one in few}  # one of each form
+        few = [one for one in reversed(every) if one.letters < WEAKEST]  # of each form the first without a name is kept
+        few.sort(key=lambda one: NAMES.isdisjoint(one.names))
+        weak = {_FIELD.sub("{}", one.message): one for one in few}
         found = [*(one for one in every if one.letters >= WEAKEST), *weak.values()]
         counts = Counter(word for one in found for word in {*_words_of(one)})
         index: dict[str, list[Template]] = defaultdict(list)
@@ -102,7 +104,7 @@ class Catalogue:
         return index
 
     def _parsed(self, text: str) -> Parsed:
-        """Return the reading of a text in which most letters are known: as a message, or as pieces."""
+        """Return the reading of a text in which most letters are known."""
         bare = text.strip()
         if bare != text:
             before, _, after = text.partition(bare)
@@ -111,23 +113,31 @@ class Catalogue:
         whole = self._whole(text)
         if whole is not None and whole.known == _letters(text):
             return whole
-        found = [whole] if whole is not None else []
-        head, colon, rest = text.partition(": ")
-        if colon and (title := self._exact.get(head)) and " " in head:
-            made = self._parse(rest)
-            found.insert(0, Parsed(f"{title}：{made.text}", _letters(head) + made.known))
-        if text[1:2] == " " and not text[0] not in "aAI" and (made := self._parse(text[2:])).known:  # a sign before words
-            found.append(Parsed(text[:2] + made.text, made.known))
+        readings = [*self._with_title(text), *([whole] if whole is not None else []), *self._in_pieces(text)]
+        best = max(readings, key=lambda one: one.known, default=None)
+        return best if best is not None and best.known else Parsed(text, 0)
+
+    def _with_title(self, text: str) -> Iterator[Parsed]:
+        """Yield the readings of a sentence with its full stop, and of a text behind a title or a sign."""
         if text.endswith(".") and len(text) > 1:
             made = self._parse(text[:-1])
-            found.insert(0, Parsed(made.text.rstrip("。") + "。", made.known) if made.known else made)
-        found += [*self._with_ends(text), *self._with_brackets(text)]
+            yield Parsed(made.text.rstrip("。") + "。", made.known) if made.known else made
+        head, colon, rest = text.partition(": ")
+        if colon and " " in head and (title := self._exact.get(head)):
+            made = self._parse(rest)
+            yield Parsed(f"{title}：{made.text}", _letters(head) + made.known)
+        if text[1:2] == " " and text[0] not in "aAI":
+            made = self._parse(text[2:])
+            yield Parsed(text[:2] + made.text, made.known)
+
+    def _in_pieces(self, text: str) -> Iterator[Parsed]:
+        """Yield the readings of a text as several messages."""
+        yield from self._with_ends(text)
+        yield from self._with_brackets(text)
         for separator in SEPARATORS:
             parts = text.split(separator)
             if 1 < len(parts) <= MOST_PIECES:
-                found.append(self._joined(tuple(parts), separator))
-        best = max(found, key=lambda one: one.known, default=None)
-        return best if best is not None and best.known else Parsed(text, 0)
+                yield self._joined(parts, separator)
 
     def _with_ends(self, text: str) -> Iterator[Parsed]:
         """Yield the readings of a text that begins or ends with a message of several words."""
@@ -187,7 +197,9 @@ class Catalogue:
             one = self._value(name, value)
             if template.letters < WEAK and not self._is_clear(value, one, template.letters < WEAKEST):
                 return None
-            known += one.known - sum(loss * value.count(separator) for separator, loss in HELD.items())
+            is_message = one.known == _letters(value) and self._whole(value) is not None
+            losses = 0.0 if is_message else sum(loss * value.count(separator) for separator, loss in HELD.items())
+            known += one.known - losses
             made.setdefault(name, one.text)
         return Parsed(_assembled(template.translation, made), known)
 
@@ -212,15 +224,13 @@ class Catalogue:
             return Parsed(value, 0)
         return self._parse(value)
 
-    def _joined(self, parts: tuple[str, ...], separator: str) -> Parsed:
+    def _joined(self, parts: Sequence[str], separator: str) -> Parsed:
         """Return pieces in the language, joined. Several pieces may be one message."""
         made, known, at = "", 0, 0
         while at < len(parts):
             end, one = at + 1, None
             for last in range(len(parts), at + 1, -1):
-                if last - at < len(parts) and (
-                    one := self._whole(separator.join(parts[at:last]), separator)
-                ):
+                if last - at < len(parts) and (one := self._whole(separator.join(parts[at:last]), separator)):
                     end = last
                     break
             one = one or self._parse(parts[at])
@@ -284,6 +294,23 @@ def catalogue(name: str = "zh") -> Catalogue:
     return Catalogue({key: words for key, words in messages.items() if key and words})
 
 
+_kept: dict[str, str] = {}  # names with blanks → signs that stand in their place while a text is translated
+
+
+def keep_names(names: Iterable[str]) -> None:
+    """Keep these names of a dump as they are in all texts that are translated from now on. Only names with blanks can
+    look like messages."""
+    for name in names:
+        if " " in name and len(_kept) < MOST_NAMES:
+            _kept.setdefault(name, f"\ue000{chr(0xE100 + len(_kept))}\ue001")
+
+
 def translate(text: str) -> str:
     """Return a text in Chinese."""
-    return catalogue().text(text)
+    found = sorted((name for name in _kept if name in text), key=len, reverse=True)
+    for name in found:
+        text = text.replace(name, _kept[name])
+    made = catalogue().text(text)
+    for name in found:
+        made = made.replace(_kept[name], name)
+    return made
