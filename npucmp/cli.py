@@ -147,7 +147,7 @@ def main() -> None:
     except _SignalReceived as end:
         status = _print_error("; ".join(end.args), end.status)
     except click.ClickException as error:
-        error.message = _localised(error.message)
+        vars(error)["message"] = _localised(error.message)
         with suppress(OSError):
             error.show()
         status = 2

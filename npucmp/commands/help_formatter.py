@@ -6,7 +6,7 @@ import gettext
 import os
 import re
 import sys
-from typing import Iterator, Sequence
+from typing import Iterable, Iterator
 
 import click
 
@@ -38,7 +38,8 @@ class ChineseFormatter(click.HelpFormatter):
             self.write("\n".join(indent + line for line in lines) + "\n\n")
         self.buffer[-1] = self.buffer[-1][:-1]
 
-    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        rows = [*rows]
         first = min(max((columns_of(name) for name, _ in rows), default=0), col_max) + col_spacing
         indent = self.current_indent
         for name, words in rows:
@@ -72,7 +73,7 @@ def _option(words: str) -> str:
 
 def use() -> None:
     """Show the help and the errors of click in Chinese in this process: click reads its words by gettext. Arguments of
-    the command line are kept as they are."""
+    the command line are unchanged."""
     keep_names(sys.argv)
     click.Context.formatter_class = ChineseFormatter
     os.environ["LANGUAGE"] = "zh"

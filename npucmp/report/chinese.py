@@ -125,8 +125,8 @@ def _ticket_lines(page: str) -> Iterator[str]:
         else:
             found = _LIST.fullmatch(text)
             marker, words = found.groups() if found else ("", text)
-            known = catalogue().message(text) or catalogue().message(words)
-            yield (known if catalogue().message(text) else marker + (known or _spans(words)))
+            whole = catalogue().message(text)
+            yield whole if whole else marker + (catalogue().message(words) or _spans(words))
 
 
 def _spans(text: str) -> str:

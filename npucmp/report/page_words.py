@@ -111,7 +111,8 @@ def _quoted(literal: str, translate: Translate) -> str:
 
 def _template_string(source: str, at: int, translate: Translate) -> tuple[str, int]:
     """Return a template string, translated, and the index behind it."""
-    text, holes = "", []
+    holes: list[str] = []
+    text = ""
     at += 1
     while source[at] != "`":
         if source.startswith("${", at):

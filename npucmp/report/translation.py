@@ -2,7 +2,7 @@
 
 Messages of the code are plain strings, and a screen is made of them. A text is translated as the message that it is,
 else by the template that it fills ({0} tensors agree), else piece by piece. Values of a template are translated only if
-they are messages themselves, so that names and paths of a dump stay as they are.
+they are messages themselves, so that names and paths of a dump are kept.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_PIECES = 16  # pieces of a line that are joined again in search of a messag
 LONGEST = 4000  # characters of a text that is translated
 VALUE = "value\x04"  # the context of single words that are values
 VERBS = frozenset("differ differs was were is are has have does do need needs not left right packed".split(" "))
-ENGINES = frozenset({"numpy", "torch"})  # words that stay as they are
+ENGINES = frozenset({"numpy", "torch"})  # words that are unchanged
 JOINT = 0.04  # letters that a reading loses for a joint of two pieces
 HELD = {"; ": 3.0, " · ": 3.0, ". ": 1.0, ": ": 0.1, ", ": 0.1}  # letters that it loses for a separator in a value
 FEWEST = 2  # letters that a template must have besides its values
@@ -40,7 +40,7 @@ _REMARK = re.compile(r"(.+?) \((.+)\)(?:(; |: |, | · )(.+))?", re.DOTALL)
 _NUMBER = re.compile(r"(\d[\d,.]*) (.+)")
 
 
-class Template(NamedTuple):
+class MessageTemplate(NamedTuple):
     """A message with values: its pattern, the names of its values, its translation and the number of its letters."""
 
     message: str
@@ -82,7 +82,7 @@ class Catalogue:
         self._whole = lru_cache(maxsize=32768)(self._message)
 
     def text(self, text: str) -> str:
-        """Return a text in the language; words that are part of no message stay as they are."""
+        """Return a text in the language; words that are part of no message are unchanged."""
         return self._parse(text).text if len(text) <= LONGEST and _WORD.search(text) else text
 
     def word(self, message: str) -> str:
@@ -90,7 +90,7 @@ class Catalogue:
         return self._messages.get(message) or message
 
     @cached_property
-    def _templates(self) -> Mapping[str, Sequence[Template]]:
+    def _templates(self) -> Mapping[str, Sequence[MessageTemplate]]:
         """Return the templates by their rarest word."""
         every = [one for key, words in self._messages.items() for one in _templates_of(key, words)]
         few = [one for one in reversed(every) if one.letters < WEAKEST]  # of each form the first without a name is kept
@@ -98,7 +98,7 @@ class Catalogue:
         weak = {_FIELD.sub("{}", one.message): one for one in few}
         found = [*(one for one in every if one.letters >= WEAKEST), *weak.values()]
         counts = Counter(word for one in found for word in {*_words_of(one)})
-        index: dict[str, list[Template]] = defaultdict(list)
+        index: dict[str, list[MessageTemplate]] = defaultdict(list)
         for one in found:
             index[min(_words_of(one), key=lambda word: counts[word])].append(one)
         return index
@@ -188,7 +188,7 @@ class Catalogue:
                         best, most = made, (made.known, one.letters)
         return best
 
-    def _filled(self, template: Template, values: Sequence[str]) -> Optional[Parsed]:
+    def _filled(self, template: MessageTemplate, values: Sequence[str]) -> Optional[Parsed]:
         """Return the translation of a template with its values; None if the template has few letters and a value is
         text that is not known. A value with separators may hold other messages, so it counts a little less."""
         made: dict[str, str] = {}
@@ -226,7 +226,7 @@ class Catalogue:
 
     def _joined(self, parts: Sequence[str], separator: str) -> Parsed:
         """Return pieces in the language, joined. Several pieces may be one message."""
-        made, known, at = "", 0, 0
+        made, known, at = "", 0.0, 0
         while at < len(parts):
             end, one = at + 1, None
             for last in range(len(parts), at + 1, -1):
@@ -261,7 +261,7 @@ def _letters(text: str) -> int:
     return sum(map(len, _WORD.findall(text)))
 
 
-def _templates_of(message: str, words: str) -> Iterator[Template]:
+def _templates_of(message: str, words: str) -> Iterator[MessageTemplate]:
     """Yield the templates of a message. A message that begins or ends with a separator is added to other text."""
     opens, closes = message[:1] in " ,;:", message[-1:] == " "
     if "\x04" in message or not (_FIELD.search(message) or opens or closes):
@@ -270,10 +270,10 @@ def _templates_of(message: str, words: str) -> Iterator[Template]:
     made = ("{before}" if opens else "") + words + ("{after}" if closes else "")
     letters = sum(map(len, _WORD.findall(_FIELD.sub(" ", whole))))
     if letters >= FEWEST:
-        yield Template(whole, tuple(_FIELD.findall(whole)), made, letters)
+        yield MessageTemplate(whole, tuple(_FIELD.findall(whole)), made, letters)
     if opens and letters >= WEAK and _FIELD.search(message):
         whole, made = message.lstrip(" ,;:·("), words.lstrip(" ，；：·（")
-        yield Template(whole, tuple(_FIELD.findall(whole)), made, letters)
+        yield MessageTemplate(whole, tuple(_FIELD.findall(whole)), made, letters)
 
 
 def _join(before: str, after: str, separator: str) -> str:
@@ -281,7 +281,7 @@ def _join(before: str, after: str, separator: str) -> str:
     return (JOINED.get(separator, separator) if wide and _WIDE.search(before) else separator) + after
 
 
-def _words_of(one: Template) -> list[str]:
+def _words_of(one: MessageTemplate) -> list[str]:
     return _WORD.findall(_FIELD.sub(" ", one.message)) or [""]
 
 
@@ -298,7 +298,7 @@ _kept: dict[str, str] = {}  # names with blanks → signs that stand in their pl
 
 
 def keep_names(names: Iterable[str]) -> None:
-    """Keep these names of a dump as they are in all texts that are translated from now on. Only names with blanks can
+    """Keep these names of a dump unchanged in all texts that are translated from now on. Only names with blanks can
     look like messages."""
     for name in names:
         if " " in name and len(_kept) < MOST_NAMES:

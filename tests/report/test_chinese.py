@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
+from npucmp import compare
 from npucmp.cli import npucmp as group
 from npucmp.report import chinese, page_words
 from npucmp.report.terminal import columns_of
@@ -121,6 +122,12 @@ def test_verdicts_notes_tables_and_json_are_english(tmp_path, monkeypatch):
     assert (
         "## 如何复现" in ticket and "- `输入一致（逐位相同）`" in ticket and "`Functional.softmax.1.forward`" in ticket
     )
+
+
+def test_a_result_in_python_follows_the_variable(in_chinese):
+    result = compare(*PAIR)
+    assert "最先出现偏差的算子" in str(result) and "输入一致" in result._repr_html_()
+    assert result.roots[0].because.startswith("inputs agree")
 
 
 LANGUAGES = [  # environment, words before the command, whether Chinese is shown
