@@ -52,8 +52,9 @@ VALUES = (  # single words that a message holds as a value
     "operators", "rows", "columns", "elements", "all", "none", "was", "were", "is", "are", "is not", "one", "others",
     "above", "below", "within", "differ", "differs", "begins", "ends", "with", "after", "has", "have", "does", "do",
     "need", "needs", "its", "their", "it", "them", "fused", "weights", "pattern", "structure", "similar", "value",
-    "packed", "grows", "falls", "not", "first", "second", "left", "right", "row", "id",
+    "packed", "grows", "falls", "not", "first", "second", "left", "right", "row", "id", "lack", "lacks",
 )  # fmt: skip
+NOUNS = ("note",)  # nouns that the template of the page counts
 COUNTED = {"count_of": 1}  # function → the index of the noun that it counts
 
 
@@ -209,6 +210,8 @@ def messages() -> Any:
     found = Catalog(locale="zh", domain="npucmp", project="npucmp", charset="utf-8", fuzzy=False)
     for words in CLICK:
         found.add(words, locations=[("click", 0)])
+    for words in NOUNS:
+        found.add(words, context="count", locations=[("report/page/template.html", 0)])
     for words in VALUES:
         found.add(words, context="value", locations=[("values", 0)])
     for room in ROOMS:

@@ -111,7 +111,7 @@ def _wrap(text: str, columns: int) -> str:
     """Return the text, wrapped to the width of a terminal."""
     from npucmp.report.terminal import wrap_text
 
-    return wrap_text(text, columns)
+    return wrap_text(text, columns, is_chinese())
 
 
 def _require_own(context: click.Context, folder: Optional[str]) -> None:

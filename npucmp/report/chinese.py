@@ -22,6 +22,7 @@ _PAINTED = re.compile(r"(\x1b\[[0-9;]+m)(.*?)(\x1b\[0m)")
 _GAP = re.compile(r"( {2,})")
 _HEAD = re.compile(r"(?:note|explain|[A-Z][A-Z ]+[A-Z]): ")  # note: …, AGREES: …
 _SPAN = re.compile(r"(`[^`]+`)")
+_CODE = re.compile(r"`[^`]+`")
 _LIST = re.compile(r"( *(?:#+|-|\d+\.) (?:note: )?)(.*)")
 
 
@@ -125,8 +126,10 @@ def _ticket_lines(page: str) -> Iterator[str]:
         else:
             found = _LIST.fullmatch(text)
             marker, words = found.groups() if found else ("", text)
-            whole = catalogue().message(text)
-            yield whole if whole else marker + (catalogue().message(words) or _spans(words))
+            if _CODE.fullmatch(words):
+                yield marker + _spans(words)
+            else:
+                yield catalogue().message(text) or marker + (catalogue().message(words) or _spans(words))
 
 
 def _spans(text: str) -> str:

@@ -25,7 +25,7 @@ from npucmp.report.answer import Answer, Detail, Flow, PageContext
 from npucmp.report.csv_text import numbers_json
 from npucmp.report.files import ConcatFile, Content
 from npucmp.report.page_json import FixedJson, page_data
-from npucmp.report.phrases import rate_of
+from npucmp.report.phrases import count_of, rate_of
 from npucmp.report.rank_picture import matrix_data
 from npucmp.report.sanitise import visible
 from npucmp.report.svg import plot_data, svg_data
@@ -93,7 +93,9 @@ def _template(in_chinese: bool) -> Any:
     shell = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=finalize
     )
-    shell.filters.update(svg_data=svg_data, flow=flow, looked=looked, plot_data=plot_data, visible=visible)
+    shell.filters.update(
+        count_of=count_of, svg_data=svg_data, flow=flow, looked=looked, plot_data=plot_data, visible=visible
+    )
     return shell.from_string(source)
 
 

@@ -18,20 +18,31 @@ LOCALE = Path(__file__).parents[1] / "locale"
 COUNT = "count\x04"  # the context of nouns that a number precedes
 SIDES = frozenset({"target", "golden"})  # single words that are messages, as the name of a side
 NAMES = frozenset("op name slot path file operator parameter writer dump folder command dtype".split(" "))
-SEPARATORS = ("; ", " · ", ". ", ": ", ", ")
-JOINED = {"; ": "；", ". ": "。", ": ": "：", ", ": "，"}
+SEPARATORS = ("; ", " · ", ". ", ": ", ", ", " or ")
+JOINED = {"; ": "；", ". ": "。", ": ": "：", ", ": "，", " or ": "，或"}
 MOST_WORDS = 12  # words of a message at the beginning of a text
 MOST_NAMES = 4096  # names with blanks that are kept
 MOST_PIECES = 16  # pieces of a line that are joined again in search of a message
 LONGEST = 4000  # characters of a text that is translated
 VALUE = "value\x04"  # the context of single words that are values
-VERBS = frozenset("differ differs was were is are has have does do need needs not left right packed".split(" "))
-ENGINES = frozenset({"numpy", "torch"})  # words that are unchanged
+VERBS = frozenset(
+    "differ differs was were is are has have does do need needs not left right packed lack lacks".split(" ")
+)
+UNCHANGED = frozenset(  # names of engines, commands and frameworks
+    "numpy torch compare check overflow precheck replay parity plan extract ticket diff merge show weights".split(" ")
+)
 JOINT = 0.04  # letters that a reading loses for a joint of two pieces
-HELD = {"; ": 3.0, " · ": 3.0, ". ": 1.0, ": ": 0.1, ", ": 0.1}  # letters that it loses for a separator in a value
+HELD = {
+    "; ": 3.0,
+    " · ": 3.0,
+    ". ": 1.0,
+    ": ": 0.1,
+    ", ": 0.1,
+    " or ": 0.3,
+}  # letters that it loses for a separator in a value
 FEWEST = 2  # letters that a template must have besides its values
 WEAKEST = 4  # letters below which the values of a template must be whole messages, or words without blanks
-WEAK = 9  # letters below which the values of a template must be known text, or words without blanks
+WEAK = 7  # letters below which the values of a template must be known text, or words without blanks
 _FIELD = re.compile(r"{(\w*)[^{}]*}")
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _WIDE = re.compile("[\u3000-\u9fff\uff00-\uffef]")
@@ -49,10 +60,9 @@ class MessageTemplate(NamedTuple):
     letters: int
 
     def matches(self, text: str) -> Iterator[Sequence[str]]:
-        """Yield the values with which the message makes a text: the first values short, then the first values long."""
+        """Yield the values with which the message makes a text: the first values long, then the first values short."""
         found = [one.fullmatch(text) for one in _compiled(self.message)]
-        groups = [one.groups() for one in found if one is not None]
-        yield from groups[:1] if len({*groups}) < 2 else groups
+        yield from dict.fromkeys(one.groups() for one in found if one is not None)
 
 
 class Parsed(NamedTuple):
@@ -64,9 +74,11 @@ class Parsed(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def _compiled(message: str) -> tuple[re.Pattern[str], ...]:
-    literals = [re.escape(part) for part in _FIELD.split(message)[::2]]
-    kinds = ("(.*?)",) if len(literals) < 3 else ("(.*?)", "(.*)")
-    return tuple(re.compile(kind.join(literals), re.DOTALL) for kind in kinds)
+    first, *others = map(re.escape, _FIELD.split(message)[::2])
+    long, short = "(.*)", "(.*?)"
+    ways = [(long, long), (long, short), (short, short)] if len(others) > 1 else [(short, short)]
+    joined = ((before + others[0], [after + literal for literal in others[1:]]) for before, after in ways)
+    return tuple(re.compile(first + head + "".join(rest), re.DOTALL) for head, rest in joined)
 
 
 class Catalogue:
@@ -126,9 +138,13 @@ class Catalogue:
         if colon and " " in head and (title := self._exact.get(head)):
             made = self._parse(rest)
             yield Parsed(f"{title}：{made.text}", _letters(head) + made.known)
+        if text[:1].isupper() and text[1:2].islower():
+            whole = self._whole(text[:1].lower() + text[1:])
+            if whole is not None and not whole.text.startswith(text[:1].lower()):  # a name keeps its letters
+                yield whole
         if text[1:2] == " " and text[0] not in "aAI":
             made = self._parse(text[2:])
-            yield Parsed(text[:2] + made.text, made.known)
+            yield Parsed(text[:2] + made.text, made.known - JOINT)
 
     def _in_pieces(self, text: str) -> Iterator[Parsed]:
         """Yield the readings of a text as several messages."""
@@ -197,7 +213,8 @@ class Catalogue:
             one = self._value(name, value)
             if template.letters < WEAK and not self._is_clear(value, one, template.letters < WEAKEST):
                 return None
-            is_message = one.known == _letters(value) and self._whole(value) is not None
+            whole = self._whole(value)
+            is_message = whole is not None and whole.known >= one.known
             losses = 0.0 if is_message else sum(loss * value.count(separator) for separator, loss in HELD.items())
             known += one.known - losses
             made.setdefault(name, one.text)
@@ -218,7 +235,7 @@ class Catalogue:
         is_verb = value in VERBS
         if name not in NAMES and (is_verb or not name.isdigit()) and (word := self._messages.get(VALUE + value)):
             return Parsed(word, len(value))
-        if value in ENGINES:
+        if value in UNCHANGED:
             return Parsed(value, len(value))
         if " " not in value or value.startswith(("/", "'")):
             return Parsed(value, 0)

@@ -16,7 +16,7 @@ import pytest
 from npucmp import compare
 from npucmp.cli import npucmp as group
 from npucmp.report import chinese, page_words
-from npucmp.report.terminal import columns_of
+from npucmp.report.terminal import columns_of, wrap_text
 from npucmp.report.translation import Catalogue, catalogue
 from tests import catalogue as source
 from tests.command import npucmp
@@ -179,6 +179,16 @@ def test_columns_stay_in_their_places(in_chinese):
     assert len(lines) > 20 and len(starts) == 1
     width = {columns_of(line) for line in npucmp("compare", "--help").stdout.splitlines()}
     assert max(width) <= 80
+
+
+@pytest.mark.parametrize("columns", [57, 80, 100])
+def test_lines_break_between_chinese_characters(in_chinese, columns):
+    shown = npucmp("compare", *PAIR).stdout
+    wrapped = wrap_text(shown, columns, is_chinese=True)
+    assert "".join(wrapped.split()) == "".join(shown.split())
+    wide = [line for line in wrapped.splitlines() if columns_of(line) > columns]
+    assert not [line for line in wide if len(line.split()) > 1 and not re.search(r"[\w./]{30}|=", line)]
+    assert not [line for line in wrapped.splitlines() if re.match(" *[，。：；）]", line)]
 
 
 def test_names_of_a_dump_stay(in_chinese, tmp_path):
