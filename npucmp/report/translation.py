@@ -26,7 +26,7 @@ MOST_PIECES = 16  # pieces of a line that are joined again in search of a messag
 LONGEST = 4000  # characters of a text that is translated
 VALUE = "value\x04"  # the context of single words that are values
 VERBS = frozenset(
-    "differ differs was were is are has have does do need needs not left right packed lack lacks".split(" ")
+    "differ differs was were is are has have does do need needs not left right packed all lack lacks".split(" ")
 )
 UNCHANGED = frozenset(  # names of engines, commands and frameworks
     "numpy torch compare check overflow precheck replay parity plan extract ticket diff merge show weights".split(" ")
@@ -40,6 +40,7 @@ HELD = {
     ", ": 0.1,
     " or ": 0.3,
 }  # letters that it loses for a separator in a value
+LONGEST_TEMPLATE = 400  # characters of a text that is read as a template
 FEWEST = 2  # letters that a template must have besides its values
 WEAKEST = 4  # letters below which the values of a template must be whole messages, or words without blanks
 WEAK = 7  # letters below which the values of a template must be known text, or words without blanks
@@ -152,7 +153,7 @@ class Catalogue:
         yield from self._with_brackets(text)
         for separator in SEPARATORS:
             parts = text.split(separator)
-            if 1 < len(parts) <= MOST_PIECES:
+            if len(parts) > 1:
                 yield self._joined(parts, separator)
 
     def _with_ends(self, text: str) -> Iterator[Parsed]:
@@ -194,6 +195,8 @@ class Catalogue:
             if words:
                 return Parsed(words.replace("{0}", number), _letters(text))
         best, most = None, (0.0, 0)
+        if len(text) > LONGEST_TEMPLATE:
+            return None
         for word in dict.fromkeys(_WORD.findall(text)):
             for one in self._templates.get(word, ()):
                 for values in one.matches(text):
@@ -246,7 +249,8 @@ class Catalogue:
         made, known, at = "", 0.0, 0
         while at < len(parts):
             end, one = at + 1, None
-            for last in range(len(parts), at + 1, -1):
+            most = len(parts) if len(parts) <= MOST_PIECES else at + 1
+            for last in range(most, at + 1, -1):
                 if last - at < len(parts) and (one := self._whole(separator.join(parts[at:last]), separator)):
                     end = last
                     break
