@@ -15,7 +15,9 @@ from npucmp.report.terminal import columns_of
 from npucmp.report.translation import NAMES, SIDES, catalogue, translate
 from npucmp.report.translation import keep_names as keep
 
-TEXTS = frozenset("because evidence remedy what why why_not explanation words".split(" "))  # columns of sentences
+TEXTS = frozenset(
+    "because evidence remedy what why why_not explanation words linked relation".split(" ")
+)  # columns of sentences
 WIDEST = 36  # columns of a cell of a table; what follows a longer text has no column
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PAINTED = re.compile(r"(\x1b\[[0-9;]+m)(.*?)(\x1b\[0m)")
@@ -79,8 +81,8 @@ def keep_names(answer: Answer) -> None:
 
 def page_template(source: str) -> str:
     """Return the template of the page."""
-    source = source.replace('<html lang="en"', '<html lang="zh"', 1).replace("}}.</p>", "}}。</p>")
-    return translate_template(source, catalogue().word)
+    source = source.replace('<html lang="en"', '<html lang="zh"', 1)
+    return translate_template(source, catalogue().word).replace("}}.</p>", "}}。</p>")
 
 
 def page_script(source: str) -> str:
@@ -106,7 +108,7 @@ def _column(column: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    return [*map(_value, value)] if isinstance(value, list) else page_value(value)
+    return [*map(_value, value)] if isinstance(value, (list, tuple)) else page_value(value)
 
 
 def ticket(page: str) -> str:

@@ -49,7 +49,8 @@ def script_words(source: str) -> list[str]:
 
 
 def translate_template(source: str, translate: Translate) -> str:
-    """Return the template with its messages translated; tags, statements and expressions are kept."""
+    """Return the template with its messages translated, also those in strings of expressions; tags and code are
+    kept."""
     parts = _TAG.split(source)
     return "".join(_tag(part, translate) if at % 2 else _text(part, translate) for at, part in enumerate(parts))
 
@@ -61,6 +62,7 @@ def _tag(tag: str, translate: Translate) -> str:
 
 
 def _text(text: str, translate: Translate) -> str:
+    text = _HOLE.sub(lambda hole: _STRING.sub(lambda found: _quoted(found[0], translate), hole[0]), text)
     bare = text.strip()
     holes = _HOLE.findall(bare)
     if "{%" in bare or not re.search("[A-Za-z]{2}", _HOLE.sub("", bare)):
