@@ -1,5 +1,6 @@
 """The catalogue of Chinese messages: `python -m tests.catalogue` prints the messages without a translation; with
---update it writes the .po again, translations kept, and the .mo that npucmp reads.
+--update it writes the .po again, translations kept, and the .mo that npucmp reads. `--fill FILE` adds translations from
+lines "message<TAB>translation" or "context<TAB>message<TAB>translation", and updates.
 
 Messages stay plain strings where they are used. A message of Python code is a literal, an f-string or a template of
 evidence with at least two words; {name} and {0}, {1} … are its values. Babel is needed only here.
@@ -52,7 +53,8 @@ VALUES = (  # single words that a message holds as a value
     "operators", "rows", "columns", "elements", "all", "none", "was", "were", "is", "are", "is not", "one", "others",
     "above", "below", "within", "differ", "differs", "begins", "ends", "with", "after", "has", "have", "does", "do",
     "need", "needs", "its", "their", "it", "them", "fused", "weights", "pattern", "structure", "similar", "value",
-    "packed", "grows", "falls", "not", "first", "second", "left", "right", "row", "id", "lack", "lacks", "undecided", "unreadable", "missing",
+    "packed", "grows", "falls", "not", "first", "second", "left", "right", "row", "id", "lack", "lacks", "undecided",
+    "unreadable", "missing",
 )  # fmt: skip
 NOUNS = ("note",)  # nouns that the template of the page counts
 COUNTED = {"count_of": 1}  # function → the index of the noun that it counts
@@ -285,10 +287,19 @@ def written(catalogue: Any) -> bytes:
     return head.encode() + file.getvalue()
 
 
+def _cells(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else []
+
+
 def main(arguments: list[str]) -> int:
     found = updated(read())
+    if "--fill" in arguments:
+        lines = Path(arguments[arguments.index("--fill") + 1]).read_text(encoding="utf-8").splitlines()
+        given = {(words[-3] if len(words) > 2 else None, words[-2]): words[-1] for words in map(_cells, lines) if words}
+        for one in found:
+            one.string = given.get(key(one), one.string) if one.id else one.string
     open_ = [one for one in found if one.id and not one.string]
-    if "--update" in arguments:
+    if {"--update", "--fill"} & {*arguments}:
         FOLDER.mkdir(parents=True, exist_ok=True)
         PO.write_bytes(written(found))
         MO.write_bytes(compiled(read()))

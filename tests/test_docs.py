@@ -211,7 +211,7 @@ def test_translations_name_what_their_originals_name(translated, original):
     assert one == other
 
 
-OTHERS = {"--help", "--version", "--seeds", "--lang", "--update"} | {
+OTHERS = {"--help", "--version", "--seeds", "--lang", "--update", "--fill"} | {
     "--dashboard-address",
     "--memory-limit",
     "--no-dashboard",
