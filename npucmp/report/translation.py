@@ -26,10 +26,11 @@ MOST_PIECES = 16  # pieces of a line that are joined again in search of a messag
 LONGEST = 4000  # characters of a text that is translated
 VALUE = "value\x04"  # the context of single words that are values
 VERBS = frozenset(
-    "differ differs was were is are has have does do need needs not left right packed all lack lacks".split(" ")
+    "differ differs was were is are has have does do need needs not left right packed lack lacks".split(" ")
 )
 UNCHANGED = frozenset(  # names of engines, commands and frameworks
-    "numpy torch compare check overflow precheck replay parity plan extract ticket diff merge show weights".split(" ")
+    "numpy torch compare check overflow precheck replay parity plan extract ticket diff merge show weights rank step "
+    "tensor dump token".split(" ")
 )
 JOINT = 0.04  # letters that a reading loses for a joint of two pieces
 HELD = {
@@ -40,13 +41,15 @@ HELD = {
     ", ": 0.1,
     " or ": 0.3,
 }  # letters that it loses for a separator in a value
-LONGEST_TEMPLATE = 400  # characters of a text that is read as a template
+LONGEST_TEMPLATE = 400  # characters of a text that is read as a template of fewer letters than STRONG
+STRONG = 20
 FEWEST = 2  # letters that a template must have besides its values
 WEAKEST = 4  # letters below which the values of a template must be whole messages, or words without blanks
 WEAK = 7  # letters below which the values of a template must be known text, or words without blanks
 _FIELD = re.compile(r"{(\w*)[^{}]*}")
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _WIDE = re.compile("[\u3000-\u9fff\uff00-\uffef]")
+_COUNTED = re.compile(r"{\w*} [a-z]+s")  # templates whose value is a number
 _IDEOGRAPH = re.compile("[\u4e00-\u9fff]")
 _REMARK = re.compile(r"(.+?) \((.+)\)(?:(; |: |, | · )(.+))?", re.DOTALL)
 _NUMBER = re.compile(r"(\d[\d,.]*) (.+)")
@@ -195,10 +198,9 @@ class Catalogue:
             if words:
                 return Parsed(words.replace("{0}", number), _letters(text))
         best, most = None, (0.0, 0)
-        if len(text) > LONGEST_TEMPLATE:
-            return None
+        fewest = STRONG if len(text) > LONGEST_TEMPLATE else 0
         for word in dict.fromkeys(_WORD.findall(text)):
-            for one in self._templates.get(word, ()):
+            for one in (one for one in self._templates.get(word, ()) if one.letters >= fewest):
                 for values in one.matches(text):
                     if barred and any(barred in value for value in values):
                         continue
@@ -212,14 +214,16 @@ class Catalogue:
         text that is not known. A value with separators may hold other messages, so it counts a little less."""
         made: dict[str, str] = {}
         known = float(template.letters)
+        if _COUNTED.fullmatch(template.message) and not values[0][:1].isdigit():
+            return None
         for name, value in zip(template.names, values):
             one = self._value(name, value)
             if template.letters < WEAK and not self._is_clear(value, one, template.letters < WEAKEST):
                 return None
             whole = self._whole(value)
             is_message = whole is not None and whole.known >= one.known
-            losses = 0.0 if is_message else sum(loss * value.count(separator) for separator, loss in HELD.items())
-            known += one.known - losses
+            held = sum(loss * value.lstrip(" ,;:").count(separator) for separator, loss in HELD.items())
+            known += one.known - (min(held, JOINT / 2) if is_message else held)
             made.setdefault(name, one.text)
         return Parsed(_assembled(template.translation, made), known)
 
