@@ -50,6 +50,7 @@ _FIELD = re.compile(r"{(\w*)[^{}]*}")
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _WIDE = re.compile("[\u3000-\u9fff\uff00-\uffef]")
 _COUNTED = re.compile(r"{\w*} [a-z]+s")  # templates whose value is a number
+_PART = re.compile(r"{\w*} of {")  # templates whose first value is a part of the second
 _IDEOGRAPH = re.compile("[\u4e00-\u9fff]")
 _REMARK = re.compile(r"(.+?) \((.+)\)(?:(; |: |, | · )(.+))?", re.DOTALL)
 _NUMBER = re.compile(r"(\d[\d,.]*) (.+)")
@@ -216,6 +217,8 @@ class Catalogue:
         known = float(template.letters)
         if _COUNTED.fullmatch(template.message) and not values[0][:1].isdigit():
             return None
+        if _PART.match(template.message) and ": " in values[0]:
+            return None
         for name, value in zip(template.names, values):
             one = self._value(name, value)
             if template.letters < WEAK and not self._is_clear(value, one, template.letters < WEAKEST):
@@ -223,7 +226,7 @@ class Catalogue:
             whole = self._whole(value)
             is_message = whole is not None and whole.known >= one.known
             held = sum(loss * value.lstrip(" ,;:").count(separator) for separator, loss in HELD.items())
-            known += one.known - (min(held, JOINT / 2) if is_message else held)
+            known += one.known - (0 if is_message else held)
             made.setdefault(name, one.text)
         return Parsed(_assembled(template.translation, made), known)
 
