@@ -15,7 +15,11 @@ from typing import Any, NoReturn, Optional
 
 import click
 
+from npucmp.errors import UsageError
+from npucmp.presenter import LANGUAGE, is_chinese
 from npucmp.version import __version__
+
+LANGUAGES = ("en", "zh")
 
 COMMANDS = {  # name → module of npucmp.commands, imported only for a call of the command or its help
     "compare": ("compare", "Find the operator that diverged first, and test whether it is the cause."),
@@ -102,6 +106,9 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
 
+_LANGUAGE_HELP = (
+    "Language of the screen, page and ticket; may stand anywhere (default: NPUCMP_LANG, else the locale, else en)."
+)
 _VERSION_HELP = "Show the version and the kernel in use, and exit."
 
 
@@ -138,6 +145,7 @@ def _is_path(one: click.Parameter) -> bool:
   npucmp compare npu_dump gpu_dump -o report
 """,
 )
+@click.option("--lang", type=click.Choice(LANGUAGES), expose_value=False, help=_LANGUAGE_HELP)
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help=_VERSION_HELP)
 @click.option("--no-config", is_flag=True, help="Do not read npucmp.toml or pyproject.toml.")
 def npucmp(no_config: bool) -> None:
@@ -153,6 +161,10 @@ def main() -> None:
     from npucmp.errors import NpucmpError
 
     try:
+        if _choose_language():
+            from npucmp.commands import help_formatter
+
+            help_formatter.use()
         status = npucmp.main(prog_name="npucmp", standalone_mode=False)
     except click.exceptions.Abort:
         status = _print_error("interrupted", 130)
@@ -160,6 +172,7 @@ def main() -> None:
         status = _print_error("; ".join(map(str, end.args)), end.status)
     except click.ClickException as error:
         named = _with_source(error)
+        vars(named)["message"] = _localised(named.message)
         with suppress(OSError):
             named.show()
         status = _print_object(named, named.format_message(), 2)
@@ -185,6 +198,53 @@ def _with_source(error: click.ClickException) -> click.ClickException:
 
     source = sources_of(context, context.obj or "").get(max(error.param.opts, key=len).lstrip("-"))
     return click.BadParameter(f"{error.message} It comes from {source}.", context, error.param) if source else error
+
+
+def _choose_language() -> bool:
+    """Return whether to speak Chinese: by --lang, which may stand anywhere and is taken from the arguments, by
+    NPUCMP_LANG, or by the locale; and only if stdout can show it. Sets NPUCMP_LANG for worker processes.
+
+    Raises UsageError for another language."""
+    chosen = _take_language()
+    if not chosen:
+        names = (LANGUAGE, "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
+        chosen = next((word for name in names if (word := os.environ.get(name, ""))), "")
+        chosen = "zh" if chosen.lower().startswith("zh") and _shows_chinese() else "en"
+    os.environ[LANGUAGE] = chosen
+    return chosen == "zh"
+
+
+def _take_language() -> str:
+    """Return the language that --lang names, and remove the option from the arguments; "" without it."""
+    for at, word in enumerate(sys.argv):
+        if word == "--":
+            break
+        if word == "--lang" or word.startswith("--lang="):
+            end = at + (1 if "=" in word else 2)
+            chosen = "".join(sys.argv[at + 1 : end]) if word == "--lang" else word.partition("=")[2]
+            if chosen not in LANGUAGES:
+                raise UsageError(f"--lang {chosen}: the languages are {' and '.join(LANGUAGES)}")
+            del sys.argv[at:end]
+            return chosen if chosen != "zh" or _shows_chinese() else "en"
+    return ""
+
+
+def _shows_chinese() -> bool:
+    """Return whether the encoding of stdout has Chinese characters; a stdout that is closed shows nothing."""
+    try:
+        "中文".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _localised(text: str) -> str:
+    """Return a message in the language of the user."""
+    if not is_chinese():
+        return text
+    from npucmp.report import chinese
+
+    return chinese.screen(text)
 
 
 def _exit_on_bug(*error: Any) -> NoReturn:
@@ -223,7 +283,7 @@ def _print_error(message: str, status: int, error: Optional[BaseException] = Non
     from npucmp.report.sanitise import visible
 
     with suppress(OSError):
-        click.echo(f"npucmp: {visible(message)}", err=True)
+        click.echo(f"npucmp: {_localised(visible(message))}", err=True)
     return _print_object(error, message, status)
 
 

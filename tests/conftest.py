@@ -18,6 +18,7 @@ settings.register_profile(
 )
 settings.load_profile("busy")
 os.environ[RAISE] = "1"
+os.environ["NPUCMP_LANG"] = "en"  # whatever the locale of the machine says; tests/report/test_chinese.py sets it
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
     os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="npucmp-tests-")  # processes of tests compile once
     atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)

@@ -252,7 +252,7 @@ def test_the_page_for_contributors_has_the_test_line_of_the_readme():
     assert line and (ROOT / "docs" / "CONTRIBUTING.md").read_text(encoding="utf-8").count(line[0]) == 1
 
 
-OTHERS = {"--help", "--version", "--seeds"} | {
+OTHERS = {"--help", "--version", "--seeds", "--lang", "--update", "--fill"} | {
     "--dashboard-address",
     "--memory-limit",
     "--no-dashboard",

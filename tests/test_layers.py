@@ -150,6 +150,7 @@ INDEPENDENT = {  # modules of these rooms → where their imports may lie at mos
     "report": (  # opens no dump, judges nothing
         "errors",
         "version",
+        "presenter",  # the language
         "model",
         "dump.readers.csv_table",  # its own tables
         "measure.metrics",

@@ -9,7 +9,7 @@ from typing import Any, Iterator
 import click
 
 from npucmp.commands.options import SHARED, declare_options, drop_options
-from npucmp.commands.output import carry_out
+from npucmp.commands.output import carry_out, write_stdout
 from npucmp.workflows.option_fields import ClusterFields, CompareFields, FollowFields, ScreenFields
 
 HELP = """Find the operator that diverged first, and test whether it is the cause.
@@ -42,10 +42,10 @@ def _list_rules(context: click.Context, _: click.Parameter, value: bool) -> None
         return
     from npucmp.localise.rules import RULES
 
-    click.echo(KINDS)
+    write_stdout(f"{KINDS}\n")
     width = max(len(rule.name) for rule in RULES)
     for rule in RULES:
-        click.echo(f"{rule.kind:<11}  {rule.name:<{width}}  {rule.why}")
+        write_stdout(f"{rule.kind:<11}  {rule.name:<{width}}  {rule.why}\n")
     context.exit()
 
 

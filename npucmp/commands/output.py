@@ -21,6 +21,7 @@ from npucmp.errors import UsageError
 from npucmp.model import Result
 from npucmp.model.gc_pause import gc_paused
 from npucmp.model.saved_report import Difference, SavedReport
+from npucmp.presenter import is_chinese
 from npucmp.report.answer import Answer, Listing, Suspect, Suspects
 from npucmp.report.phrases import count_of
 from npucmp.report.sanitise import escape_formula
@@ -103,7 +104,9 @@ def carry_out(
     elif not screen.quiet:
         paint, columns = terminal.colours(shows_colour(screen.color)), width()
         shown = terminal.render(answer, screen.top, files, paint, screen.verbose, columns or WIDTH)
-        write_stdout(_wrap(shown, columns) if columns else shown, is_needed=not folder)
+        shown = localised(shown, answer)
+        shown = _wrap(shown, columns) if columns else shown
+        write_stdout(shown, is_needed=not folder, is_translated=False)
     result.close()
     context.exit(answer.result.exit_status)
 
@@ -160,7 +163,7 @@ def _wrap(text: str, columns: int) -> str:
     """Return the text, wrapped to the width of a terminal."""
     from npucmp.report.terminal import wrap_text
 
-    return wrap_text(text, columns)
+    return wrap_text(text, columns, is_chinese())
 
 
 def _require_own(context: click.Context, folder: Optional[str]) -> None:
@@ -204,11 +207,23 @@ def _with_missing_data(answer: Answer, parameters: dict[str, Any]) -> Answer:
     return replace(answer, remarks=lambda folder: [*answer.remarks(folder), *more]) if more else answer
 
 
-def write_stdout(text: str, is_needed: bool = True) -> None:
-    """Write text to stdout. If stdout was closed before the start and the text is needed, raise OSError."""
+def write_stdout(text: str, is_needed: bool = True, is_translated: bool = True) -> None:
+    """Write text to stdout, in the language of the user unless it is in that language already. If stdout was closed
+    before the start and the text is needed, raise OSError."""
     if sys.stdout is None and is_needed:
         raise OSError(errno.EBADF, "closed, so the result cannot be printed", "standard output")
-    click.echo(text, nl=False, color=True)
+    click.echo(localised(text) if is_translated else text, nl=False, color=True)
+
+
+def localised(text: str, answer: Optional[Answer] = None) -> str:
+    """Return the text of a screen in the language of the user; JSON and the names of an answer are unchanged."""
+    if not is_chinese():
+        return text
+    from npucmp.report import chinese
+
+    if answer is not None:
+        chinese.keep_names(answer)
+    return chinese.screen(text)
 
 
 def shows_colour(wanted: Optional[str]) -> bool:

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
 from npucmp.model import ImageBatch, brief
-from npucmp.report.answer import Answer, Flow, PageContext
+from npucmp.presenter import is_chinese
+from npucmp.report.answer import Answer, Detail, Flow, PageContext
 from npucmp.report.csv_text import numbers_json
 from npucmp.report.files import ConcatFile, Content
 from npucmp.report.page_json import FixedJson, page_data
-from npucmp.report.phrases import rate_of
+from npucmp.report.phrases import count_of, rate_of
 from npucmp.report.rank_picture import matrix_data
 from npucmp.report.sanitise import visible
 from npucmp.report.svg import plot_data, svg_data
@@ -57,26 +58,52 @@ def render(answer: Answer) -> dict[str, Content]:
 def page(answer: Answer, page_context: Optional[PageContext] = None, only: str = "") -> bytes:
     """Return a page, which may be one of several. With `only`, it shows a single section, by its id."""
     style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
+    if is_chinese():
+        from npucmp.report import chinese
+
+        chinese.keep_names(answer)
+        scripts = [*map(chinese.page_script, scripts)]
     detail = answer.detail() if answer.matrix is None else None  # else each page has its own rows
     series = answer.series()
-    data, others = json_for_script(page_data(detail)) if detail else ("", "")
+    data, others = json_for_script(_data(detail)) if detail else ("", "")
     scripts = scripts if detail or series else []
     assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
     assets["only"] = only
     assets["series"] = _series_json(series) if series else ""
-    made: str = _template().render(answer=answer, detail=detail, page_context=page_context, **words(answer), **assets)
+    shell = _template(is_chinese())
+    made: str = shell.render(answer=answer, detail=detail, page_context=page_context, **words(answer), **assets)
     return made.encode("utf-8", "backslashreplace")
 
 
+def _data(detail: Detail) -> Words:
+    data = page_data(detail)
+    if is_chinese():
+        from npucmp.report import chinese
+
+        return chinese.page_data(data)
+    return data
+
+
 @cache
-def _template() -> Any:
+def _template(in_chinese: bool) -> Any:
     from jinja2 import Environment, StrictUndefined
 
+    source, finalize = _text("template.html"), _harmless
+    if in_chinese:
+        from npucmp.report import chinese
+
+        source = chinese.page_template(source)
+
+        def finalize(value: Any) -> Any:
+            return chinese.page_value(_harmless(value))
+
     shell = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_harmless
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=finalize
     )
-    shell.filters.update(svg_data=svg_data, flow=flow, looked=looked, plot_data=plot_data, visible=visible)
-    return shell.from_string(_text("template.html"))
+    shell.filters.update(
+        count_of=count_of, svg_data=svg_data, flow=flow, looked=looked, plot_data=plot_data, visible=visible
+    )
+    return shell.from_string(source)
 
 
 def _harmless(value: Any) -> Any:

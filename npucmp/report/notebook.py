@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from npucmp.errors import UsageError
+from npucmp.presenter import is_chinese
 from npucmp.report import csv, json, terminal
 from npucmp.report.answer import Answer, Columns, Suspect
 from npucmp.report.files import ConcatFile
@@ -24,7 +25,13 @@ def word(answer: Answer) -> str:
 
 def screen(answer: Answer) -> str:
     """Return the text of the terminal."""
-    return terminal.render(answer).rstrip("\n")
+    made = terminal.render(answer).rstrip("\n")
+    if is_chinese():
+        from npucmp.report import chinese
+
+        chinese.keep_names(answer)
+        return chinese.screen(made)
+    return made
 
 
 def brief(answer: Answer) -> str:
@@ -43,15 +50,24 @@ def html(answer: Answer) -> str:
     notes = (
         [f"… and {len(first) - MOST_SUSPECTS} more"] if len(first) > MOST_SUSPECTS else answer.nothing[:MOST_SUSPECTS]
     )
-    return f"<p><b>{_text(answer.word)}</b> {_text(answer.sentence)}</p>{table}" + "".join(
-        f"<p>{_text(words)}</p>" for words in notes
+    return f"<p><b>{_text(answer.word)}</b> {_message(answer.sentence)}</p>{table}" + "".join(
+        f"<p>{_message(words)}</p>" for words in notes
     )
 
 
 def _row(one: Suspect) -> str:
-    why = "<br>".join(_text(evidence.sentence()) for evidence in one.evidence)
+    why = "<br>".join(_message(evidence.sentence()) for evidence in one.evidence)
     name = " ".join(filter(None, (one.rule, one.op, one.slot)))
     return f"<tr><td>{one.place or ''}</td><td><b>{_text(one.word)}</b></td><td>{_text(name)}</td><td>{why}</td></tr>"
+
+
+def _message(words: str) -> str:
+    """Return a message in the language of the user."""
+    if is_chinese():
+        from npucmp.report.translation import translate
+
+        return _text(translate(words))
+    return _text(words)
 
 
 def _text(words: str) -> str:

@@ -221,28 +221,33 @@ def colours(enabled: bool) -> Paint:
 _PIECE = re.compile(  # blanks, then a word with the colours in it, or a path in quotes
     r"( *)('[^'\x1b]*/[^'\x1b]*'[^ \x1b]*|(?:\x1b\[[0-9;]*m|[^ \x1b])+)"
 )
+_CHINESE_PIECE = re.compile(  # the same, and a Chinese character with the punctuation behind it
+    "( *)('[^'\x1b]*/[^'\x1b]*'[^ \x1b]*|(?:\x1b\\[[0-9;]*m)*[\u3400-\u9fff（《「][，。：；！？、）》」%]*|"
+    "(?:\x1b\\[[0-9;]*m|[^ \x1b\u3400-\u9fff（《「])+)"
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _HEAD = re.compile(r"( *(?:\d+  )?)(\S+ {2,})?")  # an indent, a place, and one word in a column of its own
 LEAST = 40  # columns: a narrower terminal wraps by itself
 
 
-def wrap_text(text: str, columns: int) -> str:
-    """Return the text in lines of at most so many columns, broken between words. Longer words, such as paths, are not
-    broken. For 0, or fewer columns than LEAST, the text is unchanged."""
+def wrap_text(text: str, columns: int, is_chinese: bool = False) -> str:
+    """Return the text in lines of at most so many columns, broken between words, and in Chinese between characters.
+    Longer words, such as paths, are not broken. For 0, or fewer columns than LEAST, the text is unchanged."""
     if columns < LEAST:
         return text
-    return "\n".join(_break_line(line, columns) for line in text.split("\n"))
+    pieces = _CHINESE_PIECE if is_chinese else _PIECE
+    return "\n".join(_break_line(line, columns, pieces) for line in text.split("\n"))
 
 
-def _break_line(line: str, columns: int) -> str:
-    if _columns(line) <= columns:
+def _break_line(line: str, columns: int, pieces: re.Pattern[str]) -> str:
+    if columns_of(line) <= columns:
         return line
     found = _HEAD.match(_COLOUR.sub("", line))
-    hang = _columns(found[0]) if found else 0
+    hang = columns_of(found[0]) if found else 0
     hang = hang if 0 < hang <= columns // 2 else 2
     done, at = [""], 0
-    for blanks, word in _PIECE.findall(line):
-        size = _columns(word)
+    for blanks, word in pieces.findall(line):
+        size = columns_of(word)
         if done[-1].strip() and at + len(blanks) + size > columns >= hang + size:
             done.append(" " * hang)
             at, blanks = hang, ""
@@ -251,7 +256,7 @@ def _break_line(line: str, columns: int) -> str:
     return "\n".join(done)
 
 
-def _columns(text: str) -> int:
+def columns_of(text: str) -> int:
     """Return the width of a text on the screen: East Asian wide characters take two columns, colours and combining
     marks none."""
     plain = _COLOUR.sub("", text)

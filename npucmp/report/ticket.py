@@ -8,6 +8,7 @@ import shlex
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from npucmp.model.ticket_facts import Cells, Ticket
+from npucmp.presenter import is_chinese
 from npucmp.report.sanitise import block, code, strip_folders, visible
 
 CAUSES = {
@@ -49,7 +50,12 @@ LIMITS = (("rtol", "rtol"), ("atol", "atol"), ("most", "limit"), ("mean", "t"), 
 def page(ticket: Ticket) -> str:
     """Return the whole text."""
     parts = (_what, _where, _figures, _dumps_section, _versions, _again, _others)
-    return "\n\n".join(text for part in parts if (text := "\n".join(part(ticket)).strip("\n"))) + "\n"
+    made = "\n\n".join(text for part in parts if (text := "\n".join(part(ticket)).strip("\n"))) + "\n"
+    if is_chinese():
+        from npucmp.report import chinese
+
+        return chinese.ticket(made)
+    return made
 
 
 def _what(ticket: Ticket) -> Iterator[str]:
