@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
 from npucmp.align.cross_framework.msprobe_mapping import Names
 from npucmp.comparability.config_check_zip import RunSetup, read_setup
+from npucmp.comparability.config_file import read_config
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.health.curves.curve import Curve
@@ -82,6 +83,7 @@ class RunPair:
     found: dict[str, ItemResult] = field(default_factory=dict)  # answers of rows
     inputs: list[InputRow] = field(default_factory=list)
     curves: list[Curves] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # sources of facts that the reader of the report must know
     _measured: dict[int, Measurement] = field(default_factory=dict)
 
     @cached_property
@@ -171,6 +173,15 @@ class RunPair:
             return None
         target, golden = self.user_input.env
         return read_setup(target, self.context), read_setup(golden, self.context)
+
+    @cached_property
+    def configs(self) -> Optional[tuple[dict[str, Any], dict[str, Any]]]:
+        """The hyper-parameters of the files of --config; None without --config. A log adds a note."""
+        if self.user_input.config is None:
+            return None
+        found = [read_config(path, self.context) for path in self.user_input.config]
+        self.notes += [f"configuration of {side}: {one.note}" for side, one in zip(SIDES, found) if one.note]
+        return found[0].values, found[1].values
 
     @cached_property
     def weights(self) -> list[MatchedParameter]:

@@ -82,7 +82,7 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
     return Precheck(
         paths=(str(target), str(golden)),
         broken=broken,
-        notes=tuple(remarks),
+        notes=(*remarks, *both.notes),
         seconds=time.monotonic() - started,
         bytes_read=both.bytes_read,
         rows=tuple(found),
