@@ -1,9 +1,9 @@
 """Read the hyper-parameters of a run from a file.
 
-    YAML, JSON, TOML    by the ending of the name; JSON under any name
-    script              --name value, in which $VARIABLES are substituted
-    log                 the configuration that the training printed (logged_config.py)
-    config_check        its zip or folder (config_check_zip.py)
+YAML, JSON, TOML    by the ending of the name; JSON under any name
+script              --name value, in which $VARIABLES are substituted
+log                 the configuration that the training printed (logged_config.py)
+config_check        its zip or folder (config_check_zip.py)
 """
 
 from __future__ import annotations

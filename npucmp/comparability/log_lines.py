@@ -26,17 +26,22 @@ _WORKER = re.compile(
 _LEVEL = r"(?:DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|CRITICAL)"
 _DATED = re.compile(
     r"\[?(?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d{4})[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?"
-    rf"(?:\s{{0,4}}[-|]?\s{{0,4}}\[?{_LEVEL}\]?:?)?(?:\s{{0,4}}[-|]\s{{0,4}}[\w.]+)*(?:\s{{0,4}}[-|](?=\s))?"
+    rf"(?:\s{{0,4}}[-|]?\s{{0,4}}\[?{_LEVEL}\]?:?)?(?:\s{{0,4}}[-|]\s{{0,4}}[\w.]+(?=\s))*(?:\s{{0,4}}[-|](?=\s))?"
 )
 _LEVELLED = re.compile(rf"\[?{_LEVEL}(?:\|[\w.]+:\d+)?\]?:?(?=\s)|\[[\w./\-]+(?::\d+)?(?::\w+)?\](?=\s|\[)")
 _SEPARATOR = re.compile(r"(?:-{1,2}|\||>>)\s{1,4}")
 
 
 class LogLine(NamedTuple):
-    """A line without additions. `source` is the worker that printed it, "" if the line names none."""
+    """A line without additions.
+
+    source    the worker that printed it, "" if the line names none
+    is_dated  whether a logger wrote a date or a level before it
+    """
 
     source: str
     text: str
+    is_dated: bool = False
 
 
 def raw_lines(path: str, context: ReadContext = ANYWHERE) -> Iterator[bytes]:
@@ -63,6 +68,7 @@ def bare_line(raw: bytes) -> LogLine:
     if text.endswith("cluster]"):
         text = _REPEATED.sub("", text)
     sources: list[str] = []
+    is_dated = False
     for _ in range(8):
         if text[:1].isspace():
             break
@@ -72,8 +78,9 @@ def bare_line(raw: bytes) -> LogLine:
             break
         if worker is not None:
             sources.append(worker[0])
+        is_dated = is_dated or worker is None
         text = text[found.end() :]
         text = text[1:] if text[:1] in (" ", "\t") else text
         separator = _SEPARATOR.match(text) if worker is None else None
         text = text[separator.end() :] if separator is not None else text
-    return LogLine("".join(sources), text)
+    return LogLine("".join(sources), text, is_dated)

@@ -19,8 +19,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Iterable, NamedTuple, Optional
 
-from npucmp.comparability.config_check_zip import flat
-from npucmp.comparability.log_lines import bare_line, raw_lines
+from npucmp.comparability.config_check_zip import LEAVES, flat
+from npucmp.comparability.log_lines import LogLine, bare_line, raw_lines
 from npucmp.comparability.printed_values import printed_arguments, printed_tree, printed_value
 from npucmp.dump.limits import ANYWHERE, ReadContext
 
@@ -40,7 +40,9 @@ _WORDS = frozenset(
     "gradient_accumulation_steps gradient_clipping clip_grad tensor_model_parallel_size pipeline_model_parallel_size "
     "context_parallel_size expert_model_parallel_size kl_coef gamma betas eps precision bf16 fp16".split(" ")
 )
-_MAYBE = re.compile(rb"rguments|[cC]onfig|Namespace\(|json = |\{|:\s*$|: |^[\w.\-]+:")
+_MAYBE = re.compile(  # lines that may open a block; YAML begins with its first name
+    rb"rguments|rgs\(|onfig|Namespace\(|json = |\{['\"]|^\{|(?:^|[\])>\-|] |INFO:? |\x1b\[0m ?)[\w.\-]+:(?:[ \r]|$)"
+)
 _TABLE = re.compile(r"(?<!-)-{4,80} ?(?!end of)[\w \-]{0,40}arguments ?-{4,80}\s*$", re.IGNORECASE)
 _TABLE_END = re.compile(r"(?<!-)-{4,80} ?end of [\w \-]{0,40}arguments ?-{4,80}", re.IGNORECASE)
 _DEEPSPEED = re.compile(r"DeepSpeedEngine configuration:\s*$")
@@ -67,8 +69,9 @@ class LoggedConfig(NamedTuple):
 class _Block:
     """Lines of a block that is not complete.
 
-    depth    open brackets; in YAML the indent of the last entry
-    skipped  foreign lines in a row; in YAML 1 if the last entry has a value, which may go on in the next line
+    depth     open brackets; in YAML the indent of the last entry
+    is_dated  whether its first line has a date
+    skipped   foreign lines in a row; in YAML 1 if the last entry has a value, which may go on in the next line
     """
 
     form: str
@@ -78,6 +81,7 @@ class _Block:
     size: int = 0
     depth: int = 0
     skipped: int = 0
+    is_dated: bool = False
 
     def add(self, text: str) -> None:
         self.lines.append(text)
@@ -103,8 +107,7 @@ def logged_config(path: str, context: ReadContext = ANYWHERE) -> Optional[Logged
     for number, raw in enumerate(raw_lines(path, context), 1):
         if finder.is_idle and not _MAYBE.search(raw):
             continue
-        line = bare_line(raw)
-        finder.add(number, line.source, line.text)
+        finder.add(number, bare_line(raw))
     finder.finish()
     return _config_of(finder)
 
@@ -121,11 +124,12 @@ class BlockFinder:
     def is_idle(self) -> bool:
         return not self._open
 
-    def add(self, number: int, source: str, text: str) -> None:
+    def add(self, number: int, line: LogLine) -> None:
+        source = line.source
         block = self._open.get(source)
-        if block is not None and not self._continue(block, number, source, text):
+        if block is not None and not self._continue(block, line):
             return
-        found = _opened(number, text)
+        found = _opened(number, line)
         if found is not None:
             self._open.pop(source, None)
             while len(self._open) >= WORKERS:
@@ -140,16 +144,17 @@ class BlockFinder:
             if block.form == "yaml":
                 self._close(source)
 
-    def _continue(self, block: _Block, number: int, source: str, text: str) -> bool:
+    def _continue(self, block: _Block, line: LogLine) -> bool:
         """Add a line to an open block. Return whether the line may open another block."""
         if block.size > (LARGEST_YAML if block.form == "yaml" else LARGEST) or block.skipped > SKIPPED:
-            self._open.pop(source)
+            self._open.pop(line.source)
             return True
         return {"table": self._table, "call": self._call, "tree": self._tree, "yaml": self._yaml}[block.form](
-            block, number, source, text
+            block, line
         )
 
-    def _table(self, block: _Block, number: int, source: str, text: str) -> bool:
+    def _table(self, block: _Block, line: LogLine) -> bool:
+        source, text = line.source, line.text
         if _TABLE_END.search(text):
             self._close(source)
             return False
@@ -162,7 +167,8 @@ class BlockFinder:
         block.skipped = 0 if row is not None else block.skipped + 1
         return row is None and bool(_TABLE.search(text) or _DEEPSPEED.search(text))
 
-    def _call(self, block: _Block, number: int, source: str, text: str) -> bool:
+    def _call(self, block: _Block, line: LogLine) -> bool:
+        source, text = line.source, line.text
         if text.strip() == ")":
             self._close(source)
             return False
@@ -178,7 +184,8 @@ class BlockFinder:
             block.skipped += 1
         return False
 
-    def _tree(self, block: _Block, number: int, source: str, text: str) -> bool:
+    def _tree(self, block: _Block, line: LogLine) -> bool:
+        source, text = line.source, line.text
         if not _INSIDE.match(text):
             block.skipped += 1
             return text.startswith("{") or _TITLED.search(text) is not None or _TABLE.search(text) is not None
@@ -189,8 +196,12 @@ class BlockFinder:
             self._close(source)
         return False
 
-    def _yaml(self, block: _Block, number: int, source: str, text: str) -> bool:
+    def _yaml(self, block: _Block, line: LogLine) -> bool:
+        source, text = line.source, line.text
         entry = _YAML.match(text)
+        if line.is_dated and not block.is_dated:  # another message
+            self._close(source)
+            return True
         deeper = text[:1].isspace() and len(text) - len(text.lstrip()) > block.depth
         if entry is not None or (deeper and block.skipped):
             block.add(text)
@@ -213,8 +224,9 @@ class BlockFinder:
         self.counts[key] = self.counts.get(key, 0) + 1
 
 
-def _opened(number: int, text: str) -> Optional[_Block]:
+def _opened(number: int, line: LogLine) -> Optional[_Block]:
     """The block that a line opens."""
+    text = line.text
     if _TABLE.search(text):
         return _Block("table", "", number)
     if _DEEPSPEED.search(text):
@@ -236,7 +248,7 @@ def _opened(number: int, text: str) -> Optional[_Block]:
         return block
     entry = _YAML.match(text)
     if entry is not None and entry[3] is None:
-        block = _Block("yaml", "", number, depth=len(entry[1]), skipped=int(bool(entry[2])))
+        block = _Block("yaml", "", number, [], 0, len(entry[1]), int(bool(entry[2])), line.is_dated)
         block.add(text)
         return block
     return None
@@ -252,6 +264,8 @@ def _is_candidate(block: _Block) -> bool:
     """Whether a complete block looks like a configuration."""
     if block.title or block.form == "table":
         return bool(block.lines)
+    if block.form == "yaml" and len(block.lines) < FEWEST:
+        return False
     text = block.text
     is_nested = text.count("{") > 1 if block.form == "tree" else bool(re.search(r":\s*\n\s", text))
     names = {name.lower() for name in _NAME.findall(text)}
@@ -269,16 +283,18 @@ def _config_of(finder: BlockFinder) -> Optional[LoggedConfig]:
                 break
     if not found:
         return None
-    found.sort(key=lambda one: one[0].line)
-    untitled = [one for one in found if not one[0].title]
-    if untitled:  # the longest is the configuration; a shorter one is a part of it or a coincidence
-        longest = max(untitled, key=lambda one: len(one[2]))
-        found = [one for one in found if one[0].title or one is longest]
+    trees = [one for one in found if not one[0].title and one[0].form != "table"]
+    if trees:  # the longest is the configuration; a shorter one is a part of it or a coincidence
+        longest = max(trees, key=lambda one: len(one[2]))
+        found = [one for one in found if one not in trees or one is longest]
+    found.sort(key=lambda one: (one[0].form != "table", one[0].line))
     values: dict[str, Any] = {}
     many = len({block.title for block, _, _ in found}) > 1
     for block, _, own in found:
         prefix = f"{block.title}." if block.title and many else ""
-        values.update({f"{prefix}{name}": value for name, value in own.items()})
+        for name, value in own.items():
+            if len(values) < LEAVES:
+                values.setdefault(f"{prefix}{name}", value)
     return LoggedConfig(values, "; ".join(dict.fromkeys(_words(block, count) for block, count, _ in found)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from typing import Any, Mapping, NamedTuple, Optional
@@ -66,6 +67,7 @@ OPTIMIZER = {  # last part of a name → name in the optimizer
 }
 NO_PARAMETER = ("*dir", "*path", "*port", "*host", "*_name", "*folder", "*log*", "local_rank", "*url", "*token",
                 "*_file", "*_files", "*api_key", "*password", "*secret", "save", "load")  # fmt: skip
+OF_DEVICES = re.compile(r"cuda|npu|gpu|nccl|hccl")  # values that name the device or its communication
 SIMILAR = 0.8  # similarity from which two names are proposed for confirmation
 ROUNDED = 1e-9
 EQUAL = 1e-5  # relative, for sums of two devices
@@ -200,18 +202,19 @@ def _matching_names(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[t
 def _similar(here: set[str], there: set[str]) -> list[str]:
     if len(here) * len(there) > 250_000:
         return []
-    found = []
-    for name in sorted(here):
-        for other in sorted(there):
-            pair = SequenceMatcher(None, word_of(name)[:80], word_of(other)[:80])
-            if pair.real_quick_ratio() > SIMILAR and pair.quick_ratio() > SIMILAR and pair.ratio() > SIMILAR:
-                found.append(f"{name} and {other}")
-    return found
+    found = list[tuple[str, str]]()
+    for other in there:
+        matcher = SequenceMatcher(None, "", word_of(other)[:80])
+        for name in here:
+            matcher.set_seq1(word_of(name)[:80])
+            if matcher.real_quick_ratio() > SIMILAR and matcher.quick_ratio() > SIMILAR and matcher.ratio() > SIMILAR:
+                found.append((name, other))
+    return [f"{name} and {other}" for name, other in sorted(found)]
 
 
 def equal(a: Any, b: Any) -> bool:
     """Whether two values are equal. Numbers are compared as numbers in any spelling (1e-4 is 0.0001), paths by their
-    last part."""
+    last part. npu and cuda are equal, and so are hccl and nccl, because the devices of both runs differ on purpose."""
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(equal, a, b))
     if isinstance(a, str) and isinstance(b, str) and a[:1] in ("/", "~") and b[:1] in ("/", "~"):
@@ -219,7 +222,12 @@ def equal(a: Any, b: Any) -> bool:
     x, y = _figure(a), _figure(b)
     if x is not None and y is not None:
         return x == y or math.isclose(x, y, rel_tol=ROUNDED) or (x != x and y != y)
-    return str(a).strip().lower() == str(b).strip().lower()
+    own, other = (OF_DEVICES.sub(_neutral, str(one).strip().lower()) for one in (a, b))
+    return own == other
+
+
+def _neutral(found: re.Match[str]) -> str:
+    return "ccl" if found[0].endswith("ccl") else "device"
 
 
 def _figure(value: Any) -> Optional[float]:
