@@ -178,7 +178,7 @@ def _share_differences(target: list[Array], golden: list[Array], divisions: Arra
     own, all_counts = first @ counts, counts.sum(axis=0)
     other = all_counts - own
     shares = own / own.sum(axis=1, keepdims=True) - other / other.sum(axis=1, keepdims=True)
-    return np.abs(shares).sum(axis=1).astype(np.float64) / 2
+    return np.asarray(np.abs(shares).sum(axis=1), np.float64) / 2
 
 
 def class_counts(target: list[Array], golden: list[Array]) -> Array:

@@ -7,7 +7,7 @@ put together by the operator that reads them; a batch that an earlier step has t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Sequence
 
 import numpy as np
 
@@ -15,14 +15,17 @@ from npucmp.comparability.batch_statistics import IN_SHARES, SHARES, Batch, Dist
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.inputs import INPUT, LABELS, input_rows, known_values, pairings
 from npucmp.comparability.run_pair import RunPair
-from npucmp.model import first_of
+from npucmp.dump.limits import ReadContext
+from npucmp.model import Run, first_of
 from npucmp.model.precheck_result import ItemResult
 from npucmp.run_differences.answers import close, differs, many, not_applicable, same, unknown
 from npucmp.run_differences.data_relation import Array
+from npucmp.run_differences.tensors import readable_values
 
 FALSE_ALARMS = 0.01  # share of pairs of batches from one source that may be called different
 DOUBTFUL = 0.05  # p up to which they are called close
 OTHER_SAMPLES = ("differs", "shape")  # relations of inputs with other samples
+OF_CLASSES = 2  # most axes of integers that are classes or tokens; images have more
 MOST_INPUTS = 8  # inputs that are compared; each takes a part of FALSE_ALARMS
 
 
@@ -35,23 +38,34 @@ class InputBatches(NamedTuple):
 
 
 def distribution(both: RunPair) -> ItemResult:
-    """Whether the samples of both sides have the same distribution, by all figures of batch_statistics."""
+    """Whether the samples of both sides have the same distribution: those of --data, else network inputs."""
+    if both.user_input.data is not None:
+        return _answer(_batches_of_files(both, *both.user_input.data), "no array of --data has one name on both sides",
+                       "error")  # fmt: skip
+    if not both.targets:
+        return unknown("needs dumps of both, or --data with recorded batches")
     rows = input_rows(both)
     if not rows:
         return unknown("no network input is known in both dumps")
     if not any(row.relation.kind in OTHER_SAMPLES and row.certain for row in rows):
         return not_applicable("the inputs are the same, or the row input names their relation")
-    pairs = _batches(both)
+    return _answer(_batches(both), "needs the values of inputs in both dumps")
+
+
+def _answer(pairs: list[InputBatches], otherwise: str, severity: str = "") -> ItemResult:
+    """Compare the batches of all inputs; each may give its part of the false alarms."""
     if not pairs:
-        return unknown("needs the values of inputs in both dumps")
+        return unknown(otherwise)
     alpha = FALSE_ALARMS / len(pairs)
     tests = [(one, compare_batches(one.target, one.golden, alpha)) for one in pairs]
     odd = [(one, test) for one, test in tests if test.p is not None and test.p <= alpha]
     if odd:
         one, test = odd[0]
         more = f" (and {many(len(odd) - 1, 'input')} more)" if len(odd) > 1 else ""
-        return differs(f"{one.name}: {_odd_words(test)}; {_sizes(one, test)}{more}", places=len(odd), first=one.name,
-                       value=test.p, limit=alpha)  # fmt: skip
+        words = f"{one.name}: {_odd_words(test)}; {_sizes(one, test)}{more}"
+        return differs(words, severity, places=len(odd), first=one.name, value=test.p, limit=alpha)
+    if all(test.sizes == (test.shared, test.shared) for _, test in tests):
+        return same(f"{tests[0][0].name}: the same {tests[0][1].shared} samples", places=len(tests))
     few = [(one, test) for one, test in tests if test.p is None]
     if few:
         one, test = few[0]
@@ -111,6 +125,37 @@ def _batches(both: RunPair) -> list[InputBatches]:
     return [InputBatches(f"{op} {slot}", *(side.batch() for side in sides)) for (op, slot), sides in found.items()]
 
 
+def _batches_of_files(both: RunPair, targets: Sequence[Run], goldens: Sequence[Run]) -> list[InputBatches]:
+    """The samples of arrays with one name on both sides, or of the only array of each side."""
+    sides = [_arrays(runs, both.context) for runs in (targets, goldens)]
+    if all(len(side) == 1 for side in sides):
+        names = [(next(iter(sides[0])), next(iter(sides[1])))]
+    else:
+        names = [(name, name) for name in sides[0] if name in sides[1]][:MOST_INPUTS]
+    found = []
+    for own, other in names:
+        arrays = sides[0][own], sides[1][other]
+        are_classes = all(one.dtype.kind in "iu" and one.ndim <= OF_CLASSES for side in arrays for one in side)
+        batches = [SideSamples(are_classes) for _ in arrays]
+        for batch, side in zip(batches, arrays):
+            for array in side:
+                batch.add(array, 0)
+        found.append(InputBatches(own, *(batch.batch() for batch in batches)))
+    return found
+
+
+def _arrays(runs: Sequence[Run], context: ReadContext) -> dict[str, list[Array]]:
+    """Readable arrays of files by name; those of several steps have one name."""
+    found: dict[str, list[Array]] = {}
+    for run in runs:
+        for operator in run.operators:
+            for tensor in operator.tensors:
+                values = readable_values(tensor, context)
+                if values is not None and values.ndim:
+                    found.setdefault(f"{operator.name} {tensor.slot}", []).append(values)
+    return found
+
+
 class SideSamples:
     """The samples of an input of one side."""
 
@@ -141,5 +186,6 @@ ROWS = (
         "distribution of other samples",
         "take the samples of both from one data set, prepared alike",
         distribution,
+        False,
     ),
 )

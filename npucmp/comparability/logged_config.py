@@ -277,9 +277,9 @@ def _config_of(finder: BlockFinder) -> Optional[LoggedConfig]:
     found: list[tuple[LoggedBlock, int, dict[str, Any]]] = []
     for key, blocks in finder.complete.items():
         for block in reversed(blocks):
-            values = _parsed(block)
-            if values:
-                found.append((block, finder.counts[key], flat(values)))
+            parsed = _parsed(block)
+            if parsed:
+                found.append((block, finder.counts[key], flat(parsed)))
                 break
     if not found:
         return None

@@ -44,6 +44,7 @@ class UserInput:
     """Options of the comparison, and files beside the dumps: (target's, golden's) or None.
 
     mixed     the user intends to compare a mixed-precision run with a full-precision run
+    data      recorded batches of both, as the runs of their files
     column    name of the curve in the files of `curve`; repeat_curve is the log of a second golden run
     repeated  compares the target with a repeated run of it; returns whether they are equal, and a description
     settings  settings of the --rules file
@@ -53,6 +54,7 @@ class UserInput:
     env: Optional[tuple[str, str]] = None
     config: Optional[tuple[str, str]] = None
     curve: Optional[tuple[str, str]] = None
+    data: Optional[tuple[Sequence[Run], Sequence[Run]]] = None
     repeat_curve: Optional[str] = None
     column: str = ""
     repeated: Optional[Callable[[], tuple[bool, str]]] = None

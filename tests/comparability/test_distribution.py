@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npucmp import precheck
 from npucmp.comparability.batch_statistics import FIGURES, SHARES, batch_of, compare_batches
+from npucmp.errors import UsageError
 from tests.comparability.craft import CLASSES, Net, differing, held, images, status, words
 
 ROW = "data.distribution"
@@ -83,6 +85,24 @@ def test_nothing_new_of_inputs_that_are_related(tmp_path, change):
     target = Net(images=[change(one) for one in images()])
     result = held(tmp_path, target, Net(), only=("input", ROW))
     assert status(result, ROW) == "n/a" and ROW not in differing(result)
+
+
+def test_arrays_without_dumps(tmp_path):
+    draw = np.random.default_rng(8)
+    for name, scale in (("train", 1.0), ("test", 1.6)):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "images.npy", draw.normal(0, scale, (24, 3, 5)).astype("f4"))
+        np.save(tmp_path / name / "labels.npy", draw.integers(0, 5, 24))
+    folders = tuple(str(tmp_path / name) for name in ("train", "test"))
+    result = precheck("-", "-", data=folders)
+    assert differing(result) == {ROW: "error"} and result.exit_status == 1
+    assert words(result, ROW).startswith("images output:0: ") and "spread 0.9" in words(result, ROW)
+    same = precheck("-", "-", data=(f"{folders[0]}/images.npy", f"{folders[0]}/images.npy"))
+    assert words(same, ROW) == "images output:0: the same 24 samples" and same.exit_status == 0
+    labels = precheck("-", "-", data=tuple(f"{folder}/labels.npy" for folder in folders))
+    assert status(labels, ROW) in ("same", "close")
+    with pytest.raises(UsageError, match="--data"):
+        precheck("-", "-")
 
 
 def test_too_few_samples_and_statistics_are_unknown(tmp_path):
