@@ -69,7 +69,7 @@ class DistributionTest(NamedTuple):
 def batch_of(samples: Sequence[Array], are_classes: bool) -> Batch:
     """Return the figures of samples. Equal samples count once if they are long: single numbers are equal by chance.
 
-    Of many or large samples only the first are used: MOST_SAMPLES, and about MOST_ELEMENTS together.
+    If samples are many or large, only the first are used: MOST_SAMPLES, and about MOST_ELEMENTS together.
     """
     rows, left = list[Array](), MOST_ELEMENTS
     for sample in samples[: 4 * MOST_SAMPLES]:

@@ -69,7 +69,7 @@ def _answer(pairs: list[InputBatches], otherwise: str, severity: str = "") -> It
     few = [(one, test) for one, test in tests if test.p is None]
     if few:
         one, test = few[0]
-        return unknown(f"{one.name}: {_sizes(one, test)} are too few to tell: dump more steps or larger batches")
+        return unknown(f"{one.name}: {_sizes(one, test)} are too few to decide: dump more steps or larger batches")
     one, test = min(tests, key=lambda found: found[1].p or 0.0)
     words = f"{one.name}: other samples of one distribution as far as {_sizes(one, test)} show (p {test.p:.2g})"
     answer = close if (test.p or 0.0) <= DOUBTFUL / len(pairs) else same

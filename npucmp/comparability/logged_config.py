@@ -7,10 +7,11 @@
     yaml    Hydra, OmegaConf.to_yaml: lines of "name: value"
 
 Blocks of one kind and title replace each other: the last complete one counts. A dict or YAML without a title counts
-only if it is nested and has words of a training, because metrics and tool schemas are printed as dicts too. Lines of
-several workers are told apart by their prefix; foreign lines inside a dict are skipped.
+only if it is nested and has words of a training, because metrics and tool schemas are printed as dicts too. The prefix
+of a line names its worker, whose block it belongs to; foreign lines inside a dict are skipped.
 
-Source: logs and sources of verl 0.2 to 0.5, Megatron-LM core 0.12, transformers 4.24 to 4.57, DeepSpeed 0.9 to 0.15.
+Source: logs of verl, Megatron-LM, transformers (from 2020 on) and DeepSpeed (from 2023 on) in public repositories;
+Hydra's and slime's layout as their sources print it.
 """
 
 from __future__ import annotations

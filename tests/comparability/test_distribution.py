@@ -96,7 +96,7 @@ def test_arrays_without_dumps(tmp_path):
     folders = tuple(str(tmp_path / name) for name in ("train", "test"))
     result = precheck("-", "-", data=folders)
     assert differing(result) == {ROW: "error"} and result.exit_status == 1
-    assert words(result, ROW).startswith("images output:0: ") and "spread 0.9" in words(result, ROW)
+    assert words(result, ROW).startswith("images output:0: ") and "spread 1 against 1.4" in words(result, ROW)
     same = precheck("-", "-", data=(f"{folders[0]}/images.npy", f"{folders[0]}/images.npy"))
     assert words(same, ROW) == "images output:0: the same 24 samples" and same.exit_status == 0
     labels = precheck("-", "-", data=tuple(f"{folder}/labels.npy" for folder in folders))
@@ -108,7 +108,7 @@ def test_arrays_without_dumps(tmp_path):
 def test_too_few_samples_and_statistics_are_unknown(tmp_path):
     target, golden = (net([one[:2] for one in batches(seed)]) for seed in (OTHER, 1))
     result = held(tmp_path / "few", target, golden, only=ROW)
-    assert status(result, ROW) == "unknown" and "4 samples against 4 are too few" in words(result, ROW)
+    assert status(result, ROW) == "unknown" and "4 samples against 4 are too few to decide" in words(result, ROW)
     result = held(tmp_path / "statistics", net(batches(OTHER)), net(GOLDEN), values=False, only=ROW)
     assert status(result, ROW) == "unknown" and "needs the values" in words(result, ROW)
 
