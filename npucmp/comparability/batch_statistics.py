@@ -17,6 +17,7 @@ von Neumann, Ann. Math. Statist. 12 (1941).
 from __future__ import annotations
 
 import math
+import zlib
 from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -119,7 +120,8 @@ def compare_batches(target: Batch, golden: Batch, alpha: float) -> DistributionT
     if not min(sizes) or (1 + (sizes[0] == sizes[1])) / math.comb(sum(sizes), sizes[0]) > alpha:
         return DistributionTest(None, sizes, shared=shared)
     names, columns = _columns(target, golden)
-    divisions = _divisions(*sizes)
+    figures = np.sort(np.concatenate([target.figures, golden.figures]), axis=0)
+    divisions = _divisions(*sizes, zlib.crc32(figures.tobytes()))
     found = [_standardised(np.abs(divisions @ columns))] if columns.size else []
     if target.values is not None and golden.values is not None:
         names = [*names, SHARES]
@@ -153,9 +155,13 @@ def _columns(target: Batch, golden: Batch) -> tuple[list[str], Array]:
     return kept, np.stack(columns, axis=1) if columns else np.zeros((len(both), 0))
 
 
-def _divisions(first: int, second: int) -> Array:
-    """The observed division and DRAWS random ones, one per row: 1/first in the first batch, -1/second in the other."""
-    random = np.random.default_rng(0).random((DRAWS, first + second))
+def _divisions(first: int, second: int, seed: int) -> Array:
+    """The observed division and DRAWS random ones, one per row: 1/first in the first batch, -1/second in the other.
+
+    The seed comes from the samples in any order: a repeated comparison has the same p, and other samples have other
+    divisions, so that the chance of one set of divisions does not shift all of them.
+    """
+    random = np.random.default_rng(seed).random((DRAWS, first + second))
     chosen = np.zeros((DRAWS + 1, first + second), bool)
     chosen[0, :first] = True
     np.put_along_axis(chosen[1:], np.argpartition(random, first - 1, axis=1)[:, :first], True, axis=1)
