@@ -71,7 +71,7 @@ def _answer(pairs: list[InputBatches], otherwise: str, severity: str = "") -> It
         one, test = few[0]
         return unknown(f"{one.name}: {_sizes(one, test)} are too few to decide: dump more steps or larger batches")
     one, test = min(tests, key=lambda found: found[1].p or 0.0)
-    words = f"{one.name}: other samples of one distribution as far as {_sizes(one, test)} show (p {test.p:.2g})"
+    words = f"{one.name}: one distribution as far as {_sizes(one, test)} show (p {test.p:.2g})"
     answer = close if (test.p or 0.0) <= DOUBTFUL / len(pairs) else same
     return answer(words, places=len(tests), value=test.p, limit=alpha)
 
