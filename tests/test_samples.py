@@ -106,6 +106,14 @@ def test_the_temperature_of_a_rollout_is_named():
     assert npucmp.parity(sample / "rollout", sample / "trainer", step=0).verdict == "CLEAN"
 
 
+def test_a_learning_rate_in_a_log_is_named():
+    sample = SAMPLES / "config_log"
+    result = npucmp.precheck("-", "-", config=(str(sample / "target.log"), str(sample / "golden.log")))
+    (row,) = [one for one in result.rows if one.status.value == "DIFFERS"]
+    assert (row.row, row.severity) == ("hyperparameters", "error") and result.exit_status == 1
+    assert row.because == "actor_rollout_ref.actor.optim.lr: 2e-06 against 1e-06"
+
+
 def arrays(folder):
     """All that a sample holds: the bytes of a file, of HDF5 the values, whose structure is up to the library."""
     kept = {}
@@ -126,6 +134,7 @@ def arrays(folder):
         ("make_overflow.py", "overflow_exp"),
         ("make_parity.py", "parity_temperature"),
         ("make_hdf5.py", "hdf5_convolution"),
+        ("make_logs.py", "config_log"),
         ("make_frameworks.py", "cross_framework_conv"),
     ],
 )

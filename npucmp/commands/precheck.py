@@ -22,6 +22,7 @@ another epsilon or learning rate. Each row compares one of these between the run
   npucmp precheck npu_dump gpu_dump -o report
   npucmp precheck npu_dump gpu_dump --env npu_pack.zip gpu_pack.zip
   npucmp precheck - - --config npu.yaml gpu.yaml --curve npu.log gpu.log
+  npucmp precheck - - --config npu_train.log gpu_train.log --data train.npy test.npy
   npucmp precheck npu_bf16_dump gpu_dump --mixed
 
 Exit status: 0 comparable · 1 not comparable (--strict: also with reservations) · 2 operators, inputs or weights are
@@ -32,7 +33,7 @@ unknown and no other row differs, or bad usage.
 @click.command(help=HELP)
 @click.argument("target")
 @click.argument("golden")
-@declare_options(PrecheckFields, only="env config curve repeat_curve column repeat rules mixed only skip strict")
+@declare_options(PrecheckFields, only="env config data curve repeat_curve column repeat rules mixed only skip strict")
 @declare_options(
     ScreenFields,
     PrecheckFields,
@@ -44,7 +45,7 @@ def precheck(context: click.Context, /, target: str, golden: str, **parameters: 
     from npucmp.errors import UsageError
     from npucmp.workflows.precheck import precheck as run
 
-    for name in ("env", "config", "curve", "repeat_curve", "repeat"):
+    for name in ("env", "config", "data", "curve", "repeat_curve", "repeat"):
         for path in (parameters[name],) if isinstance(parameters[name], str) else parameters[name] or ():
             if not os.path.exists(path):  # a usage error; an error within a file only affects its rows
                 raise UsageError(f"--{name.replace('_', '-')} {path}: no such file or folder")

@@ -1,30 +1,30 @@
-"""Read files beside dumps: versions, environment and hyper-parameters of a run, from zips of msprobe's config_check or
+"""Read files beside dumps: versions, environment and hyper-parameters of a run, from packs of msprobe's config_check or
 text.
 
     zip     env (JSON: name → value), pip (name=version per line), hyperparameters/*.json (name → value),
             random/rank*.json (function → [{"count", "stack"}]), and of the first step and rank
             weights/step*/rank*/weight.json (name → max, min, mean, norm) and dataset/step*/rank*/dataset.json
+    folder  the same files, as `config_check -c` leaves them in bench/ and cmp/; or one zip and none of them
     text    name==version as in `pip freeze`, NAME=value as in `env`, JSON of names and values
-    config  YAML, JSON, TOML, or a script with --name value, in which $VARIABLES are substituted
 
-The files are untrusted: zips are read member by member and never extracted, and sizes that they state are not trusted.
-Source: output and source of mindstudio-probe 26.2.
+The files are untrusted: zips are read member by member and never extracted, sizes that they state are not trusted, and
+links out of a folder are refused. Source: output and source of mindstudio-probe 26.2.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import zipfile
 import zlib
 from itertools import islice
-from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
-from npucmp.dump.readers.text import load_toml, read_bytes, text_of
-from npucmp.errors import DumpError, UsageError
+from npucmp.dump.readers.text import read_bytes, text_of
+from npucmp.errors import DumpError
 
 LARGEST = 64 << 20  # bytes of a file
 MEMBER = 16 << 20  # bytes of an unpacked member; four times as many for all members together
@@ -35,9 +35,6 @@ ZIP = b"PK\x03\x04"
 _END = re.compile(rb"PK\x05\x06", re.DOTALL)
 _VERSION = re.compile(r"([A-Za-z0-9][\w.\-]*)\s*={1,2}\s*([0-9][^\s;#]*)")
 _VARIABLE = re.compile(r"(?:export\s+|declare -x\s+)?([A-Z_][A-Z0-9_]*)=(.*)")
-_OPTION = re.compile(r"""--([A-Za-z][\w\-.]*)(?:(?:\s*=\s*|\s+)("[^"]*"|'[^']*'|(?!--)[^\s\\'"]+))?""")
-_ASSIGNED = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s#;]*)", re.MULTILINE)
-_USED = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 FIGURES = ("max", "min", "mean", "norm")
@@ -57,12 +54,14 @@ class RunSetup(NamedTuple):
 
 
 def read_setup(path: str, context: ReadContext = ANYWHERE) -> RunSetup:
-    """Read a zip, or a text of versions or environment variables. Raises DumpError for other files."""
+    """Read a zip or folder, or a text of versions or environment variables. Raises DumpError for other files."""
+    if os.path.isdir(path):
+        return _of_folder(path, context)
     data = read_bytes(path, LARGEST, context)
     if data[:4] == ZIP:
         return _of_zip(path, data)
     text = text_of(path, data)
-    tree = _json(text)
+    tree = parsed_json(text)
     if isinstance(tree, dict):
         return RunSetup(path, environment=_texts(tree))
     versions, environment = _lines(text)
@@ -87,18 +86,51 @@ def _of_zip(path: str, data: bytes) -> RunSetup:
                     raise DumpError(path, f"its member {info.filename!r:.60} is larger than {MEMBER:,} bytes")
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
         raise DumpError(path, f"is not a readable zip: {type(error).__name__}") from None
+    return _of_members(path, found)
+
+
+def _of_folder(path: str, context: ReadContext) -> RunSetup:
+    context = context.confine(path)
+    found: dict[str, bytes] = {}
+    left = 4 * MEMBER
+    for name in _members(path, context.limits.members):
+        found[name] = read_bytes(os.path.join(path, *name.split("/")), min(MEMBER, left), context)
+        left -= len(found[name])
+    if found:
+        return _of_members(path, found)
+    zips = [name for name in islice(sorted(os.listdir(path)), WIDE) if name.endswith(".zip")]
+    if len(zips) != 1:
+        raise DumpError(path, f"is no folder of config_check: it has none of env, pip, {', '.join(FOLDERS)}")
+    return read_setup(os.path.join(path, zips[0]), context)
+
+
+def _members(path: str, most: int) -> list[str]:
+    """The wanted files below a folder, by their names in a zip. Links to folders are not followed."""
+    found: list[str] = []
+    for place, folders, files in os.walk(path):
+        inner = os.path.relpath(place, path).replace(os.sep, "/")
+        prefix = "" if inner == "." else f"{inner}/"
+        depth = prefix.count("/")
+        folders[:] = sorted(name for name in folders if depth or f"{name}/" in FOLDERS) if depth < 3 else []
+        found += sorted(name for name in (f"{prefix}{name}" for name in files) if _is_wanted(name))
+        if len(found) > most:
+            raise DumpError(path, f"has more than {most:,} files of config_check")
+    return found
+
+
+def _of_members(path: str, found: Mapping[str, bytes]) -> RunSetup:
     texts = {name: text_of(path, one) for name, one in found.items()}
     parameters: dict[str, Any] = {}
     for name in sorted(texts):  # sorted: values parsed from scripts first, then those of the run itself override them
         if name.startswith("hyperparameters/"):
-            parameters.update(flat(_json(texts[name])))
-    environment = _json(texts.get("env", ""))
+            parameters.update(flat(parsed_json(texts[name])))
+    environment = parsed_json(texts.get("env", ""))
     return RunSetup(
         path,
         _lines(texts["pip"])[0] if "pip" in texts else None,
         _texts(environment) if isinstance(environment, dict) else None,
         parameters or None,
-        _random_calls(_json(texts[name]) for name in sorted(texts) if name.startswith("random/")),
+        _random_calls(parsed_json(texts[name]) for name in sorted(texts) if name.startswith("random/")),
         _of_tensors(texts, "weights/"),
         _of_tensors(texts, "dataset/"),
     )
@@ -108,7 +140,7 @@ def _of_tensors(texts: Mapping[str, str], folder: str) -> Optional[dict[str, Fig
     """The figures of tensors by dotted name, for the first step and rank."""
     names = sorted((name for name in texts if name.startswith(folder)), key=lambda name: (len(name), name))
     by_tensor: dict[str, dict[str, float]] = {}
-    for name, value in (flat(_json(texts[names[0]])) if names else {}).items():
+    for name, value in (flat(parsed_json(texts[names[0]])) if names else {}).items():
         tensor, _, figure = name.rpartition(".")
         if figure in FIGURES and isinstance(value, (int, float)):
             by_tensor.setdefault(tensor, {})[figure] = float(value)
@@ -128,7 +160,7 @@ def _require_small_directory(path: str, data: bytes) -> None:
         raise DumpError(path, "is not a readable zip: its list of members is missing or too long")
 
 
-def _json(text: str) -> Any:
+def parsed_json(text: str) -> Any:
     """Parse JSON; None for invalid text."""
     try:
         return json.loads(text)
@@ -174,55 +206,6 @@ def _frame(text: str) -> str:
     return f"{found[1].rpartition('/')[2]} {found[2]}" if found else text[:80]
 
 
-def read_config(path: str, context: ReadContext = ANYWHERE) -> dict[str, Any]:
-    """Hyper-parameters of a file by dotted name. Raises DumpError or UsageError if there are none."""
-    data = read_bytes(path, LARGEST, context)
-    if data[:4] == ZIP:
-        found = dict(_of_zip(path, data).parameters or {})
-    else:
-        found = _parameters(Path(path), text_of(path, data))
-    if not found:
-        raise DumpError(path, "holds no hyper-parameters: expected YAML, JSON, TOML or text with --name value")
-    return found
-
-
-def _parameters(path: Path, text: str) -> dict[str, Any]:
-    ending = path.suffix.lower()
-    tree = _json(text)
-    if tree is None and ending == ".toml":
-        tree = load_toml(path, text)
-    if tree is None and ending in (".yaml", ".yml"):
-        tree = _yaml(path, text)
-    return flat(tree) if isinstance(tree, dict) else options_of(text)
-
-
-def _yaml(path: Path, text: str) -> Any:
-    import yaml
-
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not YAML: {str(error).splitlines()[0]:.120}") from None
-
-
-def options_of(text: str) -> dict[str, Any]:
-    """The --name value pairs of a command line or script; a name without a value is True."""
-    text = re.sub(r"(?m)^\s*#.*$", "", text).replace("\\\n", " ")
-    assigned = {name: value.strip("\"'") for name, value in _ASSIGNED.findall(text)}
-    text = _substitute(_substitute(text, assigned), assigned)  # twice: a variable may refer to others
-    found: dict[str, Any] = {}
-    for name, value in _OPTION.findall(text):
-        if len(found) < LEAVES:
-            found[name] = _number(value.strip("\"'")) if value else True
-    return found
-
-
-def _substitute(text: str, assigned: Mapping[str, str]) -> str:
-    """Substitute variables by their values; return the text unchanged if the result exceeds 4 MiB."""
-    made = _USED.sub(lambda one: assigned.get(one[1] or one[2], one[0])[:4096], text[: 1 << 20])
-    return made if len(made) <= 4 << 20 else text
-
-
 def flat(tree: Any, limit: int = LEAVES) -> dict[str, Any]:
     """Flatten a tree into leaves by dotted names; lists of plain values are leaves. Anything beyond the limits is
     dropped."""
@@ -241,14 +224,3 @@ def flat(tree: Any, limit: int = LEAVES) -> dict[str, Any]:
         elif isinstance(value, (str, int, float, bool, list, type(None))) and name:
             found[name] = value if not isinstance(value, list) else value[:WIDE]
     return found
-
-
-def _number(text: str) -> Any:
-    """Convert text to a number, a boolean or None; else return the text."""
-    words = {"true": True, "false": False, "none": None, "null": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        return int(text) if re.fullmatch(r"[+-]?\d{1,18}", text) else float(text)
-    except ValueError:
-        return text

@@ -149,7 +149,7 @@ def _figures(tensor: Tensor) -> tuple[Optional[float], ...]:
     return tuple(Statistics(found.maximum, found.minimum, found.mean, norm))
 
 
-def _rows(both: RunPair) -> list[InputRow]:
+def input_rows(both: RunPair) -> list[InputRow]:
     """Every network input with its relation, computed once."""
     if not both.inputs:
         for one in pairings(both):
@@ -163,7 +163,7 @@ def _rows(both: RunPair) -> list[InputRow]:
 
 
 def _of(both: RunPair, role: str) -> ItemResult:
-    rows = [row for row in _rows(both) if row.role == role]
+    rows = [row for row in input_rows(both) if row.role == role]
     if not rows and role == INPUT and not both.inputs:
         if all(map(holds_weights_alone, (*both.targets, *both.goldens))):
             return not_applicable(WEIGHTS_ALONE)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from npucmp.comparability import code, health, inputs, metadata, network, settings, training, weights
+from npucmp.comparability import (
+    code,
+    data_distribution,
+    health,
+    inputs,
+    metadata,
+    network,
+    settings,
+    training,
+    weights,
+)
 from npucmp.comparability.check_item import CheckItem
 
 ROWS: tuple[CheckItem, ...] = (
@@ -10,6 +20,7 @@ ROWS: tuple[CheckItem, ...] = (
     *network.ROWS,
     *network.ARGUMENTS_ROWS,
     *inputs.ROWS,
+    *data_distribution.ROWS,
     *weights.ROWS,
     *network.PRECISION_ROWS,
     *training.ROWS,

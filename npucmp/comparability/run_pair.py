@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
 from npucmp.align.cross_framework.msprobe_mapping import Names
 from npucmp.comparability.config_check_zip import RunSetup, read_setup
+from npucmp.comparability.config_file import read_config
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.health.curves.curve import Curve
@@ -43,6 +44,7 @@ class UserInput:
     """Options of the comparison, and files beside the dumps: (target's, golden's) or None.
 
     mixed     the user intends to compare a mixed-precision run with a full-precision run
+    data      recorded batches of both, as the runs of their files
     column    name of the curve in the files of `curve`; repeat_curve is the log of a second golden run
     repeated  compares the target with a repeated run of it; returns whether they are equal, and a description
     settings  settings of the --rules file
@@ -52,6 +54,7 @@ class UserInput:
     env: Optional[tuple[str, str]] = None
     config: Optional[tuple[str, str]] = None
     curve: Optional[tuple[str, str]] = None
+    data: Optional[tuple[Sequence[Run], Sequence[Run]]] = None
     repeat_curve: Optional[str] = None
     column: str = ""
     repeated: Optional[Callable[[], tuple[bool, str]]] = None
@@ -82,6 +85,7 @@ class RunPair:
     found: dict[str, ItemResult] = field(default_factory=dict)  # answers of rows
     inputs: list[InputRow] = field(default_factory=list)
     curves: list[Curves] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # sources of facts that the reader of the report must know
     _measured: dict[int, Measurement] = field(default_factory=dict)
 
     @cached_property
@@ -171,6 +175,15 @@ class RunPair:
             return None
         target, golden = self.user_input.env
         return read_setup(target, self.context), read_setup(golden, self.context)
+
+    @cached_property
+    def configs(self) -> Optional[tuple[dict[str, Any], dict[str, Any]]]:
+        """The hyper-parameters of the files of --config; None without --config. A log adds a note."""
+        if self.user_input.config is None:
+            return None
+        found = [read_config(path, self.context) for path in self.user_input.config]
+        self.notes += [f"configuration of {side}: {one.note}" for side, one in zip(SIDES, found) if one.note]
+        return found[0].values, found[1].values
 
     @cached_property
     def weights(self) -> list[MatchedParameter]:

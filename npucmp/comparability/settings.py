@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from typing import Any, Mapping, NamedTuple, Optional
 
 from npucmp.comparability.check_item import CheckItem
-from npucmp.comparability.config_check_zip import read_config
 from npucmp.comparability.run_pair import RunPair
 from npucmp.model import first_of
 from npucmp.model.precheck_result import ItemResult
@@ -65,7 +65,9 @@ OPTIMIZER = {  # last part of a name → name in the optimizer
     "beta1": "beta1",
     "beta2": "beta2",
 }
-NO_PARAMETER = ("*dir", "*path", "*port", "*host", "*_name", "*folder", "*log*", "local_rank", "*url", "*token")
+NO_PARAMETER = ("*dir", "*path", "*port", "*host", "*_name", "*folder", "*log*", "local_rank", "*url", "*token",
+                "*_file", "*_files", "*api_key", "*password", "*secret", "save", "load")  # fmt: skip
+OF_DEVICES = re.compile(r"cuda|npu|gpu|nccl|hccl")  # values that name the device or its communication
 SIMILAR = 0.8  # similarity from which two names are proposed for confirmation
 ROUNDED = 1e-9
 EQUAL = 1e-5  # relative, for sums of two devices
@@ -164,8 +166,8 @@ def hyperparameters(both: RunPair) -> ItemResult:
 def parameters_of(both: RunPair, side: int) -> Optional[dict[str, Any]]:
     """Hyper-parameters of a side, without those that do not affect numbers; None if no file holds any."""
     found: Optional[Mapping[str, Any]] = None
-    if both.user_input.config is not None:
-        found = read_config(both.user_input.config[side], both.context)
+    if both.configs is not None:
+        found = both.configs[side]
     elif both.user_input.env is not None:
         found = both.setups[side].parameters if both.setups else None
     if found is None:
@@ -200,22 +202,32 @@ def _matching_names(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[t
 def _similar(here: set[str], there: set[str]) -> list[str]:
     if len(here) * len(there) > 250_000:
         return []
-    found = []
-    for name in sorted(here):
-        for other in sorted(there):
-            if SequenceMatcher(None, word_of(name)[:80], word_of(other)[:80]).ratio() > SIMILAR:
-                found.append(f"{name} and {other}")
-    return found
+    found = list[tuple[str, str]]()
+    for other in there:
+        matcher = SequenceMatcher(None, "", word_of(other)[:80])
+        for name in here:
+            matcher.set_seq1(word_of(name)[:80])
+            if matcher.real_quick_ratio() > SIMILAR and matcher.quick_ratio() > SIMILAR and matcher.ratio() > SIMILAR:
+                found.append((name, other))
+    return [f"{name} and {other}" for name, other in sorted(found)]
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal; numbers are compared as numbers in any spelling: 1e-4 is 0.0001."""
+    """Whether two values are equal. Numbers are compared as numbers in any spelling (1e-4 is 0.0001), paths by their
+    last part. npu and cuda are equal, and so are hccl and nccl, because the devices of both runs differ on purpose."""
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, str) and isinstance(b, str) and a[:1] in ("/", "~") and b[:1] in ("/", "~"):
+        return a.rstrip("/").rpartition("/")[2] == b.rstrip("/").rpartition("/")[2]  # folders of two hosts
     x, y = _figure(a), _figure(b)
     if x is not None and y is not None:
         return x == y or math.isclose(x, y, rel_tol=ROUNDED) or (x != x and y != y)
-    return str(a).strip().lower() == str(b).strip().lower()
+    own, other = (OF_DEVICES.sub(_neutral, str(one).strip().lower()) for one in (a, b))
+    return own == other
+
+
+def _neutral(found: re.Match[str]) -> str:
+    return "ccl" if found[0].endswith("ccl") else "device"
 
 
 def _figure(value: Any) -> Optional[float]:

@@ -464,12 +464,23 @@ class PrecheckFields(DumpFields):
 
     env: Optional[tuple[str, str]] = option(
         None,
-        "Versions and environment of both: zips of msprobe's config_check, or text of `pip freeze` or `env`.",
+        "Versions and environment of both: zips or folders of msprobe's config_check, or text of `pip freeze` or "
+        "`env`.",
         metavar="T G",
         words=2,
     )
     config: Optional[tuple[str, str]] = option(
-        None, "Hyper-parameters of both: YAML, JSON, TOML, or text with --name value.", metavar="T G", words=2
+        None,
+        "Hyper-parameters of both: YAML, JSON, TOML, text with --name value, or logs in which the training printed its "
+        "configuration (verl, Megatron-LM, MindSpeed, transformers, DeepSpeed, Hydra).",
+        metavar="T G",
+        words=2,
+    )
+    data: Optional[tuple[str, str]] = option(
+        None,
+        "Recorded batches of both, for example of a training and a test: arrays or folders of arrays.",
+        metavar="T G",
+        words=2,
     )
     curve: Optional[tuple[str, str]] = option(
         None,

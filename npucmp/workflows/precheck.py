@@ -13,6 +13,7 @@ from typing import Sequence
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.registry import NAMES, ROWS
 from npucmp.comparability.run_pair import Curves, RunPair, UserInput
+from npucmp.dump.formats import open_runs
 from npucmp.errors import UsageError
 from npucmp.health.rules import RULES
 from npucmp.health.settings import CheckSettings, load_settings
@@ -56,6 +57,7 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
         env=options.env,
         config=options.config,
         curve=options.curve,
+        data=None if options.data is None else _recorded_batches(options.data, options),
         repeat_curve=options.repeat_curve,
         column=options.column,
         repeated=None if options.repeat is None else partial(_compare_repeat, target, options.repeat, options),
@@ -65,9 +67,9 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
     remarks: tuple[str, ...] = ()
     without = [os.fspath(path) == NO_DUMP for path in (target, golden)]
     if any(without):
-        if not all(without) or not (options.env or options.config or options.curve):
-            raise UsageError('"-" must replace both dumps, and needs --env, --config or --curve')
-        both = RunPair((), (), context=options.context(), user_input=user_input)
+        if not all(without) or not (options.env or options.config or options.curve or options.data):
+            raise UsageError('"-" must replace both dumps, and needs --env, --config, --curve or --data')
+        both = RunPair((), (), context=options.context(*(options.data or ())), user_input=user_input)
         rows = [row for row in rows if not row.of_dumps]
     else:
         both, broken, remarks = _open_pair(target, golden, options, user_input)
@@ -82,7 +84,7 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
     return Precheck(
         paths=(str(target), str(golden)),
         broken=broken,
-        notes=tuple(remarks),
+        notes=(*remarks, *both.notes),
         seconds=time.monotonic() - started,
         bytes_read=both.bytes_read,
         rows=tuple(found),
@@ -125,6 +127,13 @@ def _compare_repeat(target: StrPath, repeat: StrPath, options: PrecheckOptions) 
     return False, f"a repeat of the target has different bits (first: {first}): npucmp rerun-diff"
 
 
+def _recorded_batches(paths: tuple[str, str], options: PrecheckOptions) -> tuple[list[Run], list[Run]]:
+    """Return the arrays of --data, as the runs of their files."""
+    context = options.context(*paths)
+    target, golden = (open_runs(path, None, context) for path in paths)
+    return target, golden
+
+
 def _curve_pair(one: Curves) -> CurvePair:
     """Return the data of two curves for a report."""
     windows = tuple((*window,) for window in one.found.windows)
@@ -134,7 +143,7 @@ def _curve_pair(one: Curves) -> CurvePair:
 def _open_pair(
     target: StrPath, golden: StrPath, options: PrecheckOptions, user_input: UserInput
 ) -> tuple[RunPair, tuple[tuple[str, Run], ...], tuple[str, ...]]:
-    context = options.context(target, golden)
+    context = options.context(target, golden, *(options.data or ()))
     lefts, rights = options.runs(target, context), options.runs(golden, context, golden=True)
     graphs = load_named_graphs(options.graph, [*lefts, *rights], context)
     lefts = with_graphs(target, lefts, golden, graphs, context)

@@ -9,7 +9,8 @@ import zipfile
 import pytest
 
 from npucmp import precheck
-from npucmp.comparability.config_check_zip import flat, options_of, read_config, read_setup
+from npucmp.comparability.config_check_zip import flat, read_setup
+from npucmp.comparability.config_file import options_of, read_config
 from npucmp.comparability.settings import equal
 from npucmp.errors import UsageError
 from tests.comparability.craft import differing, status, words
@@ -120,7 +121,7 @@ def test_configurations_of_every_form_are_one(tmp_path):
         (tmp_path / name).write_text(text)
         paths.append(str(tmp_path / name))
     for path in paths:
-        assert read_config(path) == {"optim.lr": 1e-4, "optim.betas": [0.9, 0.95], "model.layers": 4}
+        assert read_config(path).values == {"optim.lr": 1e-4, "optim.betas": [0.9, 0.95], "model.layers": 4}
     result = precheck("-", "-", config=(paths[0], paths[2]))
     assert differing(result) == {} and status(result, "hyperparameters") == "same"
 
@@ -201,7 +202,7 @@ def test_deep_and_wide_trees_are_bounded(tmp_path):
     assert len(flat({"a": tree})) <= 20_000
     lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, {{b: *a{n - 1}}}]" for n in range(1, 40))]
     (tmp_path / "a.yaml").write_text("\n".join(lines))
-    assert len(read_config(str(tmp_path / "a.yaml"))) <= 20_000
+    assert len(read_config(str(tmp_path / "a.yaml")).values) <= 20_000
 
 
 def test_files_alone_need_one():
