@@ -41,7 +41,7 @@ Random = np.random.RandomState
 
 
 class Case(NamedTuple):
-    """A pair before it is written. truth is None of a clean one."""
+    """A pair before it is written. A clean one has no truth."""
 
     name: str
     facts: dict[str, Any]

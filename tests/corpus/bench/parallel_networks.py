@@ -141,29 +141,31 @@ class Cluster:
             found[rank] = self.known[rank, path]
         return found
 
-    # What ranks do together
+    # Communication
 
     def joint(self, ranks: Sequence[int], x: Vars, made: Any, back: Callable[[Any], Any]) -> Vars:
         return among.joint(self.tapes, ranks, x, made, back)
 
     def entered(self, ranks: Sequence[int], x: Vars) -> Vars:
-        """What all ranks of a split layer read; its gradient is the sum of theirs."""
-        if not (self.is_split or self.layout == "ep2"):
+        """The tensor that all ranks of a split layer read; its gradient is the sum of theirs."""
+        if not self.is_split and "experts" not in self.tapes[0].scope:
             return x
         scope, layer, s = self.tapes[0].scope, self.layer, self.session
         own = among.tensors(x, ranks)
         if self.layout == "sp2":
             order = [1, 0] if self.has("sequence gathered in another order", None, layer) else None
             made = among.all_gather(s, ranks, own, 0, scope, order)
-            return self.joint(ranks, x, made, lambda g: among.reduce_scatter(s, ranks, g, 0, scope))
+            return self.joint(ranks, x, made, lambda g: among.reduce_scatter(s, ranks, g, 0, f"{scope}.gradient"))
         made = {rank: among.alias(s, one) for rank, one in own.items()}
         kind = "gradient of a column-parallel input not reduced"
         missing = self.bug.kind == kind and layer == self.bug.layer and self.step >= self.bug.step
-        return self.joint(ranks, x, made, lambda g: g if missing else among.all_reduce(s, ranks, g, scope))
+        return self.joint(
+            ranks, x, made, lambda g: g if missing else among.all_reduce(s, ranks, g, f"{scope}.gradient")
+        )
 
     def left(self, ranks: Sequence[int], x: Vars) -> Vars:
         """From partial sums to their sum."""
-        if not (self.is_split or self.layout == "ep2"):
+        if not self.is_split and "experts" not in self.tapes[0].scope:
             return x
         scope, s = self.tapes[0].scope, self.session
         own = among.tensors(x, ranks)
@@ -171,7 +173,7 @@ class Cluster:
             return self.joint(ranks, x, {r: among.alias(s, one) for r, one in own.items()}, lambda g: g)
         if self.layout == "sp2":
             made = among.reduce_scatter(s, ranks, own, 0, scope)
-            return self.joint(ranks, x, made, lambda g: among.all_gather(s, ranks, g, 0, scope))
+            return self.joint(ranks, x, made, lambda g: among.all_gather(s, ranks, g, 0, f"{scope}.gradient"))
         return self.joint(ranks, x, among.all_reduce(s, ranks, own, scope), lambda g: g)
 
     # Layers
@@ -213,7 +215,7 @@ class Cluster:
         return self.row(ranks, "out", y, WIDTH)
 
     def decay(self, rank: int) -> Array:
-        """What is left of each word at each later one: of the heads and the places of a rank."""
+        """The share of each word that is left at each later one, for the heads and places of a rank."""
         found = decays(LENGTH, range(HEADS))
         if self.is_split:
             return np.split(found, 2)[rank]
@@ -230,7 +232,7 @@ class Cluster:
             for rank in ranks:
                 twice = np.concatenate([own[rank].values] * 2)
                 made[rank] = Tensor(twice, own[rank].dtype, s.key(), True)
-        return self.joint(ranks, x, made, lambda g: among.reduce_scatter(s, ranks, g, 0, scope))
+        return self.joint(ranks, x, made, lambda g: among.reduce_scatter(s, ranks, g, 0, f"{scope}.gradient"))
 
     def fed(self, ranks: Sequence[int], x: Vars) -> Vars:
         if self.layout in ("ep2", "moe"):
@@ -244,11 +246,15 @@ class Cluster:
             w = self.weight(ranks, "weight", (2, WIDTH), scale=0.6)
             share = self.each(ranks, "softmax", self.each(ranks, "linear", x, w, None), dim=-1)
         if self.layout == "ep2":
-            s, scope = self.session, self.tapes[0].scope
+            s, scope = self.session, f"{self.tapes[0].scope}.router"
             made = {r: among.alias(s, share[r].tensor) for r in ranks}
             missing = self.has("gradient of the router not reduced", None, self.layer)
-            share = self.joint(ranks, share, made, lambda g: g if missing else among.all_reduce(s, ranks, g, scope))
-        x = self.entered(ranks, x)
+            share = self.joint(
+                ranks, share, made, lambda g: g if missing else among.all_reduce(s, ranks, g, f"{scope}.gradient")
+            )
+        if self.layout == "ep2":
+            with self.inside(ranks, "experts"):
+                x = self.entered(ranks, x)
         total: Optional[Vars] = None
         for number in range(2):
             own = [number] if self.layout == "ep2" else list(ranks)
@@ -261,9 +267,13 @@ class Cluster:
             if self.layout == "ep2":
                 total = {**(total or {}), **y}
             else:
-                total = y if total is None else self.each(own, "add", total, y)
+                with self.inside(own, "experts"):
+                    total = y if total is None else self.each(own, "add", total, y)
         assert total is not None
-        return self.left(ranks, total)
+        if self.layout == "ep2":
+            with self.inside(ranks, "experts"):
+                return self.left(ranks, total)
+        return total
 
     # A step
 
@@ -384,7 +394,7 @@ class Cluster:
             self.set(rank, name, self.stepped([rank], name, {rank: g}, {rank: self.known[rank, name].tensor})[rank])
 
     def stepped(self, ranks: Sequence[int], name: str, gradients: dict[int, Tensor], old: dict[int, Tensor]) -> Any:
-        """What the optimizer writes for a parameter or a part of all of them."""
+        """Values that the optimizer writes for a parameter or a part of all of them."""
         if not self.plan.recorded:
             return {
                 r: old[r].values - rounded(RATE * np.asarray(gradients[r].values, np.float64), "float32") for r in ranks
@@ -442,7 +452,7 @@ class Cluster:
 
 
 class Ran(NamedTuple):
-    """What was recorded, and the sessions."""
+    """Recorded runs, and the sessions."""
 
     runs: list[Run]
     sessions: list[Session]

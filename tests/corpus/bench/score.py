@@ -29,7 +29,7 @@ FAULTY = ("right", "near", "elsewhere", "missed")  # grades of faulty pairs
 
 
 class Score(NamedTuple):
-    """What a tool says of one pair. grade: right, near, elsewhere, missed; of a clean pair silent or alarm."""
+    """The score of one pair. grade: right, near, elsewhere, missed; of a clean pair silent or alarm."""
 
     pair: str
     grade: str

@@ -72,7 +72,7 @@ HABITS: dict[str, Needs] = {
 
 
 class Trained(NamedTuple):
-    """What was recorded, and the sessions."""
+    """Recorded runs, and the sessions."""
 
     runs: list[Run]
     sessions: list[Session]

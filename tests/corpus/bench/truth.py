@@ -1,7 +1,9 @@
-"""What is right to name for a faulty run: the first record that is not that of the same run without the fault.
+"""The operators that are right to name for a faulty run: the first record that is not that of the same run without the fault.
 
 Runs are compared bit by bit, in order of execution. If an output differs first, the operator is right. If an input
-differs first, the fault lies between two records, and every reader of that tensor is right.
+differs first, the fault lies between two records, and every reader of that tensor is right. If that record has no
+partner in the golden, as a reduction has none on one card, the first record with a partner is right too; so it is if
+statistics do not show the first one.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from tests.corpus.truth import beyond_noise, figures, same
 
 Differ = Callable[[Tensor, Tensor], bool]
 Key = tuple[Any, ...]  # step, rank, phase, scope, kind, which of them
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
+SUMS = ("all_reduce", "reduce_scatter")
+COLLECTIVES = (*SUMS, "all_gather")
 
 
 class Shown(NamedTuple):
@@ -54,10 +57,13 @@ def partner(key: Key, golden: dict[Key, Record]) -> Optional[Record]:
     """The record of the golden for one of the target: of the same rank, else of rank 0; of a product apart from its
     bias the layer; of a reduction the product that it completes; of a later micro batch the only one."""
     step, rank, phase, scope, kind, place = key
-    for other in ((rank, kind, place), (0, kind, place), (0, kind, 0), (rank, "linear", 0), (0, "linear", 0)):
-        if other[1] == "linear" and kind not in ("linear", "matmul", "add", *COLLECTIVES):
-            continue
-        found = golden.get((step, other[0], phase, scope, other[1], other[2]))
+    others = [(rank, kind, place), (0, kind, place), (0, kind, 0)]
+    if kind in ("linear", "matmul", "add", *SUMS):
+        others += [(rank, "linear", 0), (0, "linear", 0)]
+    if kind in SUMS:
+        others.append((0, "add", 0))
+    for holder, type, number in others:
+        found = golden.get((step, holder, phase, scope, type, number))
         if found is not None:
             return found
     return None
@@ -68,7 +74,8 @@ def find_truth(
 ) -> Optional[Truth]:
     """None if the fault shows nowhere."""
     a, b, c = by_key(faulty), by_key(clean), by_key(golden)
-    first, seen = _first_shown(a, b, _differ), _first_shown(a, b, _sight(task))
+    compared = {key: one for key, one in b.items() if partner(key, c) is not None}
+    first, seen = _first_shown(a, b, _differ), _first_shown(a, compared, _sight(task))
     if first is None or seen is None:
         return None
     keys = dict.fromkeys([*_accepted(first, a, b), *_accepted(seen, a, b)])
