@@ -2,7 +2,7 @@
 
 python -m tests.corpus.bench make SEED OUT [--pairs N] [--jobs 2]
 python -m tests.corpus.bench run OUT --tool npucmp,allclose,cosine [--jobs 2] [--limit N]
-python -m tests.corpus.bench table OUT [--by data|group|kind]
+python -m tests.corpus.bench table OUT [--by data|group|kind] [--common TOOL]
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def main() -> None:
     shown = commands.add_parser("table", help="print the table of all results")
     shown.add_argument("out", type=Path)
     shown.add_argument("--by", default="", choices=("", "data", "group", "kind", "noise", "network", "layout"))
+    shown.add_argument("--common", metavar="TOOL", help="count only the pairs that this tool has compared")
     given = parser.parse_args()
     if given.command == "make":
         from tests.corpus.bench.dumps import make
@@ -44,6 +45,9 @@ def main() -> None:
     else:
         manifest = json.loads(given.out.joinpath("manifest.json").read_text())
         results = {one.stem: score.read_rows(one) for one in sorted(given.out.joinpath("results").glob("*.csv"))}
+        if given.common:
+            compared = results[given.common]
+            results = {tool: {k: v for k, v in rows.items() if k in compared} for tool, rows in results.items()}
         print(score.table(manifest, results, given.by))
 
 

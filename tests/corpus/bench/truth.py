@@ -1,4 +1,4 @@
-"""The operators that are right to name for a faulty run: the first record that is not that of the same run without the fault.
+"""The operators that are right to name: the first record that is not that of the same run without the fault.
 
 Runs are compared bit by bit, in order of execution. If an output differs first, the operator is right. If an input
 differs first, the fault lies between two records, and every reader of that tensor is right. If that record has no
