@@ -33,11 +33,13 @@ MINDSPORE["bfloat16"] = "BFloat16"  # its values are stored as float32
 
 
 class Style(NamedTuple):
-    """task: "tensor", "statistics", "md5" or "xor"; level: "L1" or "mix"; mint: as MindSpore's."""
+    """task: "tensor", "statistics", "md5" or "xor"; level: "L1" or "mix"; mint: as MindSpore's; complete: statistics
+    and requires_grad stand beside values too, as msprobe's own compare reads them."""
 
     task: str = "tensor"
     level: str = "L1"
     mint: bool = False
+    complete: bool = False
 
 
 def write(folder: Path, runs: Sequence[Run], style: Style = Style()) -> None:
@@ -144,6 +146,10 @@ class _Writer:
             "shape": list(tensor.values.shape),
         }
         same = (tensor.key, tensor.values.shape, id(tensor.values))
+        if self.style.complete:
+            found["requires_grad"] = tensor.needs_grad
+            if self.style.task == "tensor":
+                found.update(self._told.setdefault(same, statistics(tensor)))
         if self.style.task == "tensor":
             found["data_name"] = f"{name}.{'npy' if mint else 'pt'}"
             if same not in self._bytes:
