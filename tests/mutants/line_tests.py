@@ -1,4 +1,4 @@
-"""The tests that run each line: one covered run of the suites of some rooms, kept as JSON.
+"""The tests that run each line: one covered run of some suites, kept as JSON. It prints the branch coverage of rooms.
 
 This module is also the plugin of pytest that gives coverage the name and the time of each test.
 """
@@ -18,7 +18,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 TIMES = "NPUCMP_TEST_TIMES"
-SUITES = ("tests/judge", "tests/localise", "tests/flow", "tests/align", "tests/measure")
+SUITES = ("tests/judge", "tests/localise", "tests/flow", "tests/align", "tests/measure", "tests/workflows")
+ROOMS = ("judge", "localise", "flow", "align", "measure", "dump/readers")
 
 
 _failed: set[str] = set()
@@ -78,16 +79,31 @@ def line_tests(kept: Optional[Path], work: Path, suites: Sequence[str] = SUITES)
     return LineTests(lines, seconds)
 
 
+def print_branches(data: Path, report: Path) -> None:
+    """Print the share of branches and of lines that ran, of each room."""
+    from coverage import Coverage
+
+    for room in ROOMS:
+        known = Coverage(data_file=str(data))
+        known.load()
+        known.json_report(outfile=str(report), include=[f"{ROOT}/npucmp/{room}/*"])
+        found = json.loads(report.read_text())["totals"]
+        branches, lines = found["num_branches"], found["num_statements"]
+        print(f"{room}: {found['covered_branches'] / max(1, branches):.1%} of {branches} branches, "
+              f"{found['covered_lines'] / max(1, lines):.1%} of {lines} lines", flush=True)  # fmt: skip
+
+
 def _measured(work: Path, suites: Sequence[str]) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]:
     from coverage import CoverageData
 
     data, times = work / "coverage", work / "times"
-    words = [sys.executable, "-m", "coverage", "run", f"--data-file={data}", f"--source={ROOT / 'npucmp'}"]
+    words = [sys.executable, "-m", "coverage", "run", "--branch", f"--data-file={data}", f"--source={ROOT / 'npucmp'}"]
     words += ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tests.mutants.line_tests"]
     words += [f"--basetemp={work / 'work'}", *suites]
     environ = {**os.environ, TIMES: str(times), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     if subprocess.run(words, cwd=ROOT, env=environ, stdout=sys.stderr).returncode not in (0, 1):
         raise SystemExit("the suites could not be run")
+    print_branches(data, work / "coverage.json")
     read, lines = CoverageData(str(data)), defaultdict[str, "dict[str, list[str]]"](dict)
     read.read()
     for file in read.measured_files():
