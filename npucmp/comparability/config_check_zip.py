@@ -56,6 +56,12 @@ class RunSetup(NamedTuple):
     inputs: Optional[Mapping[str, Figures]] = None
 
 
+# raised by zipfile; IndexError: of a member without a name
+UNREADABLE = (
+    zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError, IndexError,
+)  # fmt: skip
+
+
 def read_setup(path: str, context: ReadContext = ANYWHERE) -> RunSetup:
     """Read a zip, or a text of versions or environment variables. Raises DumpError for other files."""
     data = read_bytes(path, LARGEST, context)
@@ -85,7 +91,7 @@ def _of_zip(path: str, data: bytes) -> RunSetup:
                 left -= len(found[info.filename])
                 if len(found[info.filename]) > MEMBER or left < 0:
                     raise DumpError(path, f"its member {info.filename!r:.60} is larger than {MEMBER:,} bytes")
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise DumpError(path, f"is not a readable zip: {type(error).__name__}") from None
     texts = {name: text_of(path, one) for name, one in found.items()}
     parameters: dict[str, Any] = {}

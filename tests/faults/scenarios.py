@@ -49,7 +49,6 @@ def all_scenarios(folder: Path) -> list[Scenario]:
         "overflow": (str(SAMPLES / "overflow_exp" / "target"),),
         "rerun-diff": tuple(str(SAMPLES / "rerun_scatter" / f"run{n}") for n in (1, 2, 3)),
         "fusion-diff": tuple(str(SAMPLES / "cann_fusion_pass" / side) for side in ("target", "golden")),
-        "replay": (target,),
         "precheck": (target, golden),
         "check": (target,),
     }

@@ -66,7 +66,7 @@ def test_an_order_that_cannot_be_sent_to_a_worker_hangs_nothing(injectors):
 
 
 REPORT = {
-    "summary.json": {"notes": [], "roots": 1, "exit_status": 1, "files": ["tensors.csv"]},
+    "summary.json": {"command": "compare", "notes": [], "roots": 1, "exit_status": 1, "files": ["tensors.csv"]},
     "tensors.csv": b"op,slot,verdict,because\na,output:0,diverged,\nb,output:0,match,\n",
 }
 
