@@ -303,6 +303,9 @@ def changes(left: dict[str, object], expected: dict[str, object], status: int) -
         if name.startswith("tensors") and summary.get("command") == "compare":
             lost = any(row.get("verdict") == "unreadable" for row in after)
             wrong += [*_unlike(before, after, ("unreadable", "missing") if lost else ("unreadable",))]
+    is_same = all(left.get(name) == one for name, one in expected.items() if name.endswith(".csv"))
+    if status == 0 and is_same and reasons:
+        return  # a note: an operator was not recomputed, which --recompute none does not do either
     if status == 0:
         yield f"status 0, but the report differs: {_difference(left, expected)}"
     elif not reasons and (summary.get("roots") != wanted.get("roots") or status != wanted.get("exit_status")):
