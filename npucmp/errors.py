@@ -6,6 +6,7 @@ tensor becomes a row of the report, so only errors that end a run reach the call
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any, Optional, Sequence
 
@@ -46,6 +47,36 @@ class DumpError(NpucmpError):
         self.offset = offset
         where = "" if offset is None else f" (at byte {offset})"
         super().__init__(f"{self.path}: {because}{where}")
+
+
+# the system failed: a bad sector, no memory, no free descriptor, a lost server; such an error says nothing about a path
+SYSTEM_FAILURES = frozenset(
+    {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ESTALE, errno.ETIMEDOUT}
+)
+
+
+class SystemFailure(DumpError):
+    """A dump that another try might read. It is never taken as "this is another format"."""
+
+
+def read_error(path: object, words: str, error: OSError, offset: Optional[int] = None) -> DumpError:
+    """Return the error of a path that the system does not open or read."""
+    kind = SystemFailure if error.errno in SYSTEM_FAILURES else DumpError
+    return kind(path, f"{words}: {error.strerror}", offset)
+
+
+def is_closed(error: OSError) -> bool:
+    """Return whether a path exists but cannot be read: its content is unknown, and not nothing."""
+    return isinstance(error, PermissionError) or error.errno in SYSTEM_FAILURES
+
+
+def raise_system_failure(error: OSError) -> None:
+    """Raise SystemFailure if the system failed. Otherwise return: the folder is closed or absent.
+
+    A folder whose listing failed is not an empty one: its dump would be taken for one of another format.
+    """
+    if error.errno in SYSTEM_FAILURES:
+        raise SystemFailure(error.filename or "dump", f"cannot be read: {error.strerror}") from None
 
 
 class UnsupportedError(NpucmpError):

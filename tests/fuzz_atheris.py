@@ -2,10 +2,12 @@
 
     pip install atheris
     python -m tests.fuzz_atheris npy /tmp/npy -max_total_time=300
+    python -m tests.fuzz_atheris targets
 
-It finds what tests/fuzz.py does not, as it keeps every input that reached a new line; FOLDER keeps them for the next
-time. Whatever is raised but NpucmpError, takes longer than 20 seconds or more than 2 GB ends it, and the input is
-written down. No part of the normal suite.
+The second line lists the targets. The search finds what tests/fuzz.py does not, as it keeps every input that reached a
+new line; FOLDER keeps them for the next time. Whatever is raised but NpucmpError, takes longer than 20 seconds or more
+than 2 GB ends it, and the input is written down. An input that found a defect becomes a file of tests/data/fuzz/TARGET,
+where it is a seed, and which tests/test_fuzz_findings.py reads. No part of the normal suite.
 """
 
 from __future__ import annotations
@@ -21,14 +23,17 @@ from io import BytesIO
 from pathlib import Path
 from typing import Callable, Union
 
+import numpy as np
+
+from tests import fuzz_targets
+
 ROOT = Path(__file__).parent.parent
 MOST = 1 << 15  # bytes of an input
+DEVICE, TIME = "_tfdbg_device_,job_localhost,replica_0,task_0,device_CPU_0", 1795254505853561
 
 
 def readers(folder: Path) -> dict[str, tuple[str, Callable[[str], object]]]:
     """By target: the place below the folder of the file that is spoilt, and what reads it or the dump around it."""
-    import numpy as np
-
     from npucmp import open_runs
     from npucmp.dump.graphs import load_graphs
     from npucmp.dump.readers import fusion_result, header, overflow_records, statistics_csv
@@ -70,6 +75,7 @@ def readers(folder: Path) -> dict[str, tuple[str, Callable[[str], object]]]:
                             pass
 
     return {
+        **fuzz_targets.readers(folder),
         "npy": ("x.npy", array),
         "torch_pt": ("x.pt", values),
         "pickle": ("x.pkl", pickle),
@@ -77,7 +83,7 @@ def readers(folder: Path) -> dict[str, tuple[str, Callable[[str], object]]]:
         "cann_nano": ("Add.a.1.2.1763700000000000", dump),
         "cann_csv": ("Add.a.1.2.1763700000000000.csv", lambda path: statistics_csv.read_statistics(path)),
         "textproto": ("graph.pbtxt", lambda path: load_graphs(path)),
-        "tfdbg": ("run_1_1/_tfdbg_device_,job_localhost,replica_0,task_0,device_CPU_0/a_0_DebugIdentity_1", dump),
+        "tfdbg": (f"run_1_0/{DEVICE}/a_0_DebugIdentity_{TIME}", dump),
         "opdebug": ("Opdebug.Node_OpDebug.1.2.1763700000000000", overflow_records.read_records),
         "opdebug_json": (
             "Opdebug.Node_OpDebug.1.2.1763700000000000.output.0.json",
@@ -93,23 +99,28 @@ def readers(folder: Path) -> dict[str, tuple[str, Callable[[str], object]]]:
 
 def seeds() -> dict[str, list[Union[str, bytes]]]:
     """Small valid inputs by target: files of the repository and of the corpus beside it, or bytes."""
-    from tests.dump.readers.craft_cann import EXAMPLE
+    from tests.dump.formats.test_tfdbg import event, floats
+    from tests.dump.readers.craft_cann import EXAMPLE, as_ge, nano, tensor
+
+    values = as_ge(tensor(np.ones((2, 3), np.float32)))
 
     return {
+        **fuzz_targets.seeds(),
         "npy": ["sample_dumps/*/*/*.npy"],
         "torch_pt": ["tests/data/pt_files/*.pt"],
         "pickle": ["tests/data/pt_files/*.pt"],
         "cann_raw": ["sample_dumps/cann_clean/target/**/*.1763*", EXAMPLE],
-        "cann_nano": ["../shared/data/cann/*nano*", b"\x5a\x5a\x5a\x5a" + EXAMPLE],
+        "cann_nano": ["../shared/data/cann/*nano*", nano([values], [values])],
         "cann_csv": [
             b"Input/Output,Index,Data Size,Data Type,Format,Shape,Max Value,Min Value,Avg Value\n"
             b"Input,0,8,DT_FLOAT,ND,2,1,0,0.5\n"
         ],
         "textproto": ["../shared/data/cann/*.txt", b'graph { name: "g" op { name: "a" type: "Add" input: "b:0" } }\n'],
-        "tfdbg": ["sample_dumps/tfdbg_batch_norm/target/**/*Debug*"],
+        "tfdbg": [floats(1, 2), event(1, (2, 3), float_val=[0.5])],
         "opdebug": [b"ZZZZ" + bytes(4) + struct.pack("<4I", 1, 0, 0, 88) + bytes(88), bytes(2048)],
         "opdebug_json": [
-            b'{"DHA Atomic Add": {"stream_id": 3, "task_id": 5, "status": 1}, "AI Core": {"status": "0x1"}}'
+            b'{"DHA Atomic Add": {"stream_id": 3, "task_id": 5, "status": 1}, '
+            b'"AI Core": {"stream_id": 3, "task_id": 5, "status": "0x1"}}'
         ],
         "mindspore_csv": [
             b"Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value,Min Value\n"
@@ -129,37 +140,58 @@ def seeds() -> dict[str, list[Union[str, bytes]]]:
     }
 
 
-def seeded(target: str, folder: Path) -> None:
-    """Small valid files to begin with."""
-    given = seeds()[target]
+def files_beside() -> dict[str, dict[str, bytes]]:
+    """The files that a target needs beside its own, by their places."""
+    from tests.dump.readers.craft_cann import EXAMPLE
+
+    statistics = b"".join(map(bytes, seeds()["mindspore_csv"]))  # type: ignore[arg-type]
+    return {
+        **fuzz_targets.files_beside(),
+        "mindspore_ir": {"rank_0/Net/0/0/statistic.csv": statistics},
+        "tfdbg": {f"run_1_0/_tfdbg_core_metadata_sessionrun0_{TIME}": b""},
+        "mapping": {"123": EXAMPLE},
+    }
+
+
+def inputs(target: str) -> list[bytes]:
+    """Small valid files to begin with, and the inputs that found a defect."""
+    given = [*seeds()[target], f"tests/data/fuzz/{target}/*"]
     files = [file for one in given if isinstance(one, str) for file in sorted(ROOT.glob(one)) if file.is_file()]
     found = [one for one in given if isinstance(one, bytes)] + [file.read_bytes() for file in files[:100]]
     if target == "pickle":
-        found = [zipfile.ZipFile(BytesIO(one)).read("archive/data.pkl") for one in found if b"archive/data.pkl" in one]
-    for at, data in enumerate(one for one in found if len(one) <= MOST):
-        (folder / f"seed{at}").write_bytes(data)
+        archives = [zipfile.ZipFile(BytesIO(one)) for one in found if one.startswith(b"PK")]
+        found = [one.read(name) for one in archives for name in one.namelist() if name.endswith("/data.pkl")]
+    return [one for one in found if len(one) <= MOST]
+
+
+def prepared(target: str, place: Path) -> tuple[Path, Callable[[str], object]]:
+    """Return the file of a target in a folder, with the files beside it, and its reader."""
+    name, read = readers(place)[target]
+    for beside, data in files_beside().get(target, {}).items():
+        (place / beside).parent.mkdir(parents=True, exist_ok=True)
+        (place / beside).write_bytes(data)
+    (place / name).parent.mkdir(parents=True, exist_ok=True)
+    return place / name, read
 
 
 def main() -> None:
+    target, *options = sys.argv[1:]
+    if target == "targets":
+        print("\n".join(readers(Path())))
+        return
     import atheris
 
     with atheris.instrument_imports(include=["npucmp"]):
         import npucmp.dump.formats  # noqa: F401
 
-        target, *options = sys.argv[1:]
         corpus = Path(options.pop(0) if options and not options[0].startswith("-") else tempfile.mkdtemp())
         place = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
-        name, read = readers(place)[target]
+        file, read = prepared(target, place)
         corpus.mkdir(parents=True, exist_ok=True)
-        seeded(target, corpus)
+        for at, data in enumerate(inputs(target)):
+            (corpus / f"seed{at}").write_bytes(data)
     from npucmp.errors import NpucmpError
 
-    file = place / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    if target == "mindspore_ir":
-        beside = place / "rank_0/Net/0/0/statistic.csv"
-        beside.parent.mkdir(parents=True)
-        beside.write_bytes(b"".join(map(bytes, seeds()["mindspore_csv"])))
     warnings.simplefilter("error")
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT)
 

@@ -16,7 +16,7 @@ import zlib
 from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Payload, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
 
@@ -112,6 +112,8 @@ def _of_values(tensor: TensorRef, context: ReadContext) -> Optional[tuple[str, A
         if payload.shape != tensor.shape or not _is_cheap(payload):
             return None
         block = next(blocks(payload, _FIRST, context=context))
+    except SystemFailure:
+        raise
     except (NpucmpError, StopIteration):  # the measurement reports the problem
         return None
     if block.dtype.kind == "c":

@@ -12,7 +12,7 @@ from npucmp.align.rank_mesh import Coordinates, Mesh, Misfit
 from npucmp.align.rank_part import PartOfRank
 from npucmp.align.rank_run import HeldTensor, RankOperator
 from npucmp.dump.readers.values import blocks
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload
 
 Figures = Sequence[Optional[float]]
@@ -71,6 +71,8 @@ def _error(part: HeldTensor, golden: HeldTensor, whole: PartOfRank, at: Coordina
         if math.isinf(error) and not exact.any():
             return math.sqrt(float((values * values).sum(dtype=float))) / scale
         return error
+    except SystemFailure:
+        raise
     except (Misfit, NpucmpError, ValueError, IndexError):
         return None
 

@@ -11,7 +11,7 @@ from npucmp.align.rank_mesh import Maker, Mesh, Misfit, assemble, chosen, same_c
 from npucmp.align.rank_run import HeldTensor, RankOperator
 from npucmp.dump.readers import assembly
 from npucmp.dump.readers.values import blocks
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload, Statistics
 from npucmp.model.relation import MAX, MEAN, SUM, WHOLE, Placement
 
@@ -209,6 +209,8 @@ def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements,
                 gap, norm = gap + float(((a - b) ** 2).sum()), norm + float((b * b).sum())
                 if number >= FIRST and gap > UNLIKE * norm:
                     break
+        except SystemFailure:
+            raise
         except NpucmpError:
             return None
         error = math.sqrt(gap / norm) if norm else 0.0 if not gap else math.inf

@@ -13,7 +13,7 @@ from typing import Any, Callable, Hashable, Iterator, NamedTuple, Optional, Sequ
 
 from npucmp.align.content_hash import WIDTH, hash_values
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Payload, RankGroup, Run, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
@@ -47,6 +47,8 @@ class Values:
 
             try:
                 found: Optional[Payload] = header(tensor.encoding, tensor.file, self.context)
+            except SystemFailure:
+                raise
             except NpucmpError:
                 found = None
             self._payloads[key] = found if found is not None and found.shape == tensor.shape else None
@@ -71,6 +73,8 @@ class Values:
             pieces = [
                 np.array(block) for block in blocks(payload, max(1, math.prod(payload.shape)), context=self.context)
             ]
+        except SystemFailure:
+            raise
         except NpucmpError:
             return None
         flat = pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else np.empty(0)
@@ -209,6 +213,8 @@ class HeldTensor:
                 wide = block.astype(np.float64)
                 total = (total + hash_values(wide)) & WIDTH
                 low, high = min(low, float(wide.min())), max(high, float(wide.max()))
+        except SystemFailure:
+            raise
         except NpucmpError:
             return None
         return (self.size, total, low) if low < high else None

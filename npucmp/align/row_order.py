@@ -14,7 +14,7 @@ from typing import Any, Iterable, NamedTuple, Optional, Sequence
 from npucmp.align.placement import ARRAYS, Get, Placements, splits
 from npucmp.align.rank_mesh import Coordinates, Mesh, Misfit, assemble, same_copies
 from npucmp.align.rank_run import MARKS, HeldTensor
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model.relation import SUM, WHOLE, Placement
 
 MOST = 1 << 14  # rows: work
@@ -135,6 +135,8 @@ def _projected(one: HeldTensor) -> Optional[Any]:
             cut = len(rest) // width * width
             found.append(np.einsum("ij,jk->ik", rest[:cut].reshape(-1, width), turn))
             rest = rest[cut:]
+    except SystemFailure:
+        raise
     except NpucmpError:
         return None
     return np.nan_to_num(np.concatenate(found), posinf=0.0, neginf=0.0)

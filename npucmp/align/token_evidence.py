@@ -13,7 +13,7 @@ from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_rows import StepTensor, all_rows, row_blocks, row_values, selected
 from npucmp.align.token_tensors import TensorPair, TokenSide
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload, TensorRef
 
 PROJECTIONS = 8  # chosen: rows of other tokens agree by chance in all of them with a probability below 1e-9
@@ -144,6 +144,8 @@ def _of_rows(
             read(selected(found, _every_row(side.shapes), (pair.width,)))
             for found, side in zip(steps, (target, golden))
         )
+    except SystemFailure:
+        raise
     except NpucmpError:
         return None
     return left, right

@@ -8,7 +8,7 @@ from typing import Any, Iterator, NamedTuple, Optional
 from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_rows import row_values
 from npucmp.align.token_tensors import TokenSide, tensors_of
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, TensorRef
 from npucmp.model.dtypes import lookup
 
@@ -79,6 +79,8 @@ def _values(side: TokenSide, tensor: TensorRef) -> Optional[Any]:
         return None
     try:
         return row_values(payload, side.values.context).reshape(tensor.shape)
+    except SystemFailure:
+        raise
     except NpucmpError:
         return None
 

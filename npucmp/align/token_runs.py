@@ -16,7 +16,7 @@ from npucmp.align.token_index import TokenIndex
 from npucmp.align.token_rows import RowRun, StepTensor, row_values, selected
 from npucmp.align.token_tensors import Key, TensorPair, TokenSide, tensors_of
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.relation import TokenRelation
 
@@ -94,6 +94,8 @@ class _TokenRuns:
         try:
             left = row_values(selected(steps, self.target.rows, (pair.width,)), self.context)
             right = row_values(selected(others, self.golden.rows, (pair.width,)), self.context)
+        except SystemFailure:
+            raise
         except NpucmpError:
             return False
         return bool((left != right).any())
@@ -133,6 +135,8 @@ class _TokenRuns:
             rest = (next(iter(steps.values())).axes.width,)
         try:
             payload = selected(steps, side.rows, rest)
+        except SystemFailure:
+            raise
         except NpucmpError:
             return None
         relation = self.relation if side is self.target else None

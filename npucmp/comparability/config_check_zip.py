@@ -53,6 +53,12 @@ class RunSetup(NamedTuple):
     inputs: Optional[Mapping[str, Figures]] = None
 
 
+# raised by zipfile; IndexError: of a member without a name
+UNREADABLE = (
+    zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError, IndexError,
+)  # fmt: skip
+
+
 def read_setup(path: str, context: ReadContext = ANYWHERE) -> RunSetup:
     """Read a zip or folder, or a text of versions or environment variables. Raises DumpError for other files."""
     if os.path.isdir(path):
@@ -84,7 +90,7 @@ def _of_zip(path: str, data: bytes) -> RunSetup:
                 left -= len(found[info.filename])
                 if len(found[info.filename]) > MEMBER or left < 0:
                     raise DumpError(path, f"its member {info.filename!r:.60} is larger than {MEMBER:,} bytes")
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise DumpError(path, f"is not a readable zip: {type(error).__name__}") from None
     return _of_members(path, found)
 

@@ -24,7 +24,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import sliced
 from npucmp.dump.readers.values import blocks
 from npucmp.dump.readers.weight_payloads import transposed
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload
 
 TOTAL = 1 << 26  # elements of all parameters that are read whole to describe them: work
@@ -146,6 +146,8 @@ class FaultFinder:
                     continue
                 if self._same(pair, x, other.payload, numbers):
                     return _holds(pair.role, role, other)
+            except SystemFailure:
+                raise
             except NpucmpError:
                 continue
         return None

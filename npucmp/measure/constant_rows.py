@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any, Iterator, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.measure.metrics import rel_l2
 from npucmp.measure.pairs import READ, alike, payload_of
 from npucmp.model import Measurement, TensorRef
@@ -74,6 +74,8 @@ def _error_of_rows(output: Measurement, rows: Sequence[Measurement], context: Re
     numbers = [one for one in arguments if type(one) is float and 0.0 < one < 1.0]
     try:
         return _rest(data, output, width, weight, numbers[0] if numbers else EPS, context)
+    except SystemFailure:
+        raise
     except NpucmpError:
         return None
 

@@ -11,7 +11,6 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
-from npucmp.errors import NpucmpError
 from npucmp.measure.ascend_criteria import figures_of
 from npucmp.measure.heat_map import Grid
 from npucmp.measure.pairs import READ, Closeness, allclose_bars, payload_of, recorded_type
@@ -33,30 +32,27 @@ UP = 2.0**600  # by a power of two, which is exact
 
 
 def tensor_detail(finding: Finding, context: ReadContext = ANYWHERE, vendor: bool = False) -> Optional[TensorDetail]:
-    """Return the details; None if the values are not available or have changed. Never raises for the content of a dump.
-    If `vendor`, the same pass computes the statistics of the vendor's rules."""
+    """Return the details; None if the values are not available or have another shape now. Raises NpucmpError if
+    they cannot be read again. If `vendor`, the same pass computes the statistics of the vendor's rules."""
     pair, moments = finding.pair, finding.measurement.moments
     if pair.target is None or pair.golden is None or moments is None:
         return None
-    try:
-        x, y = payload_of(pair.target, context=context), payload_of(pair.golden, context=context)
-        if x is None or y is None or math.prod(x.shape) != moments.elements:
-            return None
-        from npucmp.dump.readers.values import blocks
-        from npucmp.measure.kernel.numpy_kernel import bars_for
-
-        names = recorded_type(pair.target, x), recorded_type(pair.golden, y)
-        bars = bars_for(*names, *allclose_bars(*names, Closeness()))._replace(masking=moments.masked > 0)
-        found = _Looker(y.shape, moments, bars, bar_of(moments))
-        figures = figures_of(pair, x, y) if vendor else None
-        for a, b in zip_longest(*(blocks(payload, READ, context=context) for payload in (x, y))):
-            if a is None or b is None or len(a) != len(b):
-                return None
-            found.add(a, b)
-            if figures is not None:
-                figures.add(a, b)
-    except NpucmpError:
+    x, y = payload_of(pair.target, context=context), payload_of(pair.golden, context=context)
+    if x is None or y is None or math.prod(x.shape) != moments.elements:
         return None
+    from npucmp.dump.readers.values import blocks
+    from npucmp.measure.kernel.numpy_kernel import bars_for
+
+    names = recorded_type(pair.target, x), recorded_type(pair.golden, y)
+    bars = bars_for(*names, *allclose_bars(*names, Closeness()))._replace(masking=moments.masked > 0)
+    found = _Looker(y.shape, moments, bars, bar_of(moments))
+    figures = figures_of(pair, x, y) if vendor else None
+    for a, b in zip_longest(*(blocks(payload, READ, context=context) for payload in (x, y))):
+        if a is None or b is None or len(a) != len(b):
+            return None
+        found.add(a, b)
+        if figures is not None:
+            figures.add(a, b)
     return found.look(finding, y.dtype)._replace(vendor=figures.result() if figures is not None else None)
 
 

@@ -14,12 +14,12 @@ that moment stays locked in the workers. With one job nothing is forked.
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import gc
 import os
 import signal
 import sys
-import threading
 import time
 import warnings
 from collections import deque
@@ -197,8 +197,8 @@ class _Worker:
     def _send(self, order: Optional[tuple[int, int]]) -> None:
         try:
             self._orders.send(order)
-        except OSError:  # it has died, which its answer will show
-            pass
+        except OSError:  # it has died, or waits for an order that will not come: its end is its answer
+            self._process.kill()
 
     def answer(self) -> Optional[Answer[Any]]:
         """The result of its first task; None if it died."""
@@ -274,7 +274,7 @@ def _serve(
 
 def _watch(parent: int) -> None:
     try:
-        threading.Thread(target=_leave_after, args=(parent,), daemon=True).start()
+        _thread.start_new_thread(_leave_after, (parent,))  # threading.Thread waits for ever if its thread has no memory
     except RuntimeError:  # no thread can be started; the worker exits when it next reads or writes
         pass
 

@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.measure.kernel.mask_values import (
     MASK_DISTANCE,
     all_others_in_range,
@@ -200,6 +200,8 @@ def _values(one: Measurement, moments: Moments, context: ReadContext) -> _Values
     assert target is not None and golden is not None
     try:
         found = _read_values(target, golden, unseen_bounds(moments), context)
+    except SystemFailure:
+        raise
     except NpucmpError:
         return _Values()
     sides = (target, moments.target), (golden, moments.golden)

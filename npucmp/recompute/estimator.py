@@ -15,8 +15,8 @@ from typing import Callable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.dump.formats import calls_of
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError
-from npucmp.model import REPLAYED, Operator, ReplayedOutput, ReplayVerdict, Run, TensorRef
+from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.model import REPLAYED, Operator, ReplayedOutput, ReplayVerdict, Run, TensorRef, first_of
 from npucmp.model.optypes import op_type_of
 from npucmp.recompute.arguments import READ_ERRORS
 from npucmp.recompute.kind_baseline import FEWEST, excuse_kinds, explain_kinds
@@ -52,6 +52,7 @@ class RecomputedOperators:
         self._found: dict[tuple[int, int], tuple[ReplayedOutput, ...]] = {}
         self._left = LEAST
         self.recomputed: set[int] = set()  # orders of target operators
+        self.failed: dict[str, str] = {}  # operators that the system did not let recompute, with the reason
         self._settings_of: set[int] = set()  # orders of operators whose kind has coarser arithmetic
 
     def rows(self, side: int, operator: Optional[Operator]) -> tuple[ReplayedOutput, ...]:
@@ -103,7 +104,8 @@ class RecomputedOperators:
     def _tasks_of(self, run: Run) -> Mapping[int, Task]:
         try:
             calls = calls_of(run, self._context)
-        except (NpucmpError, OSError):  # the records changed since they were read
+        except (NpucmpError, OSError) as error:  # the records changed since they were read
+            self._note("no operator", error)
             return {}
         elements = sum(math.prod(tensor.shape) for operator in run.operators for tensor in operator.tensors)
         self._left = max(self._left, elements // PART)
@@ -133,8 +135,20 @@ class RecomputedOperators:
         """Return the rows of a task; () if its record cannot be read or does not fit its formula."""
         try:
             return tuple(self._engine.replay(task, self._context, self._settings))
-        except (*READ_ERRORS, ArithmeticError, LookupError, MemoryError, TypeError, ValueError):
+        except (*READ_ERRORS, ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+            self._note(task.operator.name, error)
             return ()
+
+    def _note(self, name: str, error: Exception) -> None:
+        """Keep the reason if the system failed: the search then lacks a fact that it would have had."""
+        if isinstance(error, (SystemFailure, MemoryError)):
+            self.failed[name] = getattr(error, "because", "out of memory")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note on the operators that the system did not let recompute."""
+        names = [f"{name}: {because}" for name, because in self.failed.items()]
+        return (f"not recomputed, {len(names)}: {first_of(names)}",) if names else ()
 
     @cached_property
     def _kinds(self) -> tuple[Mapping[str, list[int]], ...]:

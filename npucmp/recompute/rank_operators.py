@@ -60,6 +60,11 @@ class RankOperators:
         """The number of target operators that each engine recomputed."""
         return {"numpy": len(self._recomputed)} if self._recomputed else {}
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on the operators of a rank that the system did not let recompute."""
+        return tuple(note for one in (self._golden, *self._ranks.values()) for note in one.notes)
+
 
 def _estimator(run: Run, golden: Run, context: ReadContext, reduced: bool) -> RecomputedOperators:
     return RecomputedOperators(lambda: (run, golden), context, reduced)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Sequence
 
 from npucmp.dump.formats import graph_source, own_graphs
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import DumpError, UsageError
+from npucmp.errors import DumpError, UsageError, raise_system_failure
 from npucmp.model import Run
 from npucmp.workflows.select_runs import StrPath
 
@@ -81,6 +81,7 @@ def _graphs_of(places: Sequence[Path], runs: Sequence[Run], notes: list[str], co
             found += [graph for graph in load_graphs(file, context) if any(holds(graph, run) for run in runs)]
         except DumpError as error:
             notes.append(f"{file}: ignored, {error.because}")
-        except OSError:
+        except OSError as error:
+            raise_system_failure(error)
             continue
     return found

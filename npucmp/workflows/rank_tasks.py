@@ -473,7 +473,7 @@ def _put_roots(
     said, before = ([one[1:JUDGED] for one in findings_of] for findings_of in (findings, known.findings))
     changes = {at: said[at] for at in compress(count(), map(ne, said, before))}
     every = tuple(root for _, root in roots)
-    notes = notes_of(findings, every, work.reduced, work.alike)
+    notes = (*notes_of(findings, every, work.reduced, work.alike), *(estimator.notes if estimator is not None else ()))
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
     counted = replace(known, findings=findings, roots=every, coverage=coverage)
     share = None if estimator is None else (estimator.by_engine, len(known.target.operators))

@@ -11,8 +11,7 @@ import math
 from dataclasses import replace
 from functools import partial
 from heapq import nsmallest
-from itertools import chain
-from typing import Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union
 
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
@@ -31,6 +30,7 @@ from npucmp.model import (
     StoredComparisons,
     TensorDetail,
     Verdict,
+    first_of,
     map_comparisons,
 )
 from npucmp.model.arguments import named_arguments
@@ -65,33 +65,42 @@ def with_looks(report: AnyReport, choice: RunSelection, context: ReadContext, ve
     if report.partial:
         return report
     chosen, left = [], BYTES
+    lost: list[str] = []
     try:
-        for one in nsmallest(MOST, _candidates(report)):
+        for one in nsmallest(MOST, _candidates(report, lost)):
             size = payload_bytes(one.finding.pair)
             if size <= left:
                 chosen.append(one)
                 left -= size
-        if not chosen:
+        if not chosen and not lost:
             return report
         pool = workers(choice.jobs or default_jobs())
         found = [*pool.map(partial(_tensor_detail, context=context, vendor=vendor), chosen, _failed_detail, _weight)]
     except KeyboardInterrupt:
         return report
-    return replace(report, looks=tuple(one for one in found if one is not None))
+    failed = [one for one in found if isinstance(one, str)]
+    notes = [f"no worst elements of {len(failed)} tensors: {first_of(failed)}"] if failed else []
+    notes += [f"no worst elements of a step and rank: {because}" for because in lost]
+    looks = tuple(one for one in found if isinstance(one, TensorDetail))
+    return replace(report, looks=looks, notes=(*report.notes, *notes))
 
 
-def _candidates(report: Report) -> chain[_Candidate]:
-    """Return the candidates of all steps and ranks with differing values, found by the processes that have the
-    comparisons."""
+def _candidates(report: Report, lost: list[str]) -> Iterator[_Candidate]:
+    """Yield the candidates of all steps and ranks with differing values, found by the processes that have the
+    comparisons. If such a process dies, `lost` gets the reason."""
     comparisons = report.comparisons
     numbers, most = None, MOST
     if isinstance(comparisons, StoredComparisons):
         numbers = [at for at, tally in enumerate(comparisons.tallies) if tally.shown]
         most = max(FEWEST, MOST // max(1, len(numbers)))
-    return chain.from_iterable(map_comparisons(comparisons, partial(_of, most), _none, numbers))
+    for found in map_comparisons(comparisons, partial(_of, most), _lost, numbers):
+        if isinstance(found, str):
+            lost.append(found)
+        else:
+            yield from found
 
 
-def _of(most: int, run: int, one: Comparison) -> list[_Candidate]:
+def _of(most: int, run: int, one: Comparison) -> Union[list[_Candidate], str]:
     roots = {root.pair.order: root for root in one.roots}
     found = []
     for finding in one.findings:
@@ -105,20 +114,24 @@ def _of(most: int, run: int, one: Comparison) -> list[_Candidate]:
     return nsmallest(most, found)
 
 
-def _none(run: int, because: str) -> list[_Candidate]:
-    return []
+def _lost(number: int, because: str) -> str:
+    return because
 
 
-def _tensor_detail(one: _Candidate, context: ReadContext, vendor: bool) -> Optional[TensorDetail]:
+def _tensor_detail(one: _Candidate, context: ReadContext, vendor: bool) -> Union[TensorDetail, str, None]:
+    """Return the details of a tensor, None without values, or the reason why it cannot be read again."""
     suspected = one.cause not in ("", Cause.PROPAGATED.value) and is_output(one.finding.pair)
-    found = tensor_detail(one.finding, context, vendor and suspected)
+    try:
+        found = tensor_detail(one.finding, context, vendor and suspected)
+    except NpucmpError as error:
+        return _failed_detail(one, getattr(error, "because", str(error)))
     if found is None:
         return None
     return found._replace(run=one.run, step=one.step, rank=one.rank, place=one.place, cause=one.cause)
 
 
-def _failed_detail(one: _Candidate, because: str) -> Optional[TensorDetail]:
-    return None
+def _failed_detail(one: _Candidate, because: str) -> str:
+    return f"{one.finding.pair.operator.name} {one.finding.pair.slot}: {because}"
 
 
 def _weight(one: _Candidate) -> int:
@@ -182,21 +195,19 @@ def with_accused(report: Report, context: ReadContext) -> Report:
         if tensor_detail.vendor is not None
     }
     try:
-        found = (
-            [*map_comparisons(known, partial(accused_of, context, share, seen), _ticket_facts_failed, numbers)]
-            if numbers
-            else []
-        )
+        found = [*map_comparisons(known, partial(accused_of, context, share, seen), _lost, numbers)] if numbers else []
     except KeyboardInterrupt:  # the user does not want to wait for the data
         return report
-    every = sorted((one for suspects in found for one in suspects), key=lambda one: one.place)[:TICKET_FACTS_MOST]
+    suspects = (one for facts in found if not isinstance(facts, str) for one in facts)
+    every = sorted(suspects, key=lambda one: one.place)[:TICKET_FACTS_MOST]
     notes = [f"no figures by the vendor's rules of {one.op} {words}" for one in every for words in one.unread]
+    notes += [f"no facts for a ticket of a step and rank: {one}" for one in found if isinstance(one, str)]
     return replace(report, accused=tuple(every), notes=(*report.notes, *notes))
 
 
 def accused_of(
     context: ReadContext, elements: int, seen: Mapping[Output, AscendCriteria], number: int, one: Comparison
-) -> list[TicketFacts]:
+) -> Union[list[TicketFacts], str]:
     """Return the first suspects of one step and rank. At most `elements` of their outputs are read; `seen` are already
     known."""
     suspects = sorted((root for root in one.roots if root.cause is not Cause.PROPAGATED), key=lambda root: root.place)
@@ -250,7 +261,3 @@ def _arguments(target: Operator | None, golden: Operator | None) -> Iterator[Arg
 def _argument_names(operator: Operator) -> dict[str, str]:
     found = {**named_arguments(operator), **operator.attributes}
     return {str(name)[:WORDS]: f"{value!r}"[:WORDS] for name, value in found.items()}
-
-
-def _ticket_facts_failed(number: int, because: str) -> list[TicketFacts]:
-    return []

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import npucmp
+from npucmp.errors import DumpError
 from npucmp.measure.error_map import PARTS, WORST, tensor_detail
 from npucmp.measure.heat_map import ACROSS, DOWN
 from npucmp.measure.pairs import measure
@@ -136,7 +137,8 @@ def test_a_corner_is_drawn_where_it_is(tmp_path):
 def test_what_cannot_be_read_any_more_is_not_looked_at(tmp_path):
     one = finding(tmp_path, *odd((5, 5), np.float32))
     Path(one.pair.target.file).unlink()
-    assert tensor_detail(one) is None
+    with pytest.raises(DumpError, match="no such file"):
+        tensor_detail(one)
     assert tensor_detail(one._replace(measurement=one.measurement._replace(moments=None))) is None
 
 

@@ -16,7 +16,7 @@ from typing import Any, Hashable, Iterator, NamedTuple, Optional
 
 from npucmp.align.content_hash import WIDTH, hash_values
 from npucmp.align.rank_run import WHOLE, Values
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import TensorRef
 from npucmp.model.dtypes import lookup
 
@@ -127,6 +127,8 @@ class ContentReader:
                 inside = (places >= start) & (places < start + len(block))
                 found[inside] = block[places[inside] - start]
                 start += len(block)
+        except SystemFailure:
+            raise
         except NpucmpError:
             return None
         return found if start == math.prod(tensor.shape) else None
@@ -169,6 +171,8 @@ class ContentReader:
                 varies = varies or _varies(wide)
                 count, plain, squares = count + valid.size, plain + valid.sum(), squares + float(valid @ valid)
                 levels += np.bincount(_level(valid.astype(np.float32)), minlength=_LEVELS)
+        except SystemFailure:
+            raise
         except NpucmpError:
             return None
         if not varies or not count:

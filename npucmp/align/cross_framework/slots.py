@@ -23,7 +23,7 @@ from npucmp.dump.readers import header
 from npucmp.dump.readers.assembly import sliced
 from npucmp.dump.readers.strides import c_strides
 from npucmp.dump.readers.values import blocks
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Payload, TensorRef
 from npucmp.model.arguments import tensor_name
 from npucmp.model.dtypes import lookup
@@ -54,6 +54,8 @@ def open_payload(tensor: TensorRef, context: ReadContext) -> Optional[Payload]:
         return None
     try:
         found = tensor.payload or header(tensor.encoding, tensor.file, context)
+    except SystemFailure:
+        raise
     except NpucmpError:  # the measurement reports the problem
         return None
     kinds = lookup(found.dtype), lookup(tensor.dtype)
@@ -83,6 +85,8 @@ def ends_of(tensor: TensorRef, context: ReadContext) -> Optional[tuple[Any, Any]
         return None
     try:
         found = [np.concatenate([*blocks(view, context=context)]) for view in _corners(tensor, payload, kind.itemsize)]
+    except SystemFailure:
+        raise
     except NpucmpError:
         return None
     with np.errstate(all="ignore"):

@@ -18,7 +18,7 @@ from npucmp.align.weights.sample import part_agrees
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import joined, sliced
 from npucmp.dump.readers.weight_payloads import paired_rows
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload
 
 SHARE = 1 / 3  # of parts: chosen: q, k and v of most layers agree, faults are in a few tensors (specification, layer 3)
@@ -103,6 +103,8 @@ def _is_same(part: Part, payload: Payload, other: Optional[Part], context: ReadC
     limit = limit_of(part, other)
     try:
         same = part_agrees(payload, other.payload, limit.rtol, context, limit.is_quantised, limit.atol)
+    except SystemFailure:
+        raise
     except NpucmpError:
         return False
     return bool(same)

@@ -19,7 +19,7 @@ from npucmp.align.weights.sample import PART, Array, row_numbers, rows_of, share
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import total
 from npucmp.dump.readers.weight_payloads import product
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload
 from npucmp.model.dtypes import lookup
 
@@ -52,6 +52,8 @@ def sample_of(base: Part, merged: Part, update: Part, context: ReadContext) -> O
     try:
         x, y = (rows_of(one, numbers, context) for one in (merged.payload, base.payload))
         left, right = (whole_values(one, context) for one in update.payload.parts)
+    except SystemFailure:
+        raise
     except NpucmpError:
         return None
     rounding = _rounding(merged.dtype, left, right)
@@ -125,6 +127,8 @@ def update_rounding(other: Part, update: Payload, context: ReadContext) -> float
     """Return the rounding of an update of low rank; 0 if it cannot be read."""
     try:
         left, right = (whole_values(one, context) for one in update.parts)
+    except SystemFailure:
+        raise
     except NpucmpError:
         return 0.0
     return abs(update.factor) * _rounding(other.dtype, left, right)

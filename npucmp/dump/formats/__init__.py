@@ -31,7 +31,7 @@ from npucmp.dump.readers.folders import first_names
 from npucmp.dump.readers.msprobe_files import DATA_FOLDER
 from npucmp.dump.readers.names import place_of
 from npucmp.dump.readers.safe_open import forget_links, open_regular
-from npucmp.errors import DumpError, UsageError
+from npucmp.errors import DumpError, UsageError, is_closed, raise_system_failure
 from npucmp.model import Call, Run, RunHeader, first_of
 from npucmp.model.gc_pause import gc_paused
 
@@ -302,17 +302,20 @@ def _unreadable_folders(path: Path, module: ModuleType) -> list[Run]:
     for error in lost:
         step, rank, depth = place_of(Path(error.filename).absolute().parts)
         is_read = getattr(module, "WALKS", False) or depth > len(path.absolute().parts)
-        if isinstance(error, PermissionError) and is_read:
+        if is_closed(error) and is_read:
             because = f"{error.filename}: cannot be listed: {error.strerror}"
             found.append(Run(error.filename, module.NAME, (), step, rank, problem=because))
     return found
 
 
 def sniffs(module: ModuleType, path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """Return whether a format recognises a path; never raises."""
+    """Return whether a format recognises a path. Raises DumpError if the system fails."""
     try:
         return bool(module.sniff(path, context))
-    except (OSError, ValueError):  # the path cannot be opened, or no file can have such a name
+    except OSError as error:  # the path cannot be opened
+        raise_system_failure(error)
+        return False
+    except ValueError:  # no file can have such a name
         return False
 
 
@@ -352,5 +355,6 @@ def _folders(path: Path) -> list[Path]:
         with os.scandir(path) as entries:
             folders = islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), LOOKED_AT + 1)
             return [Path(folder) for folder in sorted(folders)]
-    except OSError:
+    except OSError as error:
+        raise_system_failure(error)
         return []

@@ -32,7 +32,7 @@ from npucmp.dump.readers.folders import folders, folders_at
 from npucmp.dump.readers.names import natural, place_of, skipped_files_note
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.text import json_object, read_text
-from npucmp.errors import DumpError
+from npucmp.errors import DumpError, SystemFailure
 from npucmp.model import Operator, Run, TensorRef
 
 NAME = "atb"
@@ -83,6 +83,8 @@ def _is_tensor(path: Path, context: ReadContext) -> bool:
     try:
         with open_regular(str(path), context) as file:
             return is_atb(file)
+    except SystemFailure:
+        raise
     except DumpError:
         return False
 

@@ -36,7 +36,7 @@ from npucmp.dump.readers.mindspore_files import kind
 from npucmp.dump.readers.names import MAPPING, file_name_of, long_names, place_of, skipped_files_note
 from npucmp.dump.readers.overflow_records import DEBUG, overflow_records
 from npucmp.dump.readers.safe_open import open_regular
-from npucmp.errors import DumpError
+from npucmp.errors import DumpError, SystemFailure
 from npucmp.model import Device, DeviceTask, Operator, Payload, Run, TensorRef
 from npucmp.model.optypes import op_type
 
@@ -104,6 +104,8 @@ def _is_dump(path: Path, context: ReadContext) -> bool:
     """Return whether a file with another name is a dump, judged by its bytes."""
     try:
         return bool(_header(str(path), context).tensors)
+    except SystemFailure:
+        raise
     except DumpError:
         return False
 

@@ -24,7 +24,7 @@ from npucmp.dump.limits import ANYWHERE, ReadContext, is_countable
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.text import read_text
-from npucmp.errors import DumpError
+from npucmp.errors import DumpError, SystemFailure
 from npucmp.model import Operator, Run, Statistics, TensorRef
 from npucmp.model.dtypes import DTYPES, canonical
 
@@ -75,6 +75,8 @@ def _is_table(file: Path, context: ReadContext) -> bool:
     try:
         with open_regular(str(file), context) as opened:
             head = opened.read(0, min(4096, opened.size)).decode("utf-8-sig", "replace")
+    except SystemFailure:
+        raise
     except DumpError:
         return False
     columns = head.partition("\n")[0].strip().split(",")

@@ -41,7 +41,7 @@ from npucmp.dump.readers.folders import executions
 from npucmp.dump.readers.names import natural
 from npucmp.dump.readers.protobuf import Cursor, WireField, to_signed
 from npucmp.dump.readers.safe_open import open_regular
-from npucmp.errors import DumpError
+from npucmp.errors import DumpError, raise_system_failure
 from npucmp.model import Payload, Run, TensorRef
 from npucmp.model.dtypes import DTYPES
 
@@ -180,14 +180,18 @@ def _entries(folder: str) -> Optional[list[os.DirEntry[str]]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except (OSError, ValueError):  # ValueError: a name that no file can have
+    except OSError as error:
+        raise_system_failure(error)
+        return None
+    except ValueError:  # a name that no file can have
         return None
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir(follow_symlinks=False)
-    except OSError:
+    except OSError as error:
+        raise_system_failure(error)
         return False
 
 

@@ -27,7 +27,7 @@ from npucmp.dump.readers.protobuf import Cursor
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.text import read_text
 from npucmp.dump.readers.textproto import Message, parse
-from npucmp.errors import DumpError
+from npucmp.errors import DumpError, SystemFailure, raise_system_failure
 
 MOST_FILES = 200
 _ANCESTORS = 4
@@ -90,7 +90,7 @@ def graphs_near(path: Path) -> list[Path]:
 
     The search covers the dump's folder, its parent, and each folder `graph`, `graphs`, `model` or `pid_…` in the dump's
     folder and in its next four ancestors. The JSON that atc writes has an arbitrary name: its first bytes identify it.
-    Returns at most MOST_FILES, final stages first, always in the same order. Never raises.
+    Returns at most MOST_FILES, final stages first, always in the same order. Raises DumpError if the system fails.
     """
     try:
         folder = Path(os.path.abspath(path))
@@ -113,6 +113,8 @@ def _is_graph(folder: Path, name: str) -> bool:
         return _FILE.fullmatch(name) is not None
     try:
         return _starts_with(folder / name, form, context=ANYWHERE)
+    except SystemFailure:
+        raise
     except (DumpError, OSError):
         return False
 
@@ -137,7 +139,10 @@ def _names(folder: Path, folders: bool) -> list[str]:
             return sorted(
                 one.name for one in scanned if (one.is_dir if folders else one.is_file)(follow_symlinks=False)
             )
-    except (OSError, ValueError):
+    except OSError as error:
+        raise_system_failure(error)
+        return []
+    except ValueError:
         return []
 
 

@@ -79,7 +79,9 @@ def mask_of(values: Any) -> Bools:
 def ids_of(values: Any) -> Optional[TokenIds]:
     """Return the tokens of a list of numbers, of "token_id:N", or of texts; None for a text, which is not tokenised."""
     if isinstance(values, np.ndarray):
-        if values.ndim != 1 or values.dtype.kind not in "iuf" or not (values == np.trunc(values)).all():
+        if values.ndim != 1 or values.dtype.kind not in "iuf":
+            return None
+        if not np.isfinite(values).all() or not ((np.abs(values) < 1 << 62) & (values == np.trunc(values))).all():
             return None
         return TokenIds(values.astype(np.int64), False)
     if not isinstance(values, (list, tuple)):

@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional, TypeVar
 
 from npucmp.dump.readers.names import micro_of, natural, place_of
+from npucmp.errors import raise_system_failure
 
 DEPTH = 16  # folders below a path; the deepest tree that a tool writes has eight
 
 
 def folders(path: Path, depth: int = DEPTH) -> Iterator[tuple[str, list[str]]]:
-    """Yield (folder, its sorted file names), parents first. A folder that cannot be read is skipped."""
+    """Yield (folder, its sorted file names), parents first. A closed folder is skipped. Raises SystemFailure."""
     waiting = [(str(path), 0)]
     while waiting:
         folder, level = waiting.pop()
@@ -39,7 +40,8 @@ def folders(path: Path, depth: int = DEPTH) -> Iterator[tuple[str, list[str]]]:
                         below.append(entry.path)
                     else:
                         files.append(entry.name)
-        except OSError:
+        except OSError as error:
+            raise_system_failure(error)
             continue
         yield folder, sorted(files)
         if level < depth:
@@ -205,7 +207,8 @@ def write_order(operators: Sequence[WrittenOperator]) -> Optional[list[int]]:
         return None
     try:
         times = [max(os.stat(file).st_mtime_ns for file in one.files) for one in operators]
-    except OSError:
+    except OSError as error:
+        raise_system_failure(error)
         return None
     order = sorted(range(len(times)), key=times.__getitem__)
     modules = [operators[at].module for at in order]

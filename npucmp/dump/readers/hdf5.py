@@ -49,7 +49,7 @@ from npucmp.dump.readers.decode import native
 from npucmp.dump.readers.hdf5_dataset import Fact
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.dump.readers.strides import compact, reach
-from npucmp.errors import DumpError, MissingExtra
+from npucmp.errors import DumpError, MissingExtra, SystemFailure
 from npucmp.model import Payload
 from npucmp.model.dtypes import DTYPES
 
@@ -103,11 +103,13 @@ class FileListing(NamedTuple):
 
 
 def is_hdf5(path: str, context: ReadContext = ANYWHERE) -> bool:
-    """Return whether a regular file has the signature at one of its allowed offsets; never raises."""
+    """Return whether a regular file has the signature at one of its allowed offsets. Raises SystemFailure."""
     try:
         with open_regular(path, context) as file:
             ends = [place for place in _PLACES if place + len(SIGNATURE) <= file.size]
             return any(file.read(place, len(SIGNATURE)) == SIGNATURE for place in ends)
+    except SystemFailure:
+        raise
     except DumpError:
         return False
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Callable, Iterator, NamedTuple, Optional
 
 from npucmp.dump.readers.names import is_process, micro_of, place_of
-from npucmp.errors import DumpError
+from npucmp.errors import DumpError, is_closed, raise_system_failure
 
 DATA_FOLDER = "dump_tensor_data"
 _DEPTH = 6  # verl and other frameworks put folders above step*
@@ -41,7 +41,7 @@ def files_of(path: Path) -> list[MsprobeFiles]:
     runs: dict[Path, list[tuple[str, Path]]] = {}
     closed: list[OSError] = []
     found = [*dump_files(path, closed.append)]
-    found += [Path(error.filename, "dump.json") for error in closed if isinstance(error, PermissionError)]
+    found += [Path(error.filename, "dump.json") for error in closed if is_closed(error)]
     for file in _without_helpers(found):
         below = file.relative_to(path).parent.parts
         micro = [part for part in below if micro_of(part) is not None]
@@ -78,7 +78,7 @@ def dump_files(folder: Path, closed: Optional[Callable[[OSError], None]] = None)
     listed.
     """
     base = len(folder.parts)
-    for here, folders, files in os.walk(folder, onerror=closed):
+    for here, folders, files in os.walk(folder, onerror=closed or raise_system_failure):
         folders[:] = [] if len(Path(here).parts) - base >= _DEPTH else sorted(f for f in folders if f != DATA_FOLDER)
         found = [Path(here, name) for name in ("dump.json", "debug.json") if name in files]
         if found:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Optional
 
 from npucmp.dump.limits import ANYWHERE, DumpFolder, Limits, ReadContext
-from npucmp.errors import DumpError
+from npucmp.errors import DumpError, read_error
 
 # O_NONBLOCK: opening a FIFO must not wait for a writer. O_NOCTTY: a terminal must not become the controlling one.
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
@@ -66,7 +66,7 @@ class RegularFile:
         try:
             now = os.fstat(self._fd)
         except OSError as error:
-            raise DumpError(self.path, f"cannot be read: {error.strerror}") from None
+            raise read_error(self.path, "cannot be read", error) from None
         if (now.st_size, now.st_mtime_ns) != (self._status.st_size, self._status.st_mtime_ns):
             raise DumpError(self.path, "changed while it was read")
 
@@ -106,7 +106,7 @@ class RegularFile:
                     raise DumpError(self.path, "ended early: it became shorter while it was read", offset + done)
                 done += count
         except OSError as error:
-            raise DumpError(self.path, f"cannot be read: {error.strerror}", offset) from None
+            raise read_error(self.path, "cannot be read", error, offset) from None
 
     def expect(self, offset: int, length: int) -> None:
         """Announce the next read to the system, so that the disk reads ahead while a kernel computes."""
@@ -126,7 +126,7 @@ class RegularFile:
                     raise DumpError(self.path, "ended early: it became shorter while it was read", offset + len(data))
                 data += more
         except OSError as error:
-            raise DumpError(self.path, f"cannot be read: {error.strerror}", offset) from None
+            raise read_error(self.path, "cannot be read", error, offset) from None
         return data
 
 
@@ -228,7 +228,7 @@ def open_regular(path: str, context: ReadContext = ANYWHERE) -> RegularFile:
     except FileNotFoundError:
         raise DumpError(path, "no such file") from None
     except OSError as error:
-        raise DumpError(path, f"cannot be opened: {error.strerror}") from None
+        raise read_error(path, "cannot be opened", error) from None
     except ValueError:  # a NUL or a lone surrogate in the name
         raise DumpError(path, "not a file name") from None
     try:
@@ -238,7 +238,7 @@ def open_regular(path: str, context: ReadContext = ANYWHERE) -> RegularFile:
             raise DumpError(path, f"{kind}, not a file")
     except OSError as error:
         os.close(fd)
-        raise DumpError(path, f"cannot be read: {error.strerror}") from None
+        raise read_error(path, "cannot be read", error) from None
     except BaseException:
         os.close(fd)
         raise

@@ -22,7 +22,7 @@ from npucmp.dump.limits import ANYWHERE, ReadContext, is_countable
 from npucmp.dump.readers.cann_enums import from_name
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.text import read_text
-from npucmp.errors import DumpError
+from npucmp.errors import DumpError, SystemFailure
 from npucmp.model import Statistics, TensorRef
 
 _ROLES = {"input": "input", "output": "output"}
@@ -98,10 +98,12 @@ Row = TypeVar("Row")
 
 
 def has_columns(file: Path, words: tuple[str, ...], context: ReadContext = ANYWHERE) -> bool:
-    """Return whether the first line of a file contains these words; never raises."""
+    """Return whether the first line of a file contains these words. Raises SystemFailure."""
     try:
         with open_regular(str(file), context) as opened:
             head = opened.read(0, min(4096, opened.size)).decode("utf-8-sig", "replace").lower()
+    except SystemFailure:
+        raise
     except DumpError:
         return False
     return all(word in head.partition("\n")[0] for word in words)

@@ -45,6 +45,7 @@ class TestRouted(RuleContract):
         "nothing was chosen": shapes((59, 32), (58, 32)),
         "two axes": shapes((59, 32), (58, 64), changed_choice_share=0.01),
         "another number of axes": shapes((59, 32), (59, 32, 1), changed_choice_share=0.01),
+        "another number of axes and of rows": shapes((59, 32), (58, 32, 1), changed_choice_share=0.01),
         "half of the rows": shapes((59, 32), (30, 32), input_error=3e-5),
         "more rows than fell otherwise": case(
             "index_select", [(X, X)], (noisy(Y, 0.9), Y), input_error=1e-6, changed_choice_share=0.02

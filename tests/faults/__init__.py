@@ -1,0 +1,1 @@
+"""Calls of the system that fail once, and kills at random moments: what a comparison then leaves."""

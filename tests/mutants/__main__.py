@@ -1,0 +1,162 @@
+"""Plant faults in the code of npucmp, and count those that tests notice: python -m tests.mutants [options].
+
+`--count` mutants are drawn with `--seed` from the lines of some rooms. Each is written into a copy of the checkout,
+never into the checkout. The tests that run its lines, by one covered run, run until the first fails; after 60 s they
+are stopped. A mutant that no test runs survives. equivalent.yaml lists mutants that change no result, with the reason.
+The exit status is 1 if fewer than `--require` of the others are killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+import yaml
+
+from tests.mutants.line_tests import ROOT, SUITES, LineTests, line_tests
+from tests.mutants.operators import Mutant, Place, mutant_at, places_of
+
+ROOMS = ("judge", "localise", "flow", "align", "measure")
+SECONDS = 60.0  # of the tests of one mutant
+BUDGET = 20.0  # of them without a fault: a mutant that takes three times as long hangs
+EQUIVALENT = Path(__file__).parent / "equivalent.yaml"
+COPIED = ("npucmp", "tests", "sample_dumps", "docs")
+
+
+class Drawn(NamedTuple):
+    """A mutant and its file, relative to the checkout."""
+
+    file: str
+    mutant: Mutant
+
+
+def drawn(rooms: list[str], count: int, seed: int) -> list[Drawn]:
+    """Return mutants of these rooms: an operator, then one of its places, so that rare operators occur too."""
+    places: dict[str, list[tuple[str, Place]]] = {}
+    for room in rooms:
+        for file in sorted((ROOT / "npucmp" / room).rglob("*.py")):
+            for one in places_of(file.read_text("utf-8")):
+                places.setdefault(one.operator, []).append((file.relative_to(ROOT).as_posix(), one))
+    chance, found = random.Random(seed), dict[Drawn, None]()
+    while len(found) < count:
+        name, place = chance.choice(places[chance.choice(sorted(places))])
+        mutant = mutant_at(place)
+        if mutant is not None:
+            found[Drawn(name, mutant)] = None
+    return [*found]
+
+
+def equivalents() -> dict[tuple[str, str, str], str]:
+    """Return the reasons by file, line of the code and line of the mutant."""
+    listed = yaml.safe_load(EQUIVALENT.read_text("utf-8")) or []
+    return {(one["file"], one["line"], one["mutant"]): one["because"] for one in listed}
+
+
+class Copy:
+    """A copy of the checkout in which one module at a time is faulty."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._clock = folder, 1_000_000_000
+        self._sound: set[str] = set()
+        self._broken: set[str] = set()
+        for name in COPIED:
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for file in (*ROOT.glob("*.md"), *ROOT.glob("*.toml")):
+            shutil.copy(file, folder / file.name)
+
+    def run(self, one: Drawn, tests: list[str]) -> str:
+        """Return "killed", "survived" or "timeout"."""
+        file = self.folder / one.file
+        while tests := [test for test in tests if test not in self._broken]:
+            try:
+                self._write(file, one.mutant.text)
+                failed = self._first_failure(tests, SECONDS)
+            except subprocess.TimeoutExpired:
+                return "timeout"
+            finally:
+                self._write(file, (ROOT / one.file).read_text("utf-8"))
+            if failed is None:
+                return "survived"
+            if failed == "" or self._passes(failed):
+                return "killed"
+            self._broken.add(failed)  # it fails in the copy without a fault
+        return "survived"
+
+    def _passes(self, test: str) -> bool:
+        if test not in self._sound and self._first_failure([test], None) is None:
+            self._sound.add(test)
+        return test in self._sound
+
+    def _first_failure(self, tests: list[str], seconds: Optional[float]) -> Optional[str]:
+        """Return the test that fails first, "" if its name is not known, None if all pass."""
+        words = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
+        words += [f"--basetemp={self.folder / 'work'}", *tests]
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.folder), *sys.path[1:]])}
+        got = subprocess.run(words, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=seconds)
+        if got.returncode == 0:
+            return None
+        found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", got.stdout, re.MULTILINE)
+        return found[1] if found and found[1] in tests else ""
+
+    def _write(self, file: Path, text: str) -> None:
+        """Write a module with a time of its own: compiled modules are told apart by seconds."""
+        file.write_text(text, "utf-8")
+        self._clock += 10
+        os.utime(file, (self._clock, self._clock))
+
+
+def search(chosen: list[Drawn], known: LineTests, copy: Copy) -> Counter[str]:
+    """Run all mutants; print each that survives, and return counts."""
+    found: Counter[str] = Counter()
+    reasons = equivalents()
+    for number, one in enumerate(chosen, 1):
+        mutant, started = one.mutant, time.monotonic()
+        because = reasons.get((one.file, mutant.before.strip(), mutant.after.strip()))
+        tests = known.of(one.file, mutant.line, mutant.end, BUDGET)
+        outcome = "equivalent" if because else copy.run(one, tests)
+        found[outcome] += 1
+        took = time.monotonic() - started
+        print(f"{number}/{len(chosen)} {outcome} {one.file}:{mutant.line} {mutant.operator}, "
+              f"{len(tests)} tests, {took:.0f} s", flush=True)  # fmt: skip
+        if outcome == "survived":
+            print(mutant.diff(one.file), flush=True)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--rooms", nargs="*", default=list(ROOMS))
+    parser.add_argument("--map", type=Path, help="a file that keeps which tests run which lines")
+    parser.add_argument("--suites", nargs="*", default=list(SUITES), help="the tests that run")
+    parser.add_argument("--require", type=float, default=0.0, help="the least share that must be killed")
+    parser.add_argument("--list", action="store_true", help="only list the mutants")
+    options = parser.parse_args()
+    chosen = drawn(options.rooms, options.count, options.seed)
+    if options.list:
+        print("\n".join(f"{file}:{one.line} {one.operator}\n{one.diff(file)}" for file, one in chosen))
+        return 0
+    with tempfile.TemporaryDirectory() as name:
+        known = line_tests(options.map, Path(name), options.suites)
+        found = search(chosen, known, Copy(Path(name, "copy")))
+    judged = sum(found.values()) - found["equivalent"]
+    killed = found["killed"] + found["timeout"]
+    share = killed / judged if judged else 1.0
+    print(f"seed {options.seed}: {judged} mutants, {found['killed']} killed, {found['timeout']} stopped after "
+          f"{SECONDS:.0f} s, {found['survived']} survived, {found['equivalent']} equivalent: {share:.1%}")  # fmt: skip
+    return 1 if share < options.require else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

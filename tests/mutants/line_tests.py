@@ -1,0 +1,112 @@
+"""The tests that run each line: one covered run of some suites, kept as JSON. It prints the branch coverage of rooms.
+
+This module is also the plugin of pytest that gives coverage the name and the time of each test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Iterator, Optional, Sequence
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+TIMES = "NPUCMP_TEST_TIMES"
+SUITES = ("tests/judge", "tests/localise", "tests/flow", "tests/align", "tests/measure", "tests/workflows")
+ROOMS = ("judge", "localise", "flow", "align", "measure", "dump/readers")
+
+
+_failed: set[str] = set()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Name the test for coverage, and note its seconds."""
+    import coverage
+
+    now: Any = coverage.Coverage.current()
+    now.switch_context(item.nodeid)
+    started = time.monotonic()
+    yield
+    now.switch_context("")
+    with open(os.environ[TIMES], "a", encoding="utf-8") as file:
+        if item.nodeid not in _failed:  # it would kill every mutant
+            file.write(json.dumps([item.nodeid, round(time.monotonic() - started, 3)]) + "\n")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note a test that fails without a fault."""
+    if report.failed:
+        _failed.add(report.nodeid)
+
+
+class LineTests:
+    """The tests of each line, the cheapest first."""
+
+    def __init__(self, lines: dict[str, dict[str, list[str]]], seconds: dict[str, float]) -> None:
+        self._lines, self._seconds = lines, seconds
+
+    def of(self, path: str, first: int, last: int, budget: float) -> list[str]:
+        """Return the tests that run any of these lines of a file, as many as take `budget` seconds. A line that runs
+        when its module is imported has the tests of all lines of its module."""
+        lines = self._lines.get(path, {})
+        found = {test for line in range(first, last + 1) for test in lines.get(str(line), ())}
+        if "" in found:
+            found = {test for tests in lines.values() for test in tests}
+        chosen, left = [], budget
+        for test in sorted(found & self._seconds.keys(), key=lambda one: (self._seconds[one], one)):
+            left -= self._seconds[test]
+            if left < 0 and chosen:
+                break
+            chosen.append(test)
+        return chosen
+
+
+def line_tests(kept: Optional[Path], work: Path, suites: Sequence[str] = SUITES) -> LineTests:
+    """Return the map in a file; without the file, run the suites with coverage first, and keep it there."""
+    if kept is None or not kept.exists():
+        found = _measured(work, suites)
+        if kept is None:
+            return LineTests(*found)
+        kept.write_text(json.dumps(found))
+    lines, seconds = json.loads(kept.read_text())
+    return LineTests(lines, seconds)
+
+
+def print_branches(data: Path, report: Path) -> None:
+    """Print the share of branches and of lines that ran, of each room."""
+    from coverage import Coverage
+
+    for room in ROOMS:
+        known = Coverage(data_file=str(data))
+        known.load()
+        known.json_report(outfile=str(report), include=[f"{ROOT}/npucmp/{room}/*"])
+        found = json.loads(report.read_text())["totals"]
+        branches, lines = found["num_branches"], found["num_statements"]
+        print(f"{room}: {found['covered_branches'] / max(1, branches):.1%} of {branches} branches, "
+              f"{found['covered_lines'] / max(1, lines):.1%} of {lines} lines", flush=True)  # fmt: skip
+
+
+def _measured(work: Path, suites: Sequence[str]) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]:
+    from coverage import CoverageData
+
+    data, times = work / "coverage", work / "times"
+    words = [sys.executable, "-m", "coverage", "run", "--branch", f"--data-file={data}", f"--source={ROOT / 'npucmp'}"]
+    words += ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tests.mutants.line_tests"]
+    words += [f"--basetemp={work / 'work'}", *suites]
+    environ = {**os.environ, TIMES: str(times), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    if subprocess.run(words, cwd=ROOT, env=environ, stdout=sys.stderr).returncode not in (0, 1):
+        raise SystemExit("the suites could not be run")
+    print_branches(data, work / "coverage.json")
+    read, lines = CoverageData(str(data)), defaultdict[str, "dict[str, list[str]]"](dict)
+    read.read()
+    for file in read.measured_files():
+        name = Path(file).relative_to(ROOT).as_posix()
+        lines[name] = {str(line): sorted(tests) for line, tests in read.contexts_by_lineno(file).items()}
+    return dict(lines), dict(map(json.loads, times.read_text().splitlines()))
