@@ -103,6 +103,8 @@ def touched(event, path, *more):
             told("writes", event, path)
     elif event != "open" and path in beside:
         return
+    elif path.endswith((".egg-info/entry_points.txt", ".dist-info/entry_points.txt")):
+        return  # names of extensions of installed packages
     elif not below(path, [*READS, OUTPUT, os.path.dirname(OUTPUT), *HOME]):
         told("reads", event, path)
 

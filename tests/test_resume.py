@@ -56,7 +56,7 @@ def content(folder):
         name = str(file.relative_to(folder))
         if file.name == "summary.json":
             summary = json.loads(file.read_text())
-            del summary["seconds"], summary["argv"]
+            del summary["seconds"], summary["argv"], summary["next"]
             found[name] = json.dumps(summary)
         elif file.suffix == ".html":
             found[name] = "<" in file.read_text(encoding="utf-8")  # holds seconds and argv too

@@ -14,9 +14,11 @@ import numpy as np
 from npucmp.comparability.batch_statistics import IN_SHARES, SHARES, Batch, DistributionTest, batch_of, compare_batches
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.inputs import INPUT, LABELS, input_rows, known_values, pairings
+from npucmp.comparability.metadata import WEIGHTS_ALONE
 from npucmp.comparability.run_pair import RunPair
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Run, first_of
+from npucmp.model.optypes import holds_weights_alone
 from npucmp.model.precheck_result import ItemResult
 from npucmp.run_differences.answers import close, differs, many, not_applicable, same, unknown
 from npucmp.run_differences.data_relation import Array
@@ -45,6 +47,8 @@ def distribution(both: RunPair) -> ItemResult:
     if not both.targets:
         return unknown("needs dumps of both, or --data with recorded batches")
     rows = input_rows(both)
+    if not rows and all(map(holds_weights_alone, (*both.targets, *both.goldens))):
+        return not_applicable(WEIGHTS_ALONE)
     if not rows:
         return unknown("no network input is known in both dumps")
     if not any(row.relation.kind in OTHER_SAMPLES and row.certain for row in rows):

@@ -288,19 +288,22 @@ def may_hold_other_tokens(sides: Sides) -> bool:
 
 def _begins_alike(target: Run, golden: Run) -> bool:
     """Return whether the first operators of one name with outputs by token have outputs of one shape: other shapes
-    behind them show a fault, and no other layout of tokens."""
+    behind them show a fault, and no other layout of tokens. If no output is by token, the first operators decide."""
     from npucmp.align.token_axes import token_axes, token_shape
 
     tokens = token_shape(golden)
     by_name = {op.name: op for op in golden.operators} if tokens is not None else {}
+    alike: Optional[bool] = None
     for op in target.operators:
         theirs = {one.slot: one.shape for one in (by_name[op.name].tensors if op.name in by_name else ())}
         own = {one.slot: one.shape for one in op.tensors if one.is_output and one.slot in theirs}
+        if alike is None and any(len(shape) > 1 for shape in own.values()):
+            alike = all(shape == theirs[slot] for slot, shape in own.items())
         axes = {slot: token_axes(theirs[slot], (), tokens) for slot in own if tokens is not None}
         first = [slot for slot, one in axes.items() if one is not None and one.rest]
         if first:
             return all(own[slot] == theirs[slot] for slot in first)
-    return False
+    return bool(alike)
 
 
 def check_equal_layouts(targets: Sequence[Run], goldens: Sequence[Run]) -> None:

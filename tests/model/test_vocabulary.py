@@ -35,7 +35,6 @@ REVIEWED = {  # (module, word): why it may stand there
     ("health/rules/modes.py", "BatchNorm"): "a word of a sentence for the user",
     ("align/weights/conventions/bert.py", "LayerNorm"): "a part of the name of a parameter",
     ("align/weights/conventions/megatron.py", "layer_norm_"): "a part of the name of a parameter",
-    ("align/weights/role.py", "LayerNorm"): "a part of the name of a parameter",
     ("align/weights/parts.py", "Conv1D"): "the layout of a weight, in words",
     ("report/parity.py", "top_k"): "a setting of a sampler, in words",
 }
