@@ -166,7 +166,7 @@ def test_a_match_is_within_the_limit_or_within_the_bound_of_what_explains_it(num
 # 2. swapped
 
 
-@drawn_on_ranks(5, part=["all"], steps=["1"])
+@drawn_on_ranks(3, part=["all"], steps=["1"])
 def test_what_diverges_and_where_does_not_hang_on_which_side_is_the_golden(number, tmp_path):
     """But for limits that depend on the golden: ‖x − y‖ / ‖x‖ is up to e/(1 − e) where ‖x − y‖ / ‖y‖ is e, so that a
     verdict may turn where the two stand on two sides of a limit; what hangs on such a tensor may turn with it. A
@@ -262,7 +262,7 @@ def with_copies(runs):
     return made
 
 
-@drawn_on_ranks(4, variation=["none"], part=["all"], steps=["1"])
+@drawn_on_ranks(3, variation=["none"], part=["all"], steps=["1"])
 def test_operators_that_only_copy_turn_nothing(number, tmp_path, monkeypatch):
     monkeypatch.setitem(SPELLINGS, "clone", CLONE)
     some = made(number)
@@ -336,7 +336,7 @@ def in_shape(folder, target, golden, shape, style, seed):
     return said(folder, target, golden, style) if all(run.records for run in golden) else None
 
 
-@drawn(4, part=["all"], task=["tensor"], steps=["1"], format=["msprobe", "mint"])
+@drawn(3, part=["all"], task=["tensor"], steps=["1"], format=["msprobe", "mint"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_recorded_less_is_not_said_to_agree_more(number, shape, tmp_path):
     """Of what differs clearly, by 64 times its limit and by a quarter of the golden: where such a tensor is still

@@ -113,6 +113,7 @@ def test_values_of_earlier_steps_are_not_read_again(tmp_path, monkeypatch):
     assert read == [["step0"], ["step0", "step1"], ["step1", "step2"], ["step2", "step3"]]
 
 
+@pytest.mark.large
 def test_findings_of_dropped_steps_stay(tmp_path, monkeypatch):
     from npucmp.workflows import follow_check
 
@@ -259,6 +260,7 @@ def test_a_step_that_changes_after_it_was_read_is_read_again(tmp_path):
     assert rows(found.symptoms) == rows(npucmp.check(dump).symptoms) and found.exit_status == 1
 
 
+@pytest.mark.large
 def test_steps_that_are_removed_after_they_were_read(tmp_path):
     """A training with a full disk removes old steps; their facts stay."""
     dump, seen = training(tmp_path / "dump"), []
@@ -319,6 +321,7 @@ def test_the_only_step_of_a_target(tmp_path):
     assert found.exit_status == 0 and [one.again for one in seen] == [False]
 
 
+@pytest.mark.large
 def test_golden_steps_that_the_target_never_writes_are_not_covered(tmp_path):
     golden, target = npy_steps(tmp_path / "golden"), npy_steps(tmp_path / "target", steps=2)
     found = npucmp.follow_compare(target, golden, **STILL)
@@ -341,6 +344,7 @@ def test_a_step_that_differs_and_is_removed_later(tmp_path, both):
     assert found.exit_status == 1 and found.broken[0][1].step == 0 and found.roots[0].pair.operator.name == "b"
 
 
+@pytest.mark.large
 def test_both_sides_are_measured_once(tmp_path, monkeypatch):
     from npucmp.workflows import rank_tasks
 
@@ -382,7 +386,8 @@ def test_an_interrupt_of_a_comparison(tmp_path):
     assert found.exit_status == 130 and len(found.comparisons) == 2
 
 
-@pytest.mark.parametrize("seed", [0])
+@pytest.mark.large
+@pytest.mark.parametrize("seed", [0, 1])
 def test_no_step_is_read_half(tmp_path, seed):
     assert_whole(tmp_path, seed)
 
