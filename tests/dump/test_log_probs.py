@@ -155,7 +155,7 @@ def test_lines_end_at_a_newline_alone_and_have_numbers(tmp_path):
     values = (-np.random.default_rng(0).exponential(1, 30)).tolist()
     line = json.dumps({"text": "a\u2028b\x85", "log_probs": values}, ensure_ascii=False)
     for name in ("r.jsonl", "t.jsonl"):
-        (tmp_path / name).write_text(f"{line}\r\n\n{line}\n", "utf-8", newline="")
+        (tmp_path / name).write_bytes(f"{line}\r\n\n{line}\n".encode())
     assert npucmp.parity(tmp_path / "r.jsonl", tmp_path / "t.jsonl").figures.tokens == 60
     (tmp_path / "t.jsonl").write_text(f"{line}\n\n{{oops\n", "utf-8")
     with pytest.raises(NpucmpError, match="not JSON: line 3: "):

@@ -166,7 +166,7 @@ def test_another_language_is_refused():
 
 def test_errors_are_chinese(in_chinese):
     assert npucmp("show", "nowhere").stderr.startswith("npucmp: nowhere: 没有此文件或目录")
-    assert "没有选项 '--nix'" in npucmp("show", PAIR[0], "--nix").stderr
+    assert re.search("没有选项.*--nix", npucmp("show", PAIR[0], "--nix").stderr)
     assert "没有命令" in npucmp("sho").stderr
 
 
