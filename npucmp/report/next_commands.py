@@ -6,8 +6,9 @@ A command is one line for a POSIX shell. An outcome without open questions has n
 from __future__ import annotations
 
 from shlex import quote
-from typing import Iterator
+from typing import Iterator, Sequence
 
+from npucmp.model.check_finding import Symptom
 from npucmp.report.answer import Answer, NextCommand, Suspect
 
 FORMAT = "--report-format"
@@ -69,20 +70,27 @@ def of_comparison(answer: Answer) -> Iterator[NextCommand]:
         yield from of_report(answer)
     else:
         for path in (target, *others[:1]):
-            yield NextCommand(_line("show", path, "--fit", "compare"), "list the data that the dump lacks")
+            yield _missing_data(path, "compare")
 
 
 def of_check(answer: Answer) -> Iterator[NextCommand]:
     """Yield what goes on after a check."""
     first, dump = _first(answer), answer.result.paths[0]
     if first is not None:
-        if "nonfinite" in first.rule or ".nan" in first.rule or ".inf" in first.rule:
+        if first.rule.endswith(".nonfinite") or first.rule.startswith("overflow."):
             yield NextCommand(_line("overflow", dump), "find the operator that produces NaN or Inf")
-        if first.op:
-            yield NextCommand(_line("show", dump, _pattern(first.op)), f"show the tensors of {first.rule}")
+        operator = next((one.operator for one in _symptoms(answer) if one.place == first.place), None)
+        if operator is not None:  # a parameter has the operator that reads it
+            show = _line("show", dump, _pattern(operator.name), *_run(first))
+            yield NextCommand(show, f"show the tensors of {first.rule}")
         yield from of_report(answer)
     elif answer.result.exit_status == 2:
-        yield NextCommand(_line("show", dump, "--fit", "check"), "list the data that the dump lacks")
+        yield _missing_data(dump, "check")
+
+
+def _symptoms(answer: Answer) -> Sequence[Symptom]:
+    found: Sequence[Symptom] = getattr(answer.result, "symptoms", ())
+    return found
 
 
 def of_overflow(answer: Answer) -> Iterator[NextCommand]:
@@ -96,19 +104,18 @@ def of_overflow(answer: Answer) -> Iterator[NextCommand]:
         yield NextCommand(again, "recompute the operator in float64")
         yield from of_report(answer)
     elif answer.result.exit_status == 2:
-        yield NextCommand(_line("show", dump, "--fit", "overflow"), "list the data that the dump lacks")
+        yield _missing_data(dump, "overflow")
 
 
 def of_replay(answer: Answer) -> Iterator[NextCommand]:
     """Yield what goes on after a replay."""
     first, dump = _first(answer), answer.result.paths[0]
     if first is not None:
-        yield NextCommand(
-            _line("extract", dump, first.op, "-o", "case"), "write the operator as a case that runs alone"
-        )
+        case = _line("extract", dump, first.op, "-o", "case", *_run(first))
+        yield NextCommand(case, "write the operator as a case that runs alone")
         yield from of_report(answer)
     elif answer.result.exit_status == 2:
-        yield NextCommand(_line("show", dump, "--fit", "replay"), "list the data that the dump lacks")
+        yield _missing_data(dump, "replay")
 
 
 def of_reruns(answer: Answer) -> Iterator[NextCommand]:
@@ -131,6 +138,11 @@ def of_precheck(answer: Answer) -> Iterator[NextCommand]:
     elif answer.result.exit_status == 1:
         again = _line("precheck", *answer.result.paths)
         yield NextCommand(again, "make both runs again after the repair of the rows that differ, and repeat this")
+
+
+def _missing_data(dump: str, question: str) -> NextCommand:
+    """Return the command that lists what a dump lacks for a question."""
+    return NextCommand(_line("show", dump, "--fit", question), "list the data that the dump lacks")
 
 
 def _again(answer: Answer) -> list[str]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -99,3 +102,22 @@ def test_an_error_is_one_object(words, type_, hint, tmp_path):
     assert faults("error", found) == []
     assert found["error"]["type"] == type_ or not type_
     assert hint in found["hint"] and found["error"]["message"] and got.stderr
+
+
+@pytest.mark.parametrize("name", ["compare", "ranks", "overflow", "replay", "rerun-diff"])
+def test_the_next_commands_run(name, tmp_path):
+    """Each command of `next` is a call that npucmp takes; a placeholder is in capitals."""
+    for one in printed(*CALLS[name], "--json", status=(1,))["next"]:
+        words = shlex.split(one["command"])[1:]
+        got = npucmp(*words, cwd=tmp_path)
+        assert got.returncode in (0, 1), (one["command"], got.stderr)
+
+
+def test_the_next_command_of_a_parameter_shows_its_operator(tmp_path):
+    dump = tmp_path / "dump"
+    shutil.copytree(S / "msprobe_steps/target", dump)
+    for file in dump.rglob("*weight*.npy"):
+        np.save(file, np.full_like(np.load(file), np.nan))
+    found = printed("check", dump, "--only", "weight.nonfinite", "--json", status=(1,))
+    (shown,) = [one["command"] for one in found["next"] if " show " in one["command"]]
+    assert npucmp(*shlex.split(shown)[1:], cwd=tmp_path).returncode == 0
