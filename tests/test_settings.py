@@ -86,6 +86,7 @@ def test_no_settings_from_inside_a_dump(place, tmp_path):
         ("[compare\n", "not TOML"),
         ("[compare]\nrtol = 'x'\n", "'x' is not a valid float range. It comes from npucmp.toml."),
         ("[check]\nplugin = ['own.py']\n", "plugin may only be given on the command line"),
+        ("[check]\nrules = 'own.toml'\n", "rules may only be given on the command line"),
     ],
 )
 def test_a_wrong_file_is_one_line(text, because, tmp_path):

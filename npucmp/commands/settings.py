@@ -106,7 +106,7 @@ def default_map(settings: Settings, command: str, options: Sequence[click.Parame
         spelled = known.get(name.replace("_", "-"))
         if spelled is None:
             continue
-        if spelled[0].rstrip("s") in REFUSED:
+        if spelled[0] in REFUSED:
             raise UsageError(f"{settings.path}: {name} may only be given on the command line")
         found[spelled[0]] = (not value) if spelled[1] else value
     return found
