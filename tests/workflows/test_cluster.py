@@ -84,13 +84,15 @@ def dumps(request, tmp_path):
 
 
 def compared(folder, output, *words):
-    """Exit status, tables and summary of a report, but for the time and the command; nothing else is left."""
+    """Exit status, tables and summary of a report, but for the time, the command and its path; nothing else is left."""
     given = ["compare", str(folder / "target"), str(folder / "golden"), "-o", str(output), *map(str, words)]
     got = CliRunner().invoke(command, given)
     assert got.exception is None or isinstance(got.exception, SystemExit), got.exception
     assert not [name for name in os.listdir(output) if name.startswith(".")]
     files = {name: content for name, content in files_of(output).items() if not name.endswith(".html")}
     told = json.loads(files.pop("summary.json"))
+    for one in told["next"]:
+        one["command"] = one["command"].replace(str(output), "OUTPUT")
     return got.exit_code, files, {key: told[key] for key in told if key not in ("seconds", "argv")}
 
 
