@@ -19,7 +19,7 @@ from tests.corpus.tape import Session
 from tests.corpus.trace import Record
 from tests.corpus.writers.msprobe import Style, names, write
 
-VERSION = 1
+VERSION = 2
 
 
 def make(seed: int, out: Path, count: int, jobs: int = 1) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """The pairs of the public set: each follows from a seed and its number, and from nothing else.
 
-Every fourth pair is clean. Groups: "operator" (one rank, one step, one operator is wrong), "script" (one rank, several
-steps, the training script is wrong), "parallel" (two ranks or micro batches against one card or the same layout),
-"frameworks" (MindSpore's names and another coding against PyTorch's).
+Every fourth pair is clean, and every fourth of two frameworks. Groups: "operator" (one rank, one step, one operator is
+wrong), "script" (one rank, several steps, the training script is wrong), "parallel" (two ranks or micro batches
+against one card or the same layout), "frameworks" (MindSpore's names and another coding against PyTorch's).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Case(NamedTuple):
 def case(seed: int, number: int) -> Case:
     """One pair."""
     r = Random([seed, number])
-    group, data, is_clean = GROUPS[number % 10], DATA[number % 7], number % 4 == 3
+    group, data, is_clean = GROUPS[number % 10], DATA[number % 7], number % 4 == 3 or number % 40 == 24
     if group == "frameworks" and data == "md5":
         data = "values"
     made = {"operator": _operator, "script": _script, "parallel": _parallel, "frameworks": _frameworks}[group]
