@@ -18,7 +18,6 @@ from npucmp.align.placement_choice import LOCAL, Decision, Key, PlacementChoice
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
 from npucmp.align.rank_run import HeldTensor, Origin, RankOperator, tensor_in
-from npucmp.model.relation import Placement
 
 
 class PlacementSearch(PlacementChoice):
@@ -295,7 +294,3 @@ def _forward_input(golden: RankOperator, at: int, forward: RankOperator) -> Opti
         return floats[at]
     alike = [one for one in floats if one.shape == golden.outputs[at].shape]
     return alike[0] if len(alike) == 1 else None
-
-
-def has_kind(placements: Optional[Placements], kind: str) -> bool:
-    return any(isinstance(one, Placement) and one.kind == kind for one in placements or ())

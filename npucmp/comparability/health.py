@@ -16,8 +16,6 @@ from npucmp.model.optypes import is_gradient
 from npucmp.model.precheck_result import ItemResult
 from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
 
-OVERFLOWS = ("overflow", "loss.nonfinite", "grad.nonfinite", "weight.nonfinite")  # rules that report the same
-
 
 def golden_health(both: RunPair) -> ItemResult:
     """Errors of the golden run, which make it unusable as a reference."""

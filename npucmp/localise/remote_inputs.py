@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.flow.collectives import groups_of, sends
 from npucmp.flow.contents import content_of
@@ -232,9 +232,6 @@ def inequalities(ranks: Sequence[tuple[int, Sequence[CollectiveOutput]]]) -> lis
                 words = f"it differs from rank {number}'s by {size:.2e} of its size; in the golden both are equal"
                 found[at][one.slot] = Inequality(size, one.tolerance, words)
     return found
-
-
-Unequal = Mapping[int, "Mapping[str, Inequality]"]  # of one rank, by operator number
 
 
 def _distance(one: CollectiveOutput, other: CollectiveOutput) -> float:

@@ -41,7 +41,6 @@ FILE = re.compile(
 )
 NUMBER = re.compile(r"[-+±~≤≥<>]?\.?\d[\w.,+%-]*")
 DOTTED = re.compile(r"\w{2,}(?:\.\w+)+$")
-STARTS = re.compile(r"(?:input|output|param|parameter|grad|buffer):")
 
 
 class Pseudonyms:
