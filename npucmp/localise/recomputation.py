@@ -106,7 +106,8 @@ class RecomputedRows(NamedTuple):
         need only be within the expected rounding in both runs."""
         rows = [{row.slot: row for row in side} for side in (self.target, self.golden)]
         return bool(outputs) and all(
-            _incoming_error(one, *rows, OWN_SHARE if one.row == accused.row or differs(one) else math.inf) for one in outputs
+            _incoming_error(one, *rows, OWN_SHARE if one.row == accused.row or differs(one) else math.inf)
+            for one in outputs
         )
 
     def cause(self, cause: Cause) -> tuple[Cause, list[Evidence]]:
