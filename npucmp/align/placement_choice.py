@@ -149,8 +149,8 @@ class PlacementChoice:
         return golden.key, golden.op.phase, forward.op.stack, one.shape, one.slot
 
     def role_of(self, golden: RankOperator) -> Hashable:
-        """A key that the same operator of other layers shares: the kinds of the forward operators around it. Products
-        of one shape in one layer have one class, as a short stack or none does not tell them apart."""
+        """A key that the same operator of other layers shares: the kinds of the forward operators around it. If a
+        stack is short or missing, products of one shape in a layer have one class, but roles of their own."""
         at = self._places.get(golden.name)
         return () if at is None else tuple(one.key for one in self._forward[max(0, at - BEFORE) : at + BEHIND + 1])
 
