@@ -32,7 +32,8 @@ def follow_layers(search: PlacementSearch) -> None:
         for one in golden.inputs:
             held_by = search.placed(golden, one)
             if search.state(golden, one) == "agrees" and legal.split_axes(held_by) and not has_rows(held_by):
-                held[search.class_of(golden, one)].append((golden.order, golden, one))
+                key = search.class_of(golden, one), search.role_of(golden), _shapes(search, golden, one)
+                held[key].append((golden.order, golden, one))
     odd = [found for tensors in held.values() for found in _switch(search, tensors, first)]
     if not odd:
         return
@@ -40,6 +41,13 @@ def follow_layers(search: PlacementSearch) -> None:
     for order, golden, one, mates in odd:
         if order == last:
             _hold(search, golden, one, mates)
+
+
+def _shapes(search: PlacementSearch, golden: RankOperator, one: HeldTensor) -> tuple[tuple[int, ...], ...]:
+    """The shapes of the parts, which show along which axis a tensor is split."""
+    mesh = search.partners.mesh(golden)
+    parts = [search.part(golden.name, op, one.slot) for op in mesh.cells.values()] if mesh is not None else []
+    return tuple(part.shape for part in parts if part is not None)
 
 
 def _switch(

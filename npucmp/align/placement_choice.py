@@ -33,6 +33,9 @@ COARSE = 0.05  # of 16-bit types: chosen likewise
 AGREES_FIGURES, COARSE_FIGURES = 2e-3, 0.03  # of statistics
 NEAR = 0.3  # chosen: a placement that is so near, and three times nearer than all others, is that of a fault
 EXACT = 1e-12
+# operators around a product that show its role in a layer: chosen: a split, then an activation; more of them leave the
+# last layer without mates
+BEFORE, BEHIND = 1, 3
 
 
 class Decision(NamedTuple):
@@ -78,6 +81,8 @@ class PlacementChoice:
         self._learned: dict[Hashable, Counter[Placements]] = {}
         # float32 tensors of such a run hold the rounding of the 16-bit tensors that they were made of
         self._is_coarse = any(_is_short(one) for operator in self.golden.operators for one in operator.outputs)
+        self._forward = [one for one in self.golden.operators if not one.is_backward and not one.is_collective]
+        self._places = {one.name: at for at, one in enumerate(self._forward)}
         self._forget()
 
     def _forget(self) -> None:
@@ -142,6 +147,12 @@ class PlacementChoice:
         of all linear layers."""
         forward = self._forward_of(golden) or golden
         return golden.key, golden.op.phase, forward.op.stack, one.shape, one.slot
+
+    def role_of(self, golden: RankOperator) -> Hashable:
+        """A key that the same operator of other layers shares: the kinds of the forward operators around it. If a
+        stack is short or missing, products of one shape in a layer have one class, but roles of their own."""
+        at = self._places.get(golden.name)
+        return () if at is None else tuple(one.key for one in self._forward[max(0, at - BEFORE) : at + BEHIND + 1])
 
     def scales(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> list[float]:
         """By which factors a tensor of the target may be larger."""

@@ -20,7 +20,7 @@ from npucmp.localise.intervals import WORDS, Interval, Intervals, differs
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.root_cause import OwnError
 from npucmp.localise.rule_context import RuleContext, error_size
-from npucmp.localise.rules import law
+from npucmp.localise.rules import law, untied
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
 from npucmp.localise.sources import (
     Sources,
@@ -109,7 +109,10 @@ class Gaps:
                 RuleContext(finding, None, edge.high, changed_choice_share=self._seen.changed_choice_share)
             )
         else:
-            by = self._explanations.of_case(RuleContext(finding, None, inherited=edge.high))
+            case = RuleContext(finding, None, inherited=edge.high, untied=self._updates.untied(finding))
+            by = self._explanations.of_case(case)
+            if found := self._explanations.accuse(case, untied.RULE.name):
+                return found
         self._explanations.excuse(finding, by)
         return None if by else OwnError(finding, finding.rule)
 
@@ -144,6 +147,7 @@ class Gaps:
             0.0 if tainted else self._intervals.unknown_producer(finding).high,
             inherited=self._updates.bound(finding),
             factor=self._updates.factor,
+            untied=self._updates.untied(finding),
             downcast_share=self._explanations.downcast_share,
             no_producer=not tainted,
             changed_choice_share=0.0 if self._seen.has_recent(finding) else self._seen.changed_choice_share,

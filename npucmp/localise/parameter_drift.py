@@ -34,9 +34,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import NamedTuple, Optional, Sequence
+from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.flow.contents import content_of, is_vector
+from npucmp.flow.contents import content_of, is_vector, target_content_of
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.judge.tolerance import FACTOR
@@ -60,7 +60,7 @@ from npucmp.localise.stat_shift import likely_error
 from npucmp.model import Evidence, Finding, Statistics, Verdict
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.moments import SHORT_BITS
-from npucmp.model.roles import is_parameter
+from npucmp.model.roles import is_output, is_parameter
 
 UPDATE = 0.5  # of a parameter's size: chosen: no step of a training network changes a parameter by more, not measured
 ERROR_GROWTH = 2.0  # times the error of the previous step: chosen: not measured
@@ -83,6 +83,8 @@ class Updates:
         self.are_first = not findings
         self._is_wrong = False
         self.factor = 0.0  # common factor of all parameters of the step itself, minus 1
+        self._contents = _contents(findings)
+        self._untied: dict[tuple[str, str], str] = {}
         self._errors: dict[tuple[str, str], float] = {}
         self._gradients: dict[tuple[str, str], float] = {}
         self._statistic_error: dict[tuple[str, str], float] = {}  # running statistics: error added per step, as rms
@@ -130,11 +132,16 @@ class Updates:
         moved = sorted(step for step in map(self._extremes_moved, findings) if step is not None)
         self._usual_step = moved[len(moved) // 2] if moved else 0.0
         parameters = [one for one in findings if is_parameter(one.pair)]
+        self._untied = _broken_ties(self._contents, _contents(parameters))
         self.factor = _common_factor([one for one in parameters if _key(one) not in self._statistic_error])
         differing = [one for one in parameters if one.verdict is Verdict.DIVERGED]
         beyond = sum(0.0 < self.bound(one) < proven_size(one) for one in differing)
         spread = sum(self._is_spread(one, FLIP_COUNT if self._may_flip(one) else 0.0) for one in differing)
         self._is_wrong = max(beyond, spread) >= max(PARAMETER_COUNT, SHARE * len(differing))
+
+    def untied(self, finding: Finding) -> str:
+        """The operator that shares a parameter in the golden, and in the target did in the step before; "" for none."""
+        return self._untied.get(_key(finding), "")
 
     def _is_spread(self, finding: Finding, flips: float = 0.0) -> bool:
         """Whether the elements of a parameter are farther off on average than the error e of its gradient moves them:
@@ -318,6 +325,34 @@ def _proven_error(finding: Finding) -> Optional[float]:
         bound = max(bound, likely_error(finding) or 0.0)
     known = finding.error is not None and not math.isnan(finding.error)
     return bound if bound is not None and not known else error_of(finding)
+
+
+def _contents(findings: Iterable[Finding]) -> dict[tuple[str, str], tuple[int, int]]:
+    """The contents of parameters in the golden and in the target, as far as both are known."""
+    found = {
+        _key(one): (content_of(one), target_content_of(one))
+        for one in findings
+        if is_parameter(one.pair) and not is_output(one.pair)
+    }
+    return {key: contents for key, contents in found.items() if all(contents)}
+
+
+def _broken_ties(
+    before: Mapping[tuple[str, str], tuple[int, int]], now: Mapping[tuple[str, str], tuple[int, int]]
+) -> dict[tuple[str, str], str]:
+    """Another operator that reads the same tensor in the golden, and in the target did before and does not now, by
+    parameter."""
+    readers: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for key, (golden, _) in now.items():
+        if key in before:
+            readers[golden].append(key)
+    found = {}
+    for keys in readers.values():
+        for key in keys:
+            others = (one for one in keys if before[one] == before[key] and now[one] != now[key])
+            if (other := next(others, None)) is not None:
+                found[key] = other[0]
+    return found
 
 
 def _key(finding: Finding) -> tuple[str, str]:

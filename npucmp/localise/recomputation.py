@@ -5,7 +5,8 @@ for an operator that is recomputed:
 
     one run beyond the expected rounding, the other not     BORN: the operator bears an error, in the named run
     both within, and their own errors make up less than     no root: the error came in with the inputs; the operator
-    half of the error between the runs                      may have amplified it
+    half of the error between the runs in each output       may have amplified it
+    that differs
     target within, golden not recomputed                    PROPAGATED: the output follows from its inputs
     target beyond, golden not recomputed                    BORN if bounds suspect it too
 
@@ -35,6 +36,7 @@ from typing import NamedTuple, Optional, Protocol, Sequence
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.evidence import argument_reasons, reason
+from npucmp.localise.intervals import differs
 from npucmp.localise.rule_context import error_size
 from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Operator, ReplayedOutput, ReplayVerdict
@@ -90,19 +92,23 @@ class RecomputedRows(NamedTuple):
                 return slots[worst.slot][0], _guilty_reasons(worst, "golden " * side)
         return None
 
-    def is_innocent(self, node: OperatorFindings, rule: str, is_known: bool) -> bool:
-        """Whether an operator that `rule` accuses only propagates its inputs, which all were compared if `is_known`; or
-        whether it is a product that rounds its operands to 11 bits as all products do."""
+    def is_innocent(self, node: OperatorFindings, rule: str, accused: Finding, is_known: bool) -> bool:
+        """Whether an operator of which `rule` accuses an output only propagates its inputs, which all were compared if
+        `is_known`; or whether it is a product that rounds its operands to 11 bits as all products do."""
         if rule in UNREFUTED or argument_reasons(node.pair):
             return False
         if self.is_setting and node.op.has("contracts"):
             return all(error_size(one) <= FACTOR * REDUCED_ROUND_OFF for one in node.outputs)
-        return is_known and self._came_in(node.outputs)
+        return is_known and self._came_in(node.outputs, accused)
 
-    def _came_in(self, outputs: Sequence[Finding]) -> bool:
-        """Whether the errors of all outputs came in with the inputs."""
+    def _came_in(self, outputs: Sequence[Finding], accused: Finding) -> bool:
+        """Whether the errors of all outputs that differ, or are accused, came in with the inputs; the other outputs
+        need only be within the expected rounding in both runs."""
         rows = [{row.slot: row for row in side} for side in (self.target, self.golden)]
-        return bool(outputs) and all(_incoming_error(one, *rows) for one in outputs)
+        return bool(outputs) and all(
+            _incoming_error(one, *rows, OWN_SHARE if one.row == accused.row or differs(one) else math.inf)
+            for one in outputs
+        )
 
     def cause(self, cause: Cause) -> tuple[Cause, list[Evidence]]:
         """Return the cause of a suspected operator after recomputation: an operator within the expected rounding may
@@ -211,7 +217,11 @@ def _is_far_beyond(row: ReplayedOutput, name: str) -> bool:
     return any((ratio or 0.0) > BUDGET_FACTOR * most[is_16_bits] for ratio, most in zip(*figures))
 
 
-def _incoming_error(finding: Finding, target: dict[str, ReplayedOutput], golden: dict[str, ReplayedOutput]) -> bool:
+def _incoming_error(
+    finding: Finding, target: dict[str, ReplayedOutput], golden: dict[str, ReplayedOutput], share: float
+) -> bool:
+    """Whether both runs compute an output within the expected rounding, and their own errors make up at most `share` of
+    the error between them."""
     if math.isinf(error_size(finding)):  # a type may be too narrow for the result
         return False
     sides = finding.pair.target, finding.pair.golden
@@ -227,4 +237,4 @@ def _incoming_error(finding: Finding, target: dict[str, ReplayedOutput], golden:
         ):
             return False
         own += row.rel_l2 or 0.0
-    return own <= OWN_SHARE * error_size(finding)
+    return math.isinf(share) or own <= share * error_size(finding)

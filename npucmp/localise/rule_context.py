@@ -53,6 +53,7 @@ class RuleContext:
     precision             the precision of the runs up to this tensor
     inherited             the largest error that earlier steps may have made in a parameter; 0 in the first step
     factor                common factor of all parameters of the step, minus 1; 0 if noise would give it
+    untied                an operator that shares the parameter in the golden, and no longer does in the target
     downcast_share        share of the other operators that begin a coarser type than the golden's
     no_producer           no dumped operator wrote it, and no error exists yet from which its error could descend
     grew_stepwise         the error grew over earlier operators, each within the growth that a rule explains
@@ -65,6 +66,7 @@ class RuleContext:
     precision: Precision = Precision()
     inherited: float = 0.0
     factor: float = 0.0
+    untied: str = ""
     downcast_share: float = 1.0
     no_producer: bool = False
     grew_stepwise: bool = False

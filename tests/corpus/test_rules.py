@@ -10,6 +10,7 @@ from npucmp.localise.rules import RULES
 from tests.corpus import score
 from tests.corpus.planter import family
 from tests.corpus.subject import asked
+from tests.localise.rules.test_untied import APART, SHARED, tied
 from tests.localise.test_search import quantised_pair
 from tests.synthetic import write_run
 
@@ -185,6 +186,7 @@ BY_HAND = {  # rule → a pair that the corpus does not draw, and the causes of 
     "collective": (collective, ["BORN"]),
     "broadcast": (broadcast, []),
     "given": (given, ["GAP"]),
+    "untied": (lambda: (tuple(tied(SHARED, APART)), tuple(tied(SHARED, SHARED))), ["GAP"]),
 }
 
 
@@ -216,9 +218,10 @@ def test_without_the_rule_so_is_one_made_by_hand(tmp_path, rule):
 
 
 def _written(folder, run):
-    for number, one in enumerate(run if isinstance(run, list) else []):
-        write_run(folder, one, rank=number)
-    return folder if isinstance(run, list) else write_run(folder, run)
+    """A run, a list of ranks or a tuple of steps."""
+    for number, one in enumerate([run] if isinstance(run, dict) else run):
+        write_run(folder, one, number * isinstance(run, tuple), number if isinstance(run, list) else None)
+    return folder
 
 
 def _suspects(target, golden, skip):

@@ -184,6 +184,27 @@ def test_a_gradient_alone_is_to_blame_where_its_forward_is_right(tmp_path):
     assert compare(*pair(tmp_path / "below", layer_norm(1e-5, 1e-5, BELOW), RIGHT)).exit_status == 0
 
 
+def rms_norm(scale, wrong=0.0):
+    """Records of an rms_norm whose first row is small, and came with another scale; its gradient is as much larger."""
+    x, dy, w = normal(16, 32), normal(16, 32, seed=2), normal(32, seed=4).astype(float)
+    x[0] *= F32(1e-2 * scale)
+    root = 1 / np.sqrt(np.square(x.astype(float)).mean(-1, keepdims=True) + 1e-12)
+    normed = x * root
+    dx = root * (dy * w - normed * (dy * w * normed).mean(-1, keepdims=True)) * (1 + wrong)
+    y, dx, dw, w = (one.astype(F32) for one in (normed * w, dx, (dy * normed).sum(0), w))
+    return [
+        ("Functional.rms_norm.0.forward", [x, [32], w, 1e-12], [y], {}),
+        ("Functional.rms_norm.0.backward", [dy], [dx, dw], {}),
+    ]
+
+
+def test_an_output_that_agrees_needs_no_explanation(tmp_path):
+    """The gradient of the weight differs by its own rounding alone, that of the input by what came in."""
+    assert compare(*pair(tmp_path, rms_norm(1 + 2e-5), rms_norm(1.0))).exit_status == 0
+    (root,) = compare(*pair(tmp_path / "wrong", rms_norm(1.0, 2e-5), rms_norm(1.0))).roots
+    assert (root.pair.operator.phase, root.cause) == ("backward", Cause.BORN)
+
+
 @pytest.mark.parametrize("saved, phase", [(1e-5, "forward"), (6e-3, "backward")])
 def test_a_gradient_by_the_arguments_of_the_golden_accuses_the_forward(saved, phase, tmp_path):
     """The error of the forward is excused by that of its input; its gradient is one of the operators of the sample."""

@@ -46,6 +46,7 @@ from npucmp.localise.rules import (
     scaled,
     single_element,
     subnormal,
+    untied,
 )
 
 RULES: tuple[ErrorRule, ...] = (
@@ -66,6 +67,7 @@ RULES: tuple[ErrorRule, ...] = (
     collective.RULE,
     coarser.RULE,
     common_factor.RULE,
+    untied.RULE,
     scaled.RULE,
     arguments.RULE,
     equal_bits.RULE,
