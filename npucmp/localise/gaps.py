@@ -111,8 +111,8 @@ class Gaps:
         else:
             case = RuleContext(finding, None, inherited=edge.high, untied=self._updates.untied(finding))
             by = self._explanations.of_case(case)
-            if found := self._explanations.accuse(case, untied.RULE.name):
-                return found
+            if broken_tie := self._explanations.accuse(case, untied.RULE.name):
+                return broken_tie
         self._explanations.excuse(finding, by)
         return None if by else OwnError(finding, finding.rule)
 

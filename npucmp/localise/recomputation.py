@@ -104,11 +104,9 @@ class RecomputedRows(NamedTuple):
     def _came_in(self, outputs: Sequence[Finding], accused: Finding) -> bool:
         """Whether the errors of all outputs that differ, or are accused, came in with the inputs; the other outputs
         need only be within the expected rounding in both runs."""
-        rows = [{row.slot: row for row in side} for side in (self.target, self.golden)]
-        return bool(outputs) and all(
-            _incoming_error(one, *rows, OWN_SHARE if one.row == accused.row or differs(one) else math.inf)
-            for one in outputs
-        )
+        target, golden = ({row.slot: row for row in side} for side in (self.target, self.golden))
+        shares = (OWN_SHARE if one.row == accused.row or differs(one) else math.inf for one in outputs)
+        return bool(outputs) and all(_incoming_error(one, target, golden, share) for one, share in zip(outputs, shares))
 
     def cause(self, cause: Cause) -> tuple[Cause, list[Evidence]]:
         """Return the cause of a suspected operator after recomputation: an operator within the expected rounding may
