@@ -5,6 +5,7 @@ This module is also the plugin of pytest that gives coverage the name and the ti
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -17,7 +18,16 @@ from typing import Any, Iterator, Optional, Sequence
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-TIMES = "NPUCMP_TEST_TIMES"
+TIMES, NAME = "NPUCMP_TEST_TIMES", "NPUCMP_TEST_NAME"
+CONFIG = f"""
+[run]
+branch = True
+parallel = True
+data_file = {{data}}
+source = {ROOT / "npucmp"}
+context = ${{{{{NAME}-}}}}
+patch = _exit
+"""  # a forked process has the context of its parent; an interpreter that a test starts has the name of that test
 SUITES = ("tests/judge", "tests/localise", "tests/flow", "tests/align", "tests/measure", "tests/workflows")
 ROOMS = ("judge", "localise", "flow", "align", "measure", "dump/readers")
 
@@ -32,6 +42,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
     now: Any = coverage.Coverage.current()
     now.switch_context(item.nodeid)
+    os.environ[NAME] = item.nodeid
     started = time.monotonic()
     yield
     now.switch_context("")
@@ -47,25 +58,37 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 class LineTests:
-    """The tests of each line, the cheapest first."""
+    """The tests of each line."""
 
     def __init__(self, lines: dict[str, dict[str, list[str]]], seconds: dict[str, float]) -> None:
         self._lines, self._seconds = lines, seconds
 
     def of(self, path: str, first: int, last: int, budget: float) -> list[str]:
-        """Return the tests that run any of these lines of a file, as many as take `budget` seconds. A line that runs
-        when its module is imported has the tests of all lines of its module."""
+        """Return the tests that run any of these lines of a file, as many as take `budget` seconds: those of its room
+        first, and from each module of tests the cheapest first, so that many modules take part. A line that runs when
+        its module is imported has the tests of all lines of its module."""
         lines = self._lines.get(path, {})
         found = {test for line in range(first, last + 1) for test in lines.get(str(line), ())}
-        if "" in found:
+        if "" in found or not _in_functions(ROOT / path, first, last):
             found = {test for tests in lines.values() for test in tests}
-        chosen, left = [], budget
+        modules: dict[str, int] = defaultdict(int)
+        order = []
         for test in sorted(found & self._seconds.keys(), key=lambda one: (self._seconds[one], one)):
-            left -= self._seconds[test]
-            if left < 0 and chosen:
-                break
-            chosen.append(test)
+            module = test.partition("::")[0]
+            modules[module] += 1
+            order.append((modules[module], not module.startswith(f"tests/{path.split('/')[1]}/"), test))
+        chosen, left = [], budget
+        for _, _, test in sorted(order):
+            if self._seconds[test] <= left or not chosen:
+                chosen.append(test)
+                left -= self._seconds[test]
         return chosen
+
+
+def _in_functions(file: Path, first: int, last: int) -> bool:
+    """Return whether all of these lines run only when a function is called."""
+    bodies = [one for one in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(one, ast.FunctionDef)]
+    return any(one.body[0].lineno <= first and last <= (one.end_lineno or 0) for one in bodies)
 
 
 def line_tests(kept: Optional[Path], work: Path, suites: Sequence[str] = SUITES) -> LineTests:
@@ -96,13 +119,15 @@ def print_branches(data: Path, report: Path) -> None:
 def _measured(work: Path, suites: Sequence[str]) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]:
     from coverage import CoverageData
 
-    data, times = work / "coverage", work / "times"
-    words = [sys.executable, "-m", "coverage", "run", "--branch", f"--data-file={data}", f"--source={ROOT / 'npucmp'}"]
-    words += ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tests.mutants.line_tests"]
-    words += [f"--basetemp={work / 'work'}", *suites]
-    environ = {**os.environ, TIMES: str(times), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    data, times, config = work / "coverage", work / "times", work / "coveragerc"
+    config.write_text(CONFIG.format(data=data))
+    words = [sys.executable, "-m", "coverage", "run", f"--rcfile={config}", "-m", "pytest", "-q", "-n", "0"]
+    words += ["-p", "no:cacheprovider", "-p", "tests.mutants.line_tests", f"--basetemp={work / 'work'}", *suites]
+    python = os.pathsep.join([str(ROOT), *sys.path])
+    environ = {**os.environ, TIMES: str(times), "COVERAGE_PROCESS_START": str(config), "PYTHONPATH": python}
     if subprocess.run(words, cwd=ROOT, env=environ, stdout=sys.stderr).returncode not in (0, 1):
         raise SystemExit("the suites could not be run")
+    subprocess.run([sys.executable, "-m", "coverage", "combine", "-q", f"--rcfile={config}"], cwd=work, check=True)
     print_branches(data, work / "coverage.json")
     read, lines = CoverageData(str(data)), defaultdict[str, "dict[str, list[str]]"](dict)
     read.read()
