@@ -87,7 +87,7 @@ def _forked(words: list[str], cwd: str, environ: dict[str, str], files: list[str
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for fd, name in enumerate(files, 1):
             os.dup2(os.open(name, os.O_WRONLY), fd)
-        sys.stdin, sys.stdout, sys.stderr = open(0, closefd=False), open(1, "w", closefd=False), open(2, "w", closefd=False)
+        sys.stdin, sys.stdout, sys.stderr = (os.fdopen(fd, mode, closefd=False) for fd, mode in enumerate("rww"))
         os.chdir(cwd)
         sys.argv = ["npucmp", *words]
         from npucmp import cli

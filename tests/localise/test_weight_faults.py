@@ -51,6 +51,8 @@ FAULTS = [
 def test_the_sentence_about_a_wrong_parameter(tmp_path, golden, target, words):
     for folder, values in (("t", target), ("g", golden)):
         (tmp_path / folder).mkdir()
-        files.safetensors(tmp_path / folder / "model.safetensors", {NAME: Stored(np.ascontiguousarray(values), "float64")})
+        files.safetensors(
+            tmp_path / folder / "model.safetensors", {NAME: Stored(np.ascontiguousarray(values), "float64")}
+        )
     (root,) = npucmp.compare(tmp_path / "t", tmp_path / "g").roots
     assert words in root.because

@@ -90,12 +90,15 @@ def _of(node: ast.AST, text: str) -> Iterator[Place]:
     elif isinstance(node, ast.If):
         first, last = node.body[0], node.body[-1]
         yield Place("branch", first.lineno, lambda: _replaced("branch", first, last, "pass", text))
-    elif isinstance(node, ast.Call) and _can_swap(node.args):
+    elif isinstance(node, ast.Call) and _can_swap(node.func, node.args):
         yield place("arguments", ast.Call(node.func, [*node.args[1::-1], *node.args[2:]], node.keywords))
 
 
-def _can_swap(arguments: list[ast.expr]) -> bool:
+def _can_swap(function: ast.expr, arguments: list[ast.expr]) -> bool:
+    """Whether the first two arguments have an order; the smallest and the largest of numbers have none."""
     if len(arguments) < 2 or any(isinstance(one, ast.Starred) for one in arguments):
+        return False
+    if isinstance(function, ast.Name) and function.id in ("max", "min"):
         return False
     return ast.dump(arguments[0]) != ast.dump(arguments[1])
 

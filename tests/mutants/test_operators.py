@@ -20,7 +20,7 @@ CASES = {
     },
     "if TYPE_CHECKING:\n    a = 1\n": set(),
     "@cache(1)\ndef f():\n    '''3 < 4'''\n    return None\n": set(),
-    "f(*a, b)\nf(a, a)\n": set(),
+    "f(*a, b)\nf(a, a)\nmax(a, b)\n": set(),
 }  # fmt: skip
 
 
