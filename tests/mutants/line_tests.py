@@ -58,22 +58,23 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 class LineTests:
-    """The tests of each line."""
+    """The tests of each line: per file and line, their numbers in `seconds`."""
 
-    def __init__(self, lines: dict[str, dict[str, list[str]]], seconds: dict[str, float]) -> None:
-        self._lines, self._seconds = lines, seconds
+    def __init__(self, lines: dict[str, dict[str, list[int]]], seconds: dict[str, float]) -> None:
+        self._lines, self._seconds, self._names = lines, seconds, [*seconds]
 
     def of(self, path: str, first: int, last: int, budget: float) -> list[str]:
         """Return the tests that run any of these lines of a file, as many as take `budget` seconds: those of its room
         first, and from each module of tests the cheapest first, so that many modules take part. A line that runs when
         its module is imported has the tests of all lines of its module."""
         lines = self._lines.get(path, {})
-        found = {test for line in range(first, last + 1) for test in lines.get(str(line), ())}
-        if "" in found or not _in_functions(ROOT / path, first, last):
-            found = {test for tests in lines.values() for test in tests}
+        numbers = {test for line in range(first, last + 1) for test in lines.get(str(line), ())}
+        if not _in_functions(ROOT / path, first, last):
+            numbers = {test for tests in lines.values() for test in tests}
+        found = {self._names[number] for number in numbers}
         modules: dict[str, int] = defaultdict(int)
         order = []
-        for test in sorted(found & self._seconds.keys(), key=lambda one: (self._seconds[one], one)):
+        for test in sorted(found, key=lambda one: (self._seconds[one], one)):
             module = test.partition("::")[0]
             modules[module] += 1
             order.append((modules[module], not module.startswith(f"tests/{path.split('/')[1]}/"), test))
@@ -116,7 +117,7 @@ def print_branches(data: Path, report: Path) -> None:
               f"{found['covered_lines'] / max(1, lines):.1%} of {lines} lines", flush=True)  # fmt: skip
 
 
-def _measured(work: Path, suites: Sequence[str]) -> tuple[dict[str, dict[str, list[str]]], dict[str, float]]:
+def _measured(work: Path, suites: Sequence[str]) -> tuple[dict[str, dict[str, list[int]]], dict[str, float]]:
     from coverage import CoverageData
 
     data, times, config = work / "coverage", work / "times", work / "coveragerc"
@@ -129,9 +130,12 @@ def _measured(work: Path, suites: Sequence[str]) -> tuple[dict[str, dict[str, li
         raise SystemExit("the suites could not be run")
     subprocess.run([sys.executable, "-m", "coverage", "combine", "-q", f"--rcfile={config}"], cwd=work, check=True)
     print_branches(data, work / "coverage.json")
-    read, lines = CoverageData(str(data)), defaultdict[str, "dict[str, list[str]]"](dict)
+    seconds = dict(map(json.loads, times.read_text().splitlines()))
+    numbers = {test: number for number, test in enumerate(seconds)}
+    read, lines = CoverageData(str(data)), defaultdict[str, "dict[str, list[int]]"](dict)
     read.read()
     for file in read.measured_files():
         name = Path(file).relative_to(ROOT).as_posix()
-        lines[name] = {str(line): sorted(tests) for line, tests in read.contexts_by_lineno(file).items()}
-    return dict(lines), dict(map(json.loads, times.read_text().splitlines()))
+        for line, tests in read.contexts_by_lineno(file).items():
+            lines[name][str(line)] = sorted(numbers[test] for test in tests if test in numbers)
+    return dict(lines), seconds
