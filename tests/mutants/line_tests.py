@@ -64,9 +64,9 @@ class LineTests:
         self._lines, self._seconds, self._names = lines, seconds, [*seconds]
 
     def of(self, path: str, first: int, last: int, budget: float) -> list[str]:
-        """Return the tests that run any of these lines of a file, as many as take `budget` seconds: those of its room
-        first, and from each module of tests the cheapest first, so that many modules take part. A line that runs when
-        its module is imported has the tests of all lines of its module."""
+        """Return the tests that run any of these lines of a file, as many as take `budget` seconds: those of a module
+        with its name first, those of its room before others, and from each module the cheapest first, so that many
+        modules take part. A line that runs when its module is imported has the tests of all lines of its module."""
         lines = self._lines.get(path, {})
         numbers = {test for line in range(first, last + 1) for test in lines.get(str(line), ())}
         if not _in_functions(ROOT / path, first, last):
@@ -76,7 +76,8 @@ class LineTests:
         order = []
         for test in sorted(found, key=lambda one: (self._seconds[one], one)):
             module = test.partition("::")[0]
-            modules[module] += 1
+            is_other = Path(module).stem != f"test_{Path(path).stem}"
+            modules[module] += is_other
             order.append((modules[module], not module.startswith(f"tests/{path.split('/')[1]}/"), test))
         chosen, left = [], budget
         for _, _, test in sorted(order):
