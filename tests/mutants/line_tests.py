@@ -81,10 +81,10 @@ class LineTests:
             order.append((modules[module], not module.startswith(f"tests/{path.split('/')[1]}/"), test))
         chosen, left = [], budget
         for _, _, test in sorted(order):
-            if self._seconds[test] <= left or not chosen:
+            if self._seconds[test] <= left:
                 chosen.append(test)
                 left -= self._seconds[test]
-        return chosen
+        return chosen or sorted(found, key=self._seconds.__getitem__)[:1]
 
 
 def _in_functions(file: Path, first: int, last: int) -> bool:
