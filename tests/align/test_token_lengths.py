@@ -43,6 +43,7 @@ def recorded(folder, shape, *tensors, is_turned=False):
         (np.array([[0, 1, 0, 1], [1] * 4, [1] * 4]), None),  # holes
         (np.array([[0, 1, 1, 0], [1] * 4, [1] * 4]), None),  # padding at both ends
         (np.array([[1, 0, 1, 0], [1] * 4, [1] * 4]), None),
+        (np.array([[1, 0, 0, 1], [1] * 4, [1] * 4]), None),  # a hole between tokens
         (np.array([[0, 0, 0, 0], [1] * 4, [1] * 4]), None),  # a request without tokens
         (LEFT + 1, None),  # no truth values
         (LEFT[:2], None),
