@@ -56,3 +56,13 @@ def test_the_sentence_about_a_wrong_parameter(tmp_path, golden, target, words):
         )
     (root,) = npucmp.compare(tmp_path / "t", tmp_path / "g").roots
     assert words in root.because
+
+
+@pytest.mark.parametrize("prefix, words", [("", ""), ("module.", "the target holds it in module.")])
+def test_the_tensor_of_the_target_is_named_if_it_has_another_name(tmp_path, prefix, words):
+    for folder, name, values in (("t", prefix + NAME, changed(W, (3, 2))), ("g", NAME, W)):
+        (tmp_path / folder).mkdir()
+        files.safetensors(tmp_path / folder / "model.safetensors", {name: Stored(values, "float64")})
+    (root,) = npucmp.compare(tmp_path / "t", tmp_path / "g").roots
+    assert root.pair.operator.name == NAME and ("the target holds it in" in root.because) is bool(prefix)
+    assert words in root.because
