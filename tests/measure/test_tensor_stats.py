@@ -24,6 +24,7 @@ def test_tensors_of_several_shapes_and_files_that_end_early(tmp_path):
     for tensors in ((small, large), (large, small, broken), (broken, small), (small._replace(problem="odd"), large)):
         found = figures_of(StatsTask(tensors))
         assert found.bytes_read == sum(16 if one is large else 8 if one is small else 0 for one in tensors)
+        assert len(found.figures) == len(tensors) and not found.found
         for one, figures in zip(tensors, found.figures):
             assert bool(figures.problem) is (one is broken or one.problem == "odd")
             assert one is not small or (figures.minimum, figures.maximum, figures.mean) == (1.0, 2.0, 1.5)
