@@ -11,7 +11,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import traceback
 from functools import cache
+
+from tests.mutants.line_tests import TIMES
 
 SERVER = """
 import importlib, json, os, pkgutil, sys
@@ -60,10 +63,42 @@ def server() -> subprocess.Popen[str]:
 def npucmp(*words: object, cwd: object | None = None) -> subprocess.CompletedProcess[str]:
     asked = {"words": [*map(str, words)], "cwd": str(cwd or os.getcwd()), "environ": {**os.environ}}
     with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as errors:
-        one = server()
-        assert one.stdin and one.stdout
-        one.stdin.write(json.dumps({**asked, "files": [out.name, errors.name]}) + "\n")
-        one.stdin.flush()
-        status = int(one.stdout.readline())
+        files = [out.name, errors.name]
+        status = _forked(**asked, files=files) if TIMES in os.environ else _served({**asked, "files": files})
         texts = [file.read().decode() for file in (out, errors)]
     return subprocess.CompletedProcess(asked["words"], status, *texts)
+
+
+def _served(asked: dict[str, object]) -> int:
+    one = server()
+    assert one.stdin and one.stdout
+    one.stdin.write(json.dumps(asked) + "\n")
+    one.stdin.flush()
+    return int(one.stdout.readline())
+
+
+def _forked(words: list[str], cwd: str, environ: dict[str, str], files: list[str]) -> int:
+    """Return the status of a command in a fork of this process, which coverage measures."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = 1
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for fd, name in enumerate(files, 1):
+            os.dup2(os.open(name, os.O_WRONLY), fd)
+        sys.stdin, sys.stdout, sys.stderr = (os.fdopen(fd, mode, closefd=False) for fd, mode in enumerate("rww"))
+        os.chdir(cwd)
+        sys.argv = ["npucmp", *words]
+        from npucmp import cli
+
+        cli.main()
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)

@@ -445,6 +445,13 @@ class KernelContract:
         assert (moments.max_abs_exact, moments.equal, moments.max_abs_index) == (abs(x - y), 0, 0)
         assert moments.sum_d == float(x - y)
 
+    @pytest.mark.parametrize("dtype, x, y", [("int64", 2**53 + 1, 2.0**53), ("int64", -(2**53) - 1, -(2.0**53)),
+                                            ("uint64", 2**64 - 1, 2.0**64), ("int64", 2**53, 2.0**53)])  # fmt: skip
+    def test_integers_against_floats_are_exact(self, dtype, x, y):
+        for sign, sides in ((1, (np.array([x], dtype), np.array([y]))), (-1, (np.array([y]), np.array([x], dtype)))):
+            found = self.measure(*sides)
+            assert (found.max_abs, found.sum_d) == (abs(x - int(y)), sign * (x - int(y)))
+
     @pytest.mark.parametrize(
         "x, y",
         [(2**53, 2**53 + 1), (2**53 + 1, 2**53), (2**63 - 1, 2**63), (-1, 2**63), (-(2**63), 0), (-1, 0), (5, 5)],

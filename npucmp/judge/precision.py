@@ -198,7 +198,8 @@ def _variance(side: Side, squares: float, n: int) -> Optional[float]:
     """The variance of one side; None if it is below the rounding of the sums."""
     if side.minimum == side.maximum:
         return 0.0
-    found = squares / n - (side.total / n) ** 2
+    mean = side.total / n
+    found = squares / n - mean * mean  # infinite, where a power would raise an error
     return found if math.isfinite(found) and found > SUM_ROUNDING * squares / n else None
 
 

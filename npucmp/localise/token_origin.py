@@ -144,12 +144,11 @@ def _sentences(bad: Any, places: TokenPlaces) -> Iterator[Evidence]:
     owns = [np.nonzero(places.requests == request)[0] for request in requests]
     whole = all(bad[own].all() for own in owns)
     suffix = all(bad[own[int(bad[own].argmax()) :]].all() for own in owns)
-    several = len(np.unique(places.requests)) > 1
     if count == every:
         yield reason("tokens", "all tokens differ")
     elif count == 1:
         yield reason("tokens", "one token differs: request {request}, position {position}", **facts)
-    elif len(requests) == 1 and whole and several:
+    elif len(requests) == 1 and whole:
         yield reason("tokens", "all tokens of request {request} differ, and of no other", **facts)
     elif suffix and len(requests) == 1:
         yield reason("tokens", "request {request} differs from position {position} on", **facts)

@@ -30,7 +30,7 @@ class UpdatedParameters:
     def backward_operators(self, finding: Finding) -> list[OperatorFindings]:
         """The backward operators that made the gradient in an input; empty if it is no gradient that an optimizer
         reads, or its parameter is not known."""
-        if finding.pair.order <= self._last_gradient or finding.pair.order not in self._by_order:
+        if finding.pair.order not in self._by_order:
             return []
         size = _elements(finding)
         pending, seen = [self._by_order[finding.pair.order]], 0

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.judge.products import MatrixProduct, OperandFigures, are_reduced, merge_votes
+from npucmp.judge.products import MatrixProduct, OperandFigures, are_reduced, merge_votes, votes_of
+from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
+from npucmp.model import Measurement
+from tests.localise.rules.craft import case
 from tests.synthetic import with_statistics, write_run
 
 EVERY = "all"
@@ -257,3 +260,31 @@ def test_operands_of_few_bits_and_few_elements_tell_nothing():
 )
 def test_nearly_all_products_that_tell_decide(some, said):
     assert are_reduced(merge_votes(some)) is said
+
+
+FORMS = {  # of the same products: the first operand, the second, the result
+    "linear": ((64, 64), (16, 64), (64, 16)),
+    "matmul": ((4, 16, 64), (4, 64, 16), (4, 16, 16)),
+    "conv2d": ((4, 64, 4, 4), (16, 64, 1, 1), (4, 16, 4, 4)),
+    "conv1d": ((4, 16, 64), (1, 64, 16), (4, 16, 16)),  # as TensorFlow stores it
+    "conv_transpose2d": ((4, 64, 4, 4), (64, 16, 1, 1), (4, 16, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("op", FORMS)
+def test_the_terms_of_a_product_follow_from_its_shapes(op):
+    chance, (a, b, y) = np.random.default_rng(4), FORMS[op]
+    x, w = chance.standard_normal((64, 64)), chance.standard_normal((64, 16))
+    held = [one.astype(np.float32) for one in (x, w)]
+    exact, reduced = held[0].astype(np.float64) @ held[1], eleven_bits(held[0]) @ eleven_bits(held[1])
+    read = [(np.resize(one, shape),) * 2 for one, shape in zip(held, (a, b))]
+    for wrote, vote in ((reduced, 1.0), (exact * (1 + 1e-7), -1.0)):
+        result = [one.astype(np.float32).reshape(y) for one in (wrote, exact)]
+        node = case(op, read, result).node
+        findings = zip((*node.inputs, *node.outputs), (*read, result))
+        votes = votes_of([Measurement(one.pair, moments_of(*sides)) for one, sides in findings])
+        assert votes == {f"{op}.0": pytest.approx(vote, abs=1e-3)}
+
+
+def moments_of(x, y):
+    return measure_block(x.reshape(-1), y.reshape(-1), bars_for("float32", "float32", 0.0, 0.0))

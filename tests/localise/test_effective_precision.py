@@ -183,3 +183,28 @@ def test_values_of_16_bits_kept_in_float32_are_held_to_their_type(tmp_path, bits
     ]
     (row,) = [one for one in npucmp.compare(*runs).findings if one.pair.operator.name.startswith("Torch.exp")]
     assert row.error > 1e-4 and row.verdict.value == verdict
+
+
+@pytest.mark.parametrize("is_computed, verdict", [(False, "diverged"), (True, "match")])
+def test_moved_values_of_16_bits_do_not_show_the_type_of_a_run(tmp_path, is_computed, verdict):
+    """Weights of 16 bits are moved. Only if products are of 16 bits too, the run works in them."""
+    chance = np.random.default_rng(7)
+    x, w, y = (chance.standard_normal((32, 32)).astype(np.float32) for _ in range(3))
+    w, y = short(w), short(y) if is_computed else y
+    other = w.view(np.uint32).copy()
+    other[chance.random(w.shape) < 0.05] += np.uint32(1 << 16)
+    runs = [
+        write_run(tmp_path / name, {
+            "Tensor.transpose.0.forward": {"in": [values], "out": [values.T]},
+            "Functional.linear.0.forward": {"in": [x, x], "out": [y]},
+            "Functional.linear.1.forward": {"in": [x, x], "out": [y.T]},
+        })
+        for name, values in (("target", other.view(np.float32)), ("golden", w))
+    ]  # fmt: skip
+    found = npucmp.compare(*runs).findings
+    assert {one.verdict.value for one in found if "transpose" in one.pair.operator.name} == {verdict}
+
+
+def short(x):
+    """The 16 high bits of float32."""
+    return (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)

@@ -2,25 +2,31 @@
 
 `--count` mutants are drawn with `--seed` from the lines of some rooms. Each is written into a copy of the checkout,
 never into the checkout. The tests that run its lines, by one covered run, run until the first fails; after 60 s they
-are stopped. A mutant that no test runs survives. equivalent.yaml lists mutants that change no result, with the reason.
-The exit status is 1 if fewer than `--require` of the others are killed.
+are stopped. A mutant that no test runs survives. With `--sheet`, the sample sheet of tests/corpus judges what these
+tests let pass. equivalent.yaml lists mutants that change no result, with the reason. The exit status is 1 if fewer
+than `--require` of the others are killed.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import math
 import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
+import pytest
 import yaml
 
 from tests.mutants.line_tests import ROOT, SUITES, LineTests, line_tests
@@ -28,7 +34,21 @@ from tests.mutants.operators import Mutant, Place, mutant_at, places_of
 
 ROOMS = ("judge", "localise", "flow", "align", "measure")
 SECONDS = 60.0  # of the tests of one mutant
-BUDGET = 20.0  # of them without a fault: a mutant that takes three times as long hangs
+BUDGET = 30.0  # of them in the covered run, without a fault
+FIRST = 2  # modules of tests that run first
+SHEET_SECONDS = 1800.0  # of the sample sheet, which takes one to two minutes
+IMPORTED = (
+    "numpy",
+    "pandas",
+    "h5py",
+    "ml_dtypes",
+    "click",
+    "msgspec",
+    "jinja2",
+    "tqdm",
+    "hypothesis.strategies",
+    "xdist",
+)
 EQUIVALENT = Path(__file__).parent / "equivalent.yaml"
 COPIED = ("npucmp", "tests", "sample_dumps", "docs")
 
@@ -73,24 +93,59 @@ class Copy:
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         for file in (*ROOT.glob("*.md"), *ROOT.glob("*.toml")):
             shutil.copy(file, folder / file.name)
+        if (ROOT.parent / "shared").is_dir():
+            (folder.parent / "shared").symlink_to(ROOT.parent / "shared")
 
     def run(self, one: Drawn, tests: list[str]) -> str:
-        """Return "killed", "survived" or "timeout"."""
+        """Return "killed", "survived" or "timeout". The modules of the first tests run before the others are read."""
+        modules = {_module_of(test): None for test in tests}
+        first = [test for test in tests if _module_of(test) in [*modules][:FIRST]]
+        found = self._outcome(one, first)
+        rest = [test for test in tests if test not in first]
+        return self._outcome(one, rest) if found == "survived" else found
+
+    def _outcome(self, one: Drawn, tests: list[str]) -> str:
         file = self.folder / one.file
         while tests := [test for test in tests if test not in self._broken]:
             try:
                 self._write(file, one.mutant.text)
                 failed = self._first_failure(tests, SECONDS)
             except subprocess.TimeoutExpired:
-                return "timeout"
+                return "timeout" if self._is_fast(one, tests) else "survived"
             finally:
                 self._write(file, (ROOT / one.file).read_text("utf-8"))
             if failed is None:
                 return "survived"
-            if failed == "" or self._passes(failed):
+            if self._passes(failed or tests[0]):
                 return "killed"
-            self._broken.add(failed)  # it fails in the copy without a fault
+            self._broken.add(failed or tests[0])  # it fails in the copy without a fault
         return "survived"
+
+    def sheet_falls_behind(self, one: Drawn) -> bool:
+        """Return whether the sample of tests/corpus is worse with a mutant."""
+        file = self.folder / one.file
+        words = [sys.executable, "-m", "tests.corpus", "--sample", "--jobs", "1"]
+        try:
+            self._write(file, one.mutant.text)
+            return subprocess.run(words, **self._there, timeout=SHEET_SECONDS).returncode != 0
+        except subprocess.TimeoutExpired:
+            return True
+        finally:
+            self._write(file, (ROOT / one.file).read_text("utf-8"))
+
+    def _is_fast(self, one: Drawn, tests: list[str]) -> bool:
+        """Return whether tests that a mutant does not end are done in time without it."""
+        self._write(self.folder / one.file, (ROOT / one.file).read_text("utf-8"))
+        try:
+            self._first_failure(tests, SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    @property
+    def _there(self) -> dict[str, Any]:
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.folder), *sys.path[1:]])}
+        return {"cwd": self.folder, "env": environ, "capture_output": True, "text": True}
 
     def _passes(self, test: str) -> bool:
         if test not in self._sound and self._first_failure([test], None) is None:
@@ -99,14 +154,24 @@ class Copy:
 
     def _first_failure(self, tests: list[str], seconds: Optional[float]) -> Optional[str]:
         """Return the test that fails first, "" if its name is not known, None if all pass."""
-        words = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
-        words += [f"--basetemp={self.folder / 'work'}", *tests]
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.folder), *sys.path[1:]])}
-        got = subprocess.run(words, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=seconds)
-        if got.returncode == 0:
-            return None
-        found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", got.stdout, re.MULTILINE)
+        words = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={self.folder / 'work'}", *tests]
+        with tempfile.TemporaryFile("w+") as out:
+            if not _forked(partial(self._run_pytest, words, out.fileno()), seconds):
+                return None
+            out.seek(0)
+            found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", out.read(), re.MULTILINE)
         return found[1] if found and found[1] in tests else ""
+
+    def _run_pytest(self, words: list[str], out: int) -> int:
+        """Run pytest in a process that has none of the modules of the checkout, but what they import."""
+        for fd, other in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (out, 2)):
+            os.dup2(fd, other)
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "npucmp", "__main__")]:
+            del sys.modules[name]
+        os.environ.update(self._there["env"])
+        os.chdir(self.folder)
+        sys.path[:] = [str(self.folder), *sys.path[1:]]
+        return int(pytest.main(words))
 
     def _write(self, file: Path, text: str) -> None:
         """Write a module with a time of its own: compiled modules are told apart by seconds."""
@@ -115,18 +180,45 @@ class Copy:
         os.utime(file, (self._clock, self._clock))
 
 
-def search(chosen: list[Drawn], known: LineTests, copy: Copy) -> Counter[str]:
+def _module_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _forked(run: Callable[[], int], seconds: Optional[float]) -> int:
+    """Return the status of a function in a fork of this process, which saves the imports; raise TimeoutExpired."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            os.setsid()
+            status = run()
+        finally:
+            os._exit(status)
+    end = time.monotonic() + (math.inf if seconds is None else seconds)
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    raise subprocess.TimeoutExpired("pytest", seconds or 0.0)
+
+
+def search(chosen: dict[int, Drawn], known: LineTests, copy: Copy, sheet: bool) -> Counter[str]:
     """Run all mutants; print each that survives, and return counts."""
     found: Counter[str] = Counter()
     reasons = equivalents()
-    for number, one in enumerate(chosen, 1):
+    for number, one in chosen.items():
         mutant, started = one.mutant, time.monotonic()
         because = reasons.get((one.file, mutant.before.strip(), mutant.after.strip()))
         tests = known.of(one.file, mutant.line, mutant.end, BUDGET)
         outcome = "equivalent" if because else copy.run(one, tests)
+        if outcome == "survived" and sheet and copy.sheet_falls_behind(one):
+            outcome = "sheet"
         found[outcome] += 1
         took = time.monotonic() - started
-        print(f"{number}/{len(chosen)} {outcome} {one.file}:{mutant.line} {mutant.operator}, "
+        print(f"{number} {outcome} {one.file}:{mutant.line} {mutant.operator}, "
               f"{len(tests)} tests, {took:.0f} s", flush=True)  # fmt: skip
         if outcome == "survived":
             print(mutant.diff(one.file), flush=True)
@@ -141,20 +233,29 @@ def main() -> int:
     parser.add_argument("--map", type=Path, help="a file that keeps which tests run which lines")
     parser.add_argument("--suites", nargs="*", default=list(SUITES), help="the tests that run")
     parser.add_argument("--require", type=float, default=0.0, help="the least share that must be killed")
+    parser.add_argument("--only", type=int, nargs="*", help="the numbers of the mutants that are planted")
+    parser.add_argument("--sheet", action="store_true", help="judge what the tests let pass by the sample sheet too")
     parser.add_argument("--list", action="store_true", help="only list the mutants")
     options = parser.parse_args()
-    chosen = drawn(options.rooms, options.count, options.seed)
+    numbered = enumerate(drawn(options.rooms, options.count, options.seed), 1)
+    chosen = {number: one for number, one in numbered if options.only is None or number in options.only}
     if options.list:
-        print("\n".join(f"{file}:{one.line} {one.operator}\n{one.diff(file)}" for file, one in chosen))
+        for number, (file, one) in chosen.items():
+            print(f"{number} {file}:{one.line} {one.operator}\n{one.diff(file)}")
         return 0
+    for name in IMPORTED:
+        importlib.import_module(name)
     with tempfile.TemporaryDirectory() as name:
         known = line_tests(options.map, Path(name), options.suites)
-        found = search(chosen, known, Copy(Path(name, "copy")))
+        found = search(chosen, known, Copy(Path(name, "copy")), options.sheet)
     judged = sum(found.values()) - found["equivalent"]
-    killed = found["killed"] + found["timeout"]
+    killed = found["killed"] + found["timeout"] + found["sheet"]
     share = killed / judged if judged else 1.0
-    print(f"seed {options.seed}: {judged} mutants, {found['killed']} killed, {found['timeout']} stopped after "
-          f"{SECONDS:.0f} s, {found['survived']} survived, {found['equivalent']} equivalent: {share:.1%}")  # fmt: skip
+    print(
+        f"seed {options.seed}: {judged} mutants, {found['killed']} killed, {found['timeout']} stopped after "
+        f"{SECONDS:.0f} s, {found['sheet']} killed by the sheet, {found['survived']} survived, "
+        f"{found['equivalent']} equivalent: {share:.1%}"
+    )
     return 1 if share < options.require else 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+from functools import cache
 from typing import Callable, Iterator, NamedTuple, Optional
 
 FLIPPED = {
@@ -79,7 +80,7 @@ def _of(node: ast.AST, text: str) -> Iterator[Place]:
                 if type(one) in table:
                     ops = [*node.ops[:at], table[type(one)](), *node.ops[at + 1 :]]
                     yield place(name, ast.Compare(node.left, ops, node.comparators))
-    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+    elif isinstance(node, ast.Constant) and type(node.value) in (int, float) and not _bounds_work(node, text):
         yield from (place("constant", ast.Constant(value)) for value in _other_numbers(node.value))
     elif isinstance(node, ast.BoolOp):
         yield place("and/or", ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values))
@@ -90,12 +91,25 @@ def _of(node: ast.AST, text: str) -> Iterator[Place]:
     elif isinstance(node, ast.If):
         first, last = node.body[0], node.body[-1]
         yield Place("branch", first.lineno, lambda: _replaced("branch", first, last, "pass", text))
-    elif isinstance(node, ast.Call) and _can_swap(node.args):
+    elif isinstance(node, ast.Call) and _can_swap(node.func, node.args):
         yield place("arguments", ast.Call(node.func, [*node.args[1::-1], *node.args[2:]], node.keywords))
 
 
-def _can_swap(arguments: list[ast.expr]) -> bool:
+def _bounds_work(node: ast.Constant, text: str) -> bool:
+    """Whether a constant only bounds the work, by the comment in its line: any other number would do."""
+    return ": work" in _lines(text)[node.lineno - 1].partition("#")[2]
+
+
+@cache
+def _lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
+def _can_swap(function: ast.expr, arguments: list[ast.expr]) -> bool:
+    """Whether the first two arguments have an order; the smallest and the largest of numbers have none."""
     if len(arguments) < 2 or any(isinstance(one, ast.Starred) for one in arguments):
+        return False
+    if isinstance(function, ast.Name) and function.id in ("max", "min"):
         return False
     return ast.dump(arguments[0]) != ast.dump(arguments[1])
 

@@ -296,6 +296,55 @@ def test_products_may_stand_apart_from_their_bias(tmp_path, width, lost, expecte
     assert not lost or report.coverage.first[0].op == "Functional.linear.0.backward"
 
 
+def shares(is_fused, *lost):
+    """A softmax between two others, forward and backward; the golden computes it by three operators."""
+    random = np.random.RandomState(4)
+    x, g = (random.standard_normal((ROWS, 6)).astype(np.float32) for _ in range(2))
+    terms = np.exp(x)
+    total = terms.sum(-1, keepdims=True)
+    y = terms / total
+    of_terms, of_total = g / total, -(g * terms / total**2).sum(-1, keepdims=True)
+    back = y * (g - (g * y).sum(-1, keepdims=True))
+    forward = {"Functional.softmax.0.forward": {"in": [x], "out": [y]}}
+    backward = {"Functional.softmax.0.backward": {"in": [g], "out": [back]}}
+    if not is_fused:
+        forward = {
+            "Torch.exp.0.forward": {"in": [x], "out": [terms]},
+            "Torch.sum.0.forward": {"in": [terms], "out": [total]},
+            "Tensor.__truediv__.0.forward": {"in": [terms, total], "out": [y]},
+        }
+        backward = {
+            "Tensor.__truediv__.0.backward": {"in": [g], "out": [of_terms, of_total]},
+            "Torch.sum.0.backward": {"in": [of_total], "out": [np.repeat(of_total, 6, -1)]},
+            "Torch.exp.0.backward": {"in": [of_terms + of_total], "out": [back]},
+        }
+    found = {
+        "Functional.tanh.0.forward": {"in": [np.arctan(x)], "out": [x]},
+        **forward,
+        "Functional.sigmoid.0.forward": {"in": [y], "out": [1 / (1 + np.exp(-y))]},
+        "Functional.sigmoid.0.backward": {"in": [g * 2], "out": [g]},
+        **backward,
+        "Functional.tanh.0.backward": {"in": [back], "out": [back * 3]},
+    }
+    return {name: one for name, one in found.items() if not any(word in name for word in lost)}
+
+
+@pytest.mark.parametrize(
+    "lost, open_tensors",
+    [
+        ((), 0),
+        (("softmax.0.backward",), 0),  # the gradients that enter and leave it were compared
+        (("tanh.0.backward",), 2),
+        (("sigmoid.0.backward",), 3),
+        (("tanh.0.backward", "softmax.0.backward"), 8),
+        (("sigmoid.0.backward", "softmax.0.backward"), 8),
+    ],
+)
+def test_the_backward_of_a_fused_operator_lies_between_compared_gradients(tmp_path, lost, open_tensors):
+    report = status(tmp_path, shares(True, *lost), shares(False))
+    assert (report.exit_status, report.coverage.tensors) == (2 if open_tensors else 0, open_tensors)
+
+
 @pytest.mark.parametrize("factor, expected", [(1.0, 0), (-1.0, 0), (1.01, 2)])
 @pytest.mark.parametrize("shape", [(1, 2, 6), (6,), (3, 1, 1)])
 def test_a_gradient_that_one_run_alone_wants_is_the_sum_of_a_compared_one(tmp_path, shape, factor, expected):

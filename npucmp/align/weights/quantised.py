@@ -49,7 +49,7 @@ def block_of(size: int, count: int, stated: Optional[int] = None) -> int:
     if count == 1:
         return max(1, size)
     powers = [1 << at for at in range(1, 16)]
-    for length in (stated, USUAL, *powers, size // count if size % count == 0 else None):
+    for length in (stated, USUAL, *powers, size // count if count and size % count == 0 else None):
         if length and -(-size // length) == count:
             return length
     raise UnsupportedError(f"{count} scales of {size} places")

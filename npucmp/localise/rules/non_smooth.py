@@ -63,8 +63,8 @@ def _are_few(case: RuleContext) -> bool:
     moments, before = case.moments, case.input_error
     if moments is None or not math.isfinite(moments.sum_dd) or not math.isfinite(before):
         return True
-    flipped = FLIP_SHARE * _chosen_by(case) * moments.compared + FLIP_COUNT
-    return moments.sum_dd <= flipped * moments.max_abs**2 + (GROWTH * before) ** 2 * moments.yy
+    flipped, grown = FLIP_SHARE * _chosen_by(case) * moments.compared + FLIP_COUNT, GROWTH * before
+    return moments.sum_dd <= flipped * moments.max_abs**2 + grown * grown * moments.yy
 
 
 def _is_sparse(case: RuleContext) -> bool:

@@ -51,6 +51,7 @@ def test_a_copy_agrees(tmp_path, turned, transposed):
     matched = report.comparisons[0].matched
     assert (matched["parts"], matched["weights"], report.exit_status) == (10 if turned else 4, 9, 2), matched
     assert not {f.verdict.value for f in report.comparisons[0].findings} - {"match", "missing"}
+    assert {f.pair.confidence for f in report.comparisons[0].findings if f.pair.via in ("parts", "weights")} == {0.9}
 
 
 @pytest.mark.parametrize("part, whole, at", [("0.k_proj", "0.qkv_proj", 1), ("1.up_proj", "1.gate_up_proj", 13)])

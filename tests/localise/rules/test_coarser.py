@@ -35,7 +35,8 @@ class TestCoarser(RuleContract):
             phase="backward",
             downcast_share=0.01,
         ),
-        "finer": case("softmax", [(X, X)], (noisy(Y, 2e-3), Y, "float32", "bfloat16"), downcast_share=0.01),
+        "finer": case("softmax", [(X, X)], (noisy(Y, 2e-2), Y, "float32", "bfloat16"), downcast_share=0.01),
+        "whole numbers": case("softmax", [(X, X)], (noisy(Y, 2e-2), Y, "int32", "float32"), downcast_share=0.01),
         "the golden's own rounding": case("softmax", [(X, X)], (Y, Y, "bfloat16", "float32"), downcast_share=0.01),
     }
 

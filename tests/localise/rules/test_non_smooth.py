@@ -12,6 +12,8 @@ X, Y = normal(64, 64), normal(64, 64)
 READ = [(noisy(X, 1e-4), X)]
 FLIPPED = np.where(np.arange(Y.size).reshape(Y.shape) % 1000 == 7, 0.0, Y)
 ONE = np.where(np.arange(Y.size).reshape(Y.shape) == 7, 0.0, Y)
+UNEVEN = np.where(np.arange(Y.size).reshape(Y.shape) % 5 == 0, 1e-4 * Y, Y)
+MANY = np.where(np.arange(Y.size).reshape(Y.shape) % 5 == 0, 0.0, np.where(ONE == 0, 0.0, UNEVEN))
 SPREAD = noisy(Y, 0.03)
 SMALL = normal(4, 4)
 TWO = SMALL.copy()
@@ -52,5 +54,6 @@ class TestNonSmooth(RuleContract):
             phase="backward",
             round_off=1e-8,
         ),
+        "many small elements beside one that flipped": case("relu", READ, (MANY, UNEVEN), phase="backward"),
         "nothing came in": case("relu", [(X, X)], (FLIPPED, Y), phase="backward"),
     }

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from npucmp.measure.kernel import numpy_kernel
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+from npucmp.measure.kernel import native, numpy_kernel
 from tests.contracts import KernelContract
 
 
@@ -13,3 +18,12 @@ class TestNumpyKernel(KernelContract):
 
     def side(self, x):
         return numpy_kernel.measure_side(x)
+
+
+BUILT = [one for end in EXTENSION_SUFFIXES for one in Path(native.__file__).parent.glob(f"_native*{end}")]
+
+
+@pytest.mark.skipif(not BUILT, reason="the C kernel was not built")
+def test_the_compiled_kernel_is_used():
+    """The tests of the compiled kernel would be skipped without it."""
+    assert native.library.__wrapped__() is not None

@@ -1,0 +1,82 @@
+"""Where a partial sum may stand: operators by what they compute, and the placements of what they read."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from npucmp.align.partial_sums import sums_of_gradient, sums_of_input, sums_of_output
+from npucmp.align.rank_mesh import Mesh
+from npucmp.model import Operator
+from npucmp.model.optypes import op_type_of
+from npucmp.model.relation import MAX, MEAN, SUM, WHOLE, Placement
+
+SHARD = Placement("shard", 0)
+MESH = Mesh({}, (2, 4, 1), tuple(range(8)))
+
+
+def operator(kind, phase="forward", path="", inputs=("input:0", "input:1"), **arguments):
+    op = Operator(f"{kind}.0", kind, kind, phase, 0, (), arguments=arguments, path=path)
+    tensors = [SimpleNamespace(slot=slot) for slot in inputs]
+    return SimpleNamespace(op=op, type=op_type_of(op), is_backward=phase == "backward", inputs=tensors)
+
+
+@pytest.mark.parametrize(
+    "golden, slot, linked, others, axes",
+    [
+        (operator("add"), "input:0", [SUM, WHOLE], [[SUM, WHOLE]], {0}),
+        (operator("add"), "input:0", [WHOLE, MEAN], [[WHOLE, MAX]], {1}),
+        (operator("add"), "input:0", [SUM, SUM], [[SUM, WHOLE]], set()),
+        (operator("add"), "input:0", [SUM, WHOLE], [[WHOLE, WHOLE]], set()),  # a whole addend would count twice
+        (operator("add"), "input:0", [SUM, WHOLE], [], {0}),
+        (operator("add", alpha=2), "input:0", [SUM, WHOLE], [], set()),
+        (operator("add", out=0), "input:0", [SUM, WHOLE], [], {0}),
+        (operator("add", name="x"), "input:0", [SUM, WHOLE], [], {0}),  # words are no addends
+        (operator("add"), "input:0", [SHARD, WHOLE], [], set()),
+        (operator("add"), "input:0", None, [], set()),
+        (operator("add", "backward"), "input:0", [SUM, WHOLE], [[WHOLE, WHOLE]], {0}),
+        (operator("masked_fill", value=0.0), "input:0", [SUM, WHOLE], [[WHOLE, WHOLE]], {0}),
+        (operator("masked_fill", value=-1.0), "input:0", [SUM, WHOLE], [[WHOLE, WHOLE]], set()),
+        (operator("div"), "input:0", [SUM, WHOLE], [[SUM, WHOLE]], {0}),
+        (operator("div"), "input:1", [SUM, WHOLE], [[WHOLE, WHOLE]], set()),
+        (operator("mul"), "input:0", [SUM, WHOLE], [[WHOLE, SUM]], {0}),
+        (operator("mul"), "input:0", [SUM, WHOLE], [[SUM, WHOLE]], set()),
+        (operator("relu"), "input:0", [SUM, WHOLE], [], set()),
+        (operator("layer_norm"), "input:0", [SUM, WHOLE], [], set()),
+        (operator("transpose"), "input:0", [SUM, WHOLE], [], {0}),
+    ],
+)
+def test_an_input_may_be_a_partial_sum(golden, slot, linked, others, axes):
+    known = {f"input:{number}": one for number, one in enumerate(others, 5)}
+    assert sums_of_input(golden, SimpleNamespace(slot=slot), linked, known) == axes
+
+
+@pytest.mark.parametrize(
+    "golden, size, inputs, axes",
+    [
+        (operator("linear"), 8, [[SHARD, WHOLE, WHOLE]], {0}),
+        (operator("linear"), 8, [[SHARD, SUM, WHOLE]], {0, 1}),
+        (operator("add"), 8, [[WHOLE, SUM, WHOLE], None], {1}),
+        (operator("softmax"), 8, [[SHARD, SUM, WHOLE]], {0}),
+        (operator("ones", inputs=()), 8, [], {0, 1}),
+        (operator("Block", path="Module.block"), 8, [[SHARD, WHOLE, WHOLE]], set()),
+        (operator("Block", path="Module.block"), 1, [[SHARD, WHOLE, WHOLE]], {0}),
+        (operator("Linear", path="Module.fc"), 8, [[SHARD, WHOLE, WHOLE]], {0}),
+    ],
+)
+def test_an_output_may_be_a_partial_sum(golden, size, inputs, axes):
+    assert sums_of_output(golden, SimpleNamespace(size=size), inputs, MESH) == axes
+
+
+@pytest.mark.parametrize(
+    "own, others, arrived, axes",
+    [
+        (None, [], [], {0, 1}),
+        ([WHOLE, WHOLE, WHOLE], [[SHARD, WHOLE, WHOLE]], [], {0}),
+        ([WHOLE, WHOLE, WHOLE], [[WHOLE, SUM, WHOLE]], [], {1}),
+        ([WHOLE, WHOLE, WHOLE], [], [[SUM, SHARD, WHOLE]], {0, 1}),
+        ([SHARD, WHOLE, WHOLE], [[SHARD, WHOLE, WHOLE]], [[SUM, WHOLE, WHOLE]], set()),
+        ([WHOLE, WHOLE, WHOLE], [None], [None], set()),
+    ],
+)
+def test_the_gradient_of_what_ranks_hold_whole_may_be_a_partial_sum(own, others, arrived, axes):
+    assert sums_of_gradient(own, others, arrived, MESH) == axes

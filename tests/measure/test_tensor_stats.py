@@ -1,0 +1,62 @@
+"""Statistics of tensors that are read side by side: one that cannot be read costs no other."""
+
+import math
+
+import numpy as np
+import pytest
+
+from npucmp.measure.tensor_stats import StatsTask, TensorStats, figures_of, work_through
+from npucmp.model import TensorRef
+from npucmp.model.moments import Extremes
+
+
+def saved(folder, name, values):
+    file = folder / f"{name}.npy"
+    np.save(file, np.asarray(values, np.float32))
+    return TensorRef("input:0", "float32", np.shape(values), str(file), "npy")
+
+
+def test_tensors_of_several_shapes_and_files_that_end_early(tmp_path):
+    small, large = saved(tmp_path, "small", [1.0, 2.0]), saved(tmp_path, "large", [[3.0, 4.0], [5.0, -6.0]])
+    broken = saved(tmp_path, "broken", np.ones(5000))
+    with open(broken.file, "r+b") as file:
+        file.truncate(1000)
+    for tensors in ((small, large), (large, small, broken), (broken, small), (small._replace(problem="odd"), large)):
+        found = figures_of(StatsTask(tensors))
+        assert found.bytes_read == sum(16 if one is large else 8 if one is small else 0 for one in tensors)
+        assert len(found.figures) == len(tensors) and not found.found
+        for one, figures in zip(tensors, found.figures):
+            assert bool(figures.problem) is (one is broken or one.problem == "odd")
+            assert one is not small or (figures.minimum, figures.maximum, figures.mean) == (1.0, 2.0, 1.5)
+            assert one is not large or (figures.minimum, figures.maximum, figures.largest) == (-6.0, 5.0, 6.0)
+        assert [one.figures for one in work_through([StatsTask(tensors)])] == [found.figures]
+    assert figures_of(StatsTask((broken,))).figures[0].problem and not figures_of(StatsTask(())).figures
+
+
+def extremes(low, high, zeros=0, nan=0, elements=4):
+    return Extremes(elements=elements, minimum=low, maximum=high, zeros=zeros, nan=nan)
+
+
+@pytest.mark.parametrize(
+    "known, constant, zeros, is_zero",
+    [
+        (TensorStats(), None, None, False),
+        (TensorStats(extremes(1.0, 1.0), counted=True), 1.0, 0.0, False),
+        (TensorStats(extremes(0.0, 0.0, 4), counted=True), 0.0, 1.0, True),
+        (TensorStats(extremes(0.0, 0.0)), 0.0, 1.0, True),  # recorded: a tensor of zeros is known
+        (TensorStats(extremes(-1.0, 1.0, 1), counted=True), None, 0.25, False),
+        (TensorStats(extremes(-1.0, 1.0, 1)), None, None, False),
+        (TensorStats(extremes(1.0, 1.0, nan=1), counted=True), None, 0.0, False),
+        (TensorStats(extremes(math.inf, -math.inf, elements=0), counted=True), None, None, False),
+    ],
+)
+def test_constants_and_zeros(known, constant, zeros, is_zero):
+    assert (known.constant, known.zeros, known.is_zero) == (constant, zeros, is_zero)
+
+
+@pytest.mark.parametrize(
+    "mean, rms, std", [(None, 1.0, None), (1.0, None, None), (0.0, 0.0, 0.0), (3.0, 5.0, 4.0), (1.0, 1.0, 0.0),
+                       (1.1, 1.0, 0.0), (0.0, 1e200, 1e200)]
+)  # fmt: skip
+def test_the_standard_deviation(mean, rms, std):
+    assert TensorStats(extremes(0.0, 1.0), mean, rms).std == pytest.approx(std)
