@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import npucmp
 from npucmp import cli, write_reports
 from npucmp.errors import DumpError
 from npucmp.measure.checkpoint import FILE
@@ -380,3 +381,25 @@ def test_where_all_folders_are_closed_the_folder_is_named(tmp_path, monkeypatch,
     monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("step0"))
     status, _, errors = called(monkeypatch, capsys, "show", tmp_path / "dump")
     assert (status, errors) == (2, f"npucmp: {tmp_path / 'dump' / 'step0'}: cannot be read: permission denied\n")
+
+
+def cut_sample(folder, sample, *patterns):
+    """The report of a sample of which these files are cut, and the paths of the files."""
+    shutil.copytree(SAMPLES / sample, folder / sample, copy_function=shutil.copyfile)
+    files = [next((folder / sample).glob(pattern)) for pattern in patterns]
+    for file in files:
+        os.truncate(file, 20)
+    sides = folder / sample / "target", folder / sample / "golden"
+    return npucmp.compare(*sides, precheck=False, jobs=1), sorted(map(str, files))
+
+
+def test_each_unreadable_file_of_a_fused_network_has_a_row(tmp_path):
+    """The output of a fused operator, and a tensor inside it; an operator that a compiler inserted, whose name belongs
+    to another one in the golden."""
+    fused = "golden/net_dense_BiasAdd.*", "golden/net_dense_MatMul.*"
+    inserted = ("target/*/0/*/1/0/TransData.trans_TransData_5.*",)
+    for sample, patterns, status in (("cann_clean", fused, 2), ("cann_fusion_pass", inserted, 1)):
+        report, files = cut_sample(tmp_path, sample, *patterns)
+        lost = [one.measurement.unreadable.file for one in report.findings if one.verdict.value == "unreadable"]
+        assert sorted(lost) == files and report.exit_status == status
+        assert not any(one.verdict.value == "shape" for one in report.findings)

@@ -81,10 +81,33 @@ REPORT = {
         ({"summary.json": {**REPORT["summary.json"], "roots": 0}}, 1, "another verdict"),
         ({"summary.json": {**REPORT["summary.json"], "exit_status": 0}}, 1, "summary.json says 0"),
         ({"summary.json": {**REPORT["summary.json"], "roots": 0, "notes": ["bad"], "exit_status": 0}}, 0, "status 0"),
+        ({"summary.json": {**REPORT["summary.json"], "roots": 0, "notes": ["7 of 8 float32"]}}, 1, "another verdict"),
         ({"summary.json": {**REPORT["summary.json"], "files": ["gone.csv"]}}, 1, "gone.csv"),
     ],
 )
 def test_the_oracle_knows_a_wrong_report(changed, status, words):
     """A changed report needs a reason, and status 0 an unchanged one."""
     found = " ".join(changes({**REPORT, **changed}, REPORT, status))
+    assert words in found and bool(found) == bool(words)
+
+
+HEAD = "op,slot,verdict,because,target_tensor,match_reason\n"
+LOST = "d,,unreadable,target: bad,F,\n"
+
+
+@pytest.mark.parametrize(
+    "before, after, words",
+    [
+        ("a,input:0,match,,F:input.0,near", f"a,input:0,match,,G:output.0,near\n{LOST}", ""),
+        ("a,input:0,match,,F:input.0,near", f"a,input:0,unknown,,G:output.0,near\n{LOST}", ""),
+        ("a,input:0,diverged,,F:input.0,near", f"a,input:0,match,,G:output.0,near\n{LOST}", "a input:0"),
+        ("a,input:0,match,,H:input.0,near", f"a,input:0,match,,G:output.0,near\n{LOST}", "a input:0"),
+        ("a,input:0,match,,H:input.0,near", f"a,input:0,match,,H:input.0,far\n{LOST}", ""),
+        ("a,input:0,match,,H:input.0,near", "a,input:0,match,,H:input.0,far\n", "without a reason"),
+    ],
+)
+def test_a_row_may_name_another_recording_only_of_a_tensor_that_was_not_read(before, after, words):
+    summary = {"summary.json": REPORT["summary.json"]}
+    left, whole = ({**summary, "tensors.csv": f"{HEAD}{rows}".encode()} for rows in (after, before))
+    found = " ".join(changes(left, whole, 1))
     assert words in found and bool(found) == bool(words)
