@@ -10,7 +10,7 @@ import random
 import pytest
 
 from tests.faults.injection import IS_POSSIBLE, KINDS, Injector, Server, changes
-from tests.faults.scenarios import small_scenarios
+from tests.faults.scenarios import sample_scenario, small_scenarios
 
 pytestmark = pytest.mark.skipif(not IS_POSSIBLE, reason="needs a C compiler, Linux and glibc")
 KINDS_OF = {  # one call of each
@@ -18,6 +18,7 @@ KINDS_OF = {  # one call of each
     "clean": ("read", "write", "allocate"),
     "workers": ("read", "write", "map", "fork"),
     "ranks": ("read", "name", "fork", "allocate"),
+    "cann_clean": ("read", "read", "read", "read"),  # fused operators, whose alignment needs a graph and all headers
 }
 KILLS = 2  # of each scenario with several processes, and of "values"
 
@@ -26,7 +27,8 @@ KILLS = 2  # of each scenario with several processes, and of "values"
 def injectors(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults")
     with Server(folder) as server:
-        yield {one.name: Injector(one, folder / one.name, server) for one in small_scenarios(folder)}
+        scenarios = [*small_scenarios(folder), sample_scenario("cann_clean")]
+        yield {one.name: Injector(one, folder / one.name, server) for one in scenarios}
 
 
 @pytest.mark.parametrize("name", KINDS_OF)
