@@ -19,7 +19,7 @@ import pytest
 
 import npucmp
 from npucmp import cli, write_reports
-from npucmp.errors import DumpError
+from npucmp.errors import DumpError, SystemFailure, read_error
 from npucmp.measure.checkpoint import FILE
 from npucmp.workflows import compare as recipe
 from npucmp.workflows import rank_tasks
@@ -403,3 +403,27 @@ def test_each_unreadable_file_of_a_fused_network_has_a_row(tmp_path):
         lost = [one.measurement.unreadable.file for one in report.findings if one.verdict.value == "unreadable"]
         assert sorted(lost) == files and report.exit_status == status
         assert not any(one.verdict.value == "shape" for one in report.findings)
+
+
+@pytest.mark.parametrize("code, ends", [(errno.EIO, True), (errno.EACCES, False)])
+def test_a_graph_that_the_system_does_not_let_read_ends_the_run(tmp_path, monkeypatch, code, ends):
+    """Without the graph, operators of the same network have no partners. A graph that may not be read is named."""
+    error = read_error("graph.txt", "cannot be read", OSError(code, os.strerror(code)))
+
+    def failing(path, context):
+        raise error
+
+    monkeypatch.setattr("npucmp.dump.graphs.load_graphs", failing)
+    if ends:
+        with pytest.raises(SystemFailure, match="Input/output error"):
+            cut_sample(tmp_path, "cann_clean")
+    else:
+        notes = cut_sample(tmp_path, "cann_clean")[0].comparisons[0].target.notes
+        assert any("cannot be read: Permission denied" in one for one in notes)
+
+
+def test_a_module_that_cannot_be_imported_is_one_line(dumps, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "npucmp.workflows.compare", None)
+    monkeypatch.delattr("npucmp.workflows.compare")
+    status, out, errors = called(monkeypatch, capsys, "compare", *dumps)
+    assert (status, out, errors.count("\n")) == (2, "", 1) and "a module cannot be imported" in errors
