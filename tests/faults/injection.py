@@ -28,6 +28,7 @@ HAS_GLIBC = sys.platform == "linux" and "musl" not in (sysconfig.get_config_var(
 IS_POSSIBLE = HAS_GLIBC and COMPILER is not None
 JUDGED = ("order", "cause", "rule", "explained_by", "explained_limit")  # may change where a neighbour is unreadable
 MATCHED = ("matched_by", "match_confidence", "match_reason")  # may change if a tensor that proves it was not read
+LIMITED = ("because", "limit")  # may change if an operand is unreadable: its error is unknown, and the limit wider
 REASON = 2000  # characters: a shorter page says why there is none
 REASONS = re.compile(r"Input/output error|No space left|Cannot allocate|out of memory|cannot be (?:read|opened)")
 NOTED = re.compile(f"cannot|could not|unreadable|ignored|ended|not read|memory|{REASONS.pattern}")  # not a count
@@ -303,7 +304,7 @@ def changes(left: dict[str, object], expected: dict[str, object], status: int) -
         reasons += [str(row) for row in after if row not in before and "unreadable" in row.values()]
         if name.startswith("tensors") and summary.get("command") == "compare":
             lost = any(row.get("verdict") == "unreadable" for row in after)
-            changed = {*JUDGED, *(MATCHED if reasons else ())}
+            changed = {*JUDGED, *(MATCHED if reasons else ()), *(LIMITED if lost else ())}
             wrong += [*_unlike(before, after, ("unreadable", "missing") if lost else ("unreadable",), changed)]
     is_same = all(left.get(name) == one for name, one in expected.items() if name.endswith(".csv"))
     if status == 0 and is_same and reasons and summary.get("roots") == wanted.get("roots"):

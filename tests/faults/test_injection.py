@@ -106,6 +106,8 @@ LOST = "d,,unreadable,target: bad,F,\n"
         ("a,input:0,match,,H:input.0,near", f"a,input:0,match,,G:output.0,near\n{LOST}", "a input:0"),
         ("a,input:0,match,,H:input.0,near", f"a,input:0,match,,H:input.0,far\n{LOST}", ""),
         ("a,input:0,match,,H:input.0,near", "a,input:0,match,,H:input.0,far\n", "without a reason"),
+        ("a,input:0,diverged,far,H:input.0,", f"a,input:0,diverged,near,H:input.0,\n{LOST}", ""),
+        ("a,input:0,diverged,far,H:input.0,", f"a,input:0,match,near,H:input.0,\n{LOST}", "a input:0"),
     ],
 )
 def test_a_row_may_name_another_recording_only_of_a_tensor_that_was_not_read(before, after, words):
