@@ -405,6 +405,14 @@ def test_each_unreadable_file_of_a_fused_network_has_a_row(tmp_path):
         assert not any(one.verdict.value == "shape" for one in report.findings)
 
 
+def test_an_unreadable_operand_widens_no_limit(tmp_path):
+    """Other tensors of the run have bfloat16, whose limit would hide the error of this product."""
+    read = "golden/*/*/dump_tensor_data/Tensor.__mul__.1.backward.input.0.pt"
+    report, _ = cut_sample(tmp_path, "msprobe_softmax", read)
+    rows = {(one.pair.operator.name, one.pair.slot): one.verdict.value for one in report.findings}
+    assert rows["Tensor.__mul__.1.backward", "output:0"] == rows["Torch.matmul.2.backward", "output:0"] == "diverged"
+
+
 @pytest.mark.parametrize("code, ends", [(errno.EIO, True), (errno.EACCES, False)])
 def test_a_graph_that_the_system_does_not_let_read_ends_the_run(tmp_path, monkeypatch, code, ends):
     """Without the graph, operators of the same network have no partners. A graph that may not be read is named."""

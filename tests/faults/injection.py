@@ -28,7 +28,7 @@ HAS_GLIBC = sys.platform == "linux" and "musl" not in (sysconfig.get_config_var(
 IS_POSSIBLE = HAS_GLIBC and COMPILER is not None
 JUDGED = ("order", "cause", "rule", "explained_by", "explained_limit")  # may change where a neighbour is unreadable
 MATCHED = ("matched_by", "match_confidence", "match_reason")  # may change if a tensor that proves it was not read
-LIMITED = ("because", "limit")  # may change if an operand is unreadable: its error is unknown, and the limit wider
+LIMITED = ("because", "limit")  # may change if a tensor before is unreadable: its error and precision are unknown
 REASON = 2000  # characters: a shorter page says why there is none
 REASONS = re.compile(r"Input/output error|No space left|Cannot allocate|out of memory|cannot be (?:read|opened)")
 NOTED = re.compile(f"cannot|could not|unreadable|ignored|ended|not read|memory|{REASONS.pattern}")  # not a count
