@@ -186,6 +186,8 @@ def main() -> None:
         status = _print_error(f"{error.filename or 'output'}: {error.strerror or error}", 2, error)
     except MemoryError as error:
         status = _print_error("out of memory", 2, error)
+    except ImportError as error:  # a file of the installation that cannot be read
+        status = _print_error(f"a module cannot be imported: {error}", 2, error)
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
+import npucmp
 from npucmp import cli, write_reports
-from npucmp.errors import DumpError
+from npucmp.errors import DumpError, SystemFailure, read_error
 from npucmp.measure.checkpoint import FILE
 from npucmp.workflows import compare as recipe
 from npucmp.workflows import rank_tasks
@@ -380,3 +381,57 @@ def test_where_all_folders_are_closed_the_folder_is_named(tmp_path, monkeypatch,
     monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("step0"))
     status, _, errors = called(monkeypatch, capsys, "show", tmp_path / "dump")
     assert (status, errors) == (2, f"npucmp: {tmp_path / 'dump' / 'step0'}: cannot be read: permission denied\n")
+
+
+def cut_sample(folder, sample, *patterns):
+    """The report of a sample of which these files are cut, and the paths of the files."""
+    shutil.copytree(SAMPLES / sample, folder / sample, copy_function=shutil.copyfile)
+    files = [next((folder / sample).glob(pattern)) for pattern in patterns]
+    for file in files:
+        os.truncate(file, 20)
+    sides = folder / sample / "target", folder / sample / "golden"
+    return npucmp.compare(*sides, precheck=False, jobs=1), sorted(map(str, files))
+
+
+def test_each_unreadable_file_of_a_fused_network_has_a_row(tmp_path):
+    """The output of a fused operator, and a tensor inside it; an operator that a compiler inserted, whose name belongs
+    to another one in the golden."""
+    fused = "golden/net_dense_BiasAdd.*", "golden/net_dense_MatMul.*"
+    inserted = ("target/*/0/*/1/0/TransData.trans_TransData_5.*",)
+    for sample, patterns, status in (("cann_clean", fused, 2), ("cann_fusion_pass", inserted, 1)):
+        report, files = cut_sample(tmp_path, sample, *patterns)
+        lost = [one.measurement.unreadable.file for one in report.findings if one.verdict.value == "unreadable"]
+        assert sorted(lost) == files and report.exit_status == status
+        assert not any(one.verdict.value == "shape" for one in report.findings)
+
+
+def test_an_unreadable_operand_widens_no_limit(tmp_path):
+    """Other tensors of the run have bfloat16, whose limit would hide the error of this product."""
+    read = "golden/*/*/dump_tensor_data/Tensor.__mul__.1.backward.input.0.pt"
+    report, _ = cut_sample(tmp_path, "msprobe_softmax", read)
+    rows = {(one.pair.operator.name, one.pair.slot): one.verdict.value for one in report.findings}
+    assert rows["Tensor.__mul__.1.backward", "output:0"] == rows["Torch.matmul.2.backward", "output:0"] == "diverged"
+
+
+@pytest.mark.parametrize("code, ends", [(errno.EIO, True), (errno.EACCES, False)])
+def test_a_graph_that_the_system_does_not_let_read_ends_the_run(tmp_path, monkeypatch, code, ends):
+    """Without the graph, operators of the same network have no partners. A graph that may not be read is named."""
+    error = read_error("graph.txt", "cannot be read", OSError(code, os.strerror(code)))
+
+    def failing(path, context):
+        raise error
+
+    monkeypatch.setattr("npucmp.dump.graphs.load_graphs", failing)
+    if ends:
+        with pytest.raises(SystemFailure, match="Input/output error"):
+            cut_sample(tmp_path, "cann_clean")
+    else:
+        notes = cut_sample(tmp_path, "cann_clean")[0].comparisons[0].target.notes
+        assert any("cannot be read: Permission denied" in one for one in notes)
+
+
+def test_a_module_that_cannot_be_imported_is_one_line(dumps, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "npucmp.workflows.compare", None)
+    monkeypatch.delattr("npucmp.workflows.compare")
+    status, out, errors = called(monkeypatch, capsys, "compare", *dumps)
+    assert (status, out, errors.count("\n")) == (2, "", 1) and "a module cannot be imported" in errors

@@ -276,17 +276,50 @@ def _is_unreadable(match: Match) -> bool:
 
 def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
     """Yield the tensor pairs of all operators, matched or not, in merged graph order. Both sides have one logical
-    shape."""
+    shape. Each tensor that cannot be read has a pair, in a fused operator too."""
     joined = _joined_pairs(alignment)
-    if joined is not None and _are_alike(joined):
+    lost = _unreadable(target), _unreadable(golden)
+    if joined is not None and _are_alike(joined) and not any(lost):
         yield from joined
         return
     found = joined or [*_pairs(alignment)]
+    if any(lost):
+        found = _with_unreadable(found, lost, alignment)
     if any(one is not None and one.is_unshaped for pair in found for one in (pair.target, pair.golden)):
         from npucmp.align.shape_match import shape_pair
 
         found = [*map(shape_pair, found)]
     yield from settle_axes(found)
+
+
+def _unreadable(run: Run) -> list[tuple[Operator, TensorRef]]:
+    """The tensors whose slot is unknown because they cannot be read."""
+    return [(op, one) for op in run.operators for one in op.tensors if one.problem and not one.slot]
+
+
+def _with_unreadable(
+    found: Sequence[Pair], lost: Sequence[Sequence[tuple[Operator, TensorRef]]], alignment: Alignment
+) -> list[Pair]:
+    """The pairs, and one for each unreadable tensor without a pair, beside those of its operator or of the operator in
+    which it is fused. A partner that a graph describes has only tensors of known slots."""
+    known = {(one.file, one.label, one.problem) for pair in found for one in (pair.target, pair.golden) if one}
+    fused = {order: match.target.order for match in alignment.matches for order in match.inside}
+    places: list[dict[int, Pair]] = [{}, {}]
+    for pair in found:
+        for place, op in zip(places, (pair.target_op, pair.golden_op)):
+            if op is not None:
+                place.setdefault(op.order, pair)
+    more = []
+    for side, tensors in enumerate(lost):
+        for op, one in tensors:
+            if (one.file, one.label, one.problem) in known:
+                continue
+            beside = places[side].get(op.order) or (places[0].get(fused.get(op.order, -1)) if side else None)
+            order = beside.order if beside else max((pair.order for pair in found), default=-1) + 1
+            ops = (beside.target_op, beside.golden_op) if beside else (None, op) if side else (op, None)
+            target, golden = (None, one) if side else (one, None)
+            more.append(Pair(order, "", *ops, target, golden))
+    return sorted([*found, *more], key=lambda pair: pair.order) if more else [*found]
 
 
 def _joined_pairs(alignment: Alignment) -> Optional[list[Pair]]:
@@ -366,6 +399,9 @@ def _why_missing(
     if alone and alone.originals and tensor and not tensor.origin:
         return "inside an operator that the graph compiler made: the network has no such tensor"
     if target and golden:
+        others = (golden if tensor in target.tensors else target).tensors
+        if any(one.problem and not one.slot for one in others):
+            return "the tensors of the operator of the other run cannot be read"
         return "the operator of the other run has no such tensor"
     if alone and alone.unique and alone.name in repeated[0 if target else 1]:
         return "an earlier execution; the other run has fewer, and the newest were paired"

@@ -107,9 +107,20 @@ def _equal_names(target: Sequence[Operator], golden: Sequence[Operator], key: Ca
             executions[key(operator)].append(operator)
     matches = []
     for operator in reversed(target):
-        if operator.unique and executions.get(key(operator)):
-            matches.append(Match(operator, executions[key(operator)].pop(), VIA, 1.0))
+        others = executions.get(key(operator)) if operator.unique else None
+        if others and not _pass_other_tensors(operator, others[-1]):
+            matches.append(Match(operator, others.pop(), VIA, 1.0))
     return matches
+
+
+def _pass_other_tensors(one: Operator, other: Operator) -> bool:
+    """Return whether graphs show that two inserted operators pass on two tensors of the network: each compiler numbers
+    the operators that it inserts."""
+    if not (one.inserted and other.inserted):
+        return False
+    origins = {tensor.slot: file_name_of(tensor.origin) for tensor in other.tensors if tensor.origin}
+    known = [tensor for tensor in one.tensors if tensor.origin and tensor.slot in origins]
+    return any(file_name_of(tensor.origin) != origins[tensor.slot] for tensor in known)
 
 
 def _call_names(target: Sequence[Operator], golden: Sequence[Operator]) -> dict[str, list[Match]]:

@@ -27,13 +27,20 @@ FEW_BITS = 256.0  # definition: a number of which so many times it is whole iden
 
 
 class Values:
-    """The values of tensors as arrays of floats, the most recently used ones in memory."""
+    """The values of tensors as arrays of floats, the most recently used ones in memory. `problems` has the reasons why
+    files cannot be read, by file and label."""
 
     def __init__(self, context: ReadContext) -> None:
         self.context = context
         self._held: OrderedDict[object, Any] = OrderedDict()
         self._size = 0
         self._payloads: dict[object, Optional[Payload]] = {}
+        self.problems: dict[tuple[str, str], str] = {}
+
+    def problem(self, tensor: TensorRef) -> str:
+        """The reason why the values of a tensor cannot be read; "" if they can, or if it has none."""
+        self.payload(tensor)
+        return tensor.problem or self.problems.get((tensor.file, tensor.label), "")
 
     def payload(self, tensor: TensorRef) -> Optional[Payload]:
         """The place of the values of a tensor; None without readable values."""
@@ -49,8 +56,8 @@ class Values:
                 found: Optional[Payload] = header(tensor.encoding, tensor.file, self.context)
             except SystemFailure:
                 raise
-            except NpucmpError:
-                found = None
+            except NpucmpError as error:
+                found, self.problems[key] = None, getattr(error, "because", str(error))
             self._payloads[key] = found if found is not None and found.shape == tensor.shape else None
         return self._payloads[key]
 

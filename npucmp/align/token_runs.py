@@ -31,7 +31,7 @@ class TokenRuns(NamedTuple):
 def token_runs(
     index: TokenIndex, pairs: Sequence[TensorPair], evidence: TokenEvidence, context: ReadContext
 ) -> TokenRuns:
-    """The runs of both sides by token. Raises nothing: a tensor that cannot be selected is not in its run."""
+    """The runs of both sides by token. A tensor that cannot be read has its reason. Raises SystemFailure."""
     return _TokenRuns(index, pairs, evidence, context).runs()
 
 
@@ -54,6 +54,11 @@ class _Side:
                 return None
             found[step] = one
         return found
+
+    def problem(self, key: Key) -> str:
+        """The reason why a tensor cannot be read in a step; "" if it can."""
+        found = (self.side.values.problem(tensors[key]) for tensors in self.tensors.values() if key in tensors)
+        return next(filter(None, found), "")
 
 
 class _TokenRuns:
@@ -90,7 +95,7 @@ class _TokenRuns:
             return False
         steps, others = self.target.steps_of(pair.target), self.golden.steps_of(pair.golden)
         if steps is None or others is None:
-            return True
+            return not (self.target.problem(pair.target) or self.golden.problem(pair.golden))
         try:
             left = row_values(selected(steps, self.target.rows, (pair.width,)), self.context)
             right = row_values(selected(others, self.golden.rows, (pair.width,)), self.context)
@@ -117,6 +122,8 @@ class _TokenRuns:
         steps = side.steps_of(key)
         others = self.partner.get(key, [])
         if steps is None:
+            if problem := side.problem(key):
+                return one._replace(problem=problem)
             return one if not one.shape and len(side.side.runs) == 1 else None
         if not others and ((not is_float(one) and not one.is_output) or self._is_elsewhere(key, side)):
             return None
@@ -137,8 +144,8 @@ class _TokenRuns:
             payload = selected(steps, side.rows, rest)
         except SystemFailure:
             raise
-        except NpucmpError:
-            return None
+        except NpucmpError as error:
+            return one._replace(problem=getattr(error, "because", str(error)))
         relation = self.relation if side is self.target else None
         return one._replace(shape=payload.shape, payload=payload, statistics=None, checksum="", source="", layout="",
                             relation=relation)  # fmt: skip

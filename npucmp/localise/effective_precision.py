@@ -2,7 +2,8 @@
 
 A bfloat16 cast on another branch, or before a master weight, does not affect a float32 product. If the errors of all
 operands are known, the limit of a result depends on the types of its operator alone; otherwise on the coarsest type
-that the values went through. If their producers are unknown, time and the run decide: the coarsest type seen up to the
+that the values went through. An operand that cannot be read widens no limit: the search knows that its error may be
+any. If their producers are unknown, time and the run decide: the coarsest type seen up to the
 tensor, and the coarsest type that a good part of the run has.
 
 "A good part" is a tenth of the float tensors. The same two types count if a backward operator reads a saved tensor that
@@ -189,13 +190,13 @@ class _PrecisionFlow:
         return coarsest([own, self._clock, self._usual])
 
     def _is_known(self, node: OperatorFindings) -> bool:
-        """Whether the errors of all inputs were measured, here or where they were written."""
+        """Whether the errors of all readable inputs were measured, here or where they were written."""
         if not node.reads_recorded or not node.inputs:
             return False
         return all(map(self._is_measured, (*node.inputs, *node.extra_inputs)))
 
     def _is_measured(self, finding: Finding) -> bool:
-        if finding.measurement.moments is not None:
+        if finding.measurement.moments is not None or finding.measurement.problem:
             return True
         source = self._sources[finding.row]
         return source >= 0 and self._findings[source].measurement.moments is not None

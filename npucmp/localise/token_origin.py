@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
+from npucmp.errors import NpucmpError
 from npucmp.localise.evidence import reason
 from npucmp.localise.root_cause import with_root_verdict
 from npucmp.measure.row_errors import RowErrors, column_errors, row_errors
 from npucmp.model import Cause, Comparison, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.roles import is_output
+from npucmp.model.table import Table
 
 BEYOND = 4.0  # limits: chosen: a token that differs by less may be one that rounding makes of errors before it
 STANDS_OUT = 8.0  # times: chosen: the error of a token that rounding makes is within so many times the usual one
@@ -36,6 +38,7 @@ def with_tokens(one: Comparison, places: TokenPlaces, search: TokenErrors) -> Co
     """The comparison with the tokens of its roots, and with a root for the first output that differs at single tokens
     although the whole is within its limit."""
     odd = _odd_token(one, search)
+    one = _with_unread_tokens(one, search)
     roots = [*one.roots]
     if odd is not None:
         one = replace(one, findings=with_root_verdict(one.findings, odd))
@@ -46,17 +49,40 @@ def with_tokens(one: Comparison, places: TokenPlaces, search: TokenErrors) -> Co
 
 class TokenErrors:
     """The errors of the tokens of the pairs of one comparison, each read once; None for a pair without values by
-    token."""
+    token, and for one that cannot be read again, whose reason `problems` has."""
 
     def __init__(self, context: ReadContext) -> None:
         self.context = context
+        self.problems: dict[tuple[int, str], str] = {}
         self._found: dict[tuple[int, str], Optional[RowErrors]] = {}
 
     def of(self, pair: Pair) -> Optional[RowErrors]:
         key = pair.order, pair.slot
         if key not in self._found:
-            self._found[key] = row_errors(pair, self.context) if _is_by_token(pair) else None
+            try:
+                self._found[key] = row_errors(pair, self.context) if _is_by_token(pair) else None
+            except NpucmpError as error:
+                self._found[key], self.problems[key] = None, str(error)
         return self._found[key]
+
+    def problem(self, pairs: Sequence[Pair]) -> str:
+        """The reason why the tokens of a pair are unknown; "" if they could be read."""
+        return next((self.problems[one.order, one.slot] for one in pairs if (one.order, one.slot) in self.problems), "")
+
+
+def _with_unread_tokens(one: Comparison, search: TokenErrors) -> Comparison:
+    """The comparison, in which an output that agrees as a whole is unreadable if its tokens, or those that explain
+    them, cannot be read: single ones may differ."""
+    changes = {
+        at: each._replace(verdict=Verdict.UNREADABLE, because=search.problem([each.pair]))
+        for at, each in enumerate(one.findings if search.problems else ())
+        if each.verdict is Verdict.MATCH and is_output(each.pair) and search.problem([each.pair])
+    }
+    if not changes:
+        return one
+    if isinstance(one.findings, Table):
+        return replace(one, findings=one.findings.replaced(changes))
+    return replace(one, findings=[changes.get(at, each) for at, each in enumerate(one.findings)])
 
 
 def _is_by_token(pair: Pair) -> bool:
@@ -82,10 +108,14 @@ def _odd_token(one: Comparison, search: TokenErrors) -> Optional[Root]:
                 continue
             found = errors.relative
             largest = float(found.max())
-            reads = [search.of(other.pair) for other in by_order[order] if not is_output(other.pair)]
+            inputs = [other.pair for other in by_order[order] if not is_output(other.pair)]
+            reads = [*map(search.of, inputs)]
             given = max((float(each.relative.max()) for each in reads if each is not None), default=0.0)
             usual = max(float(np.median(found)), finding.limit / STANDS_OUT, given)
             if largest > ODD * finding.limit and largest > STANDS_OUT * usual:
+                if problem := search.problem(inputs):  # the errors of its inputs may explain it
+                    search.problems[finding.pair.order, finding.pair.slot] = problem
+                    continue
                 words = (
                     "the whole is within its limit ({error}), single tokens differ by up to {largest}, the others by "
                 )
@@ -105,10 +135,14 @@ def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: TokenE
     own = [each.pair for each in one.findings if each.pair.order == root.pair.order and each.pair.slot == root.slot]
     pair = own[0] if own else root.pair
     errors = search.of(pair)
+    limit, problem = _limit(root, one, search), search.problem([pair, *_inputs(root, one)])
+    if problem:
+        words = "the first token that differs is unknown: {problem}"
+        return replace(root, evidence=(*root.evidence, reason("tokens", words, problem=problem)))
     if errors is None or len(errors.error) != len(places.requests):
         return root
     found = errors.relative
-    bad = found > max(_limit(root, one, search), LEAST * float(found[np.isfinite(found)].max(initial=0.0)))
+    bad = found > max(limit, LEAST * float(found[np.isfinite(found)].max(initial=0.0)))
     if not bad.any():
         bad = found >= found.max()
     if not found.max():
@@ -128,9 +162,13 @@ def _limit(root: Root, one: Comparison, search: TokenErrors) -> float:
     than some limits of the whole."""
     if root.rule == "odd_token":
         return root.limit
-    own = [each.pair for each in one.findings if each.pair.order == root.pair.order and not is_output(each.pair)]
-    known = [float(each.relative.max()) for each in map(search.of, own) if each is not None]
+    known = [float(each.relative.max()) for each in map(search.of, _inputs(root, one)) if each is not None]
     return min(BEYOND * root.limit, GROWN * max([root.limit / BEYOND, *known]))
+
+
+def _inputs(root: Root, one: Comparison) -> list[Pair]:
+    """The pairs that the operator of a root read."""
+    return [each.pair for each in one.findings if each.pair.order == root.pair.order and not is_output(each.pair)]
 
 
 def _sentences(bad: Any, places: TokenPlaces) -> Iterator[Evidence]:
@@ -166,7 +204,11 @@ def _columns(pair: Pair, bad: Any, search: TokenErrors) -> Iterator[Evidence]:
     """The columns that differ, if they stand side by side and all others agree: a head."""
     import numpy as np
 
-    errors = column_errors(pair, bad, search.context)
+    try:
+        errors = column_errors(pair, bad, search.context)
+    except NpucmpError as error:
+        yield reason("columns", "the columns that differ are unknown: {problem}", problem=str(error))
+        return
     if errors is None or not errors.max() or len(errors) < 2:
         return
     wrong = np.nonzero(errors > PART * errors.max())[0]

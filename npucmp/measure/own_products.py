@@ -12,7 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.measure.preview import array_of
 from npucmp.model import TensorRef
 
@@ -46,6 +46,8 @@ def own_product(
         return None
     try:
         a, b, y, *others = (array_of(one, context).astype("float64") for one in tensors)
+    except SystemFailure:
+        raise
     except NpucmpError:
         return None
     found = (_block(left, right, y, others) for left, right, y in _orders(a, b, y))

@@ -7,7 +7,6 @@ from typing import Any, Iterator, NamedTuple, Optional
 
 from npucmp.align.token_rows import row_blocks
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError
 from npucmp.model import Pair
 
 
@@ -30,7 +29,8 @@ class RowErrors(NamedTuple):
 
 
 def row_errors(pair: Pair, context: ReadContext) -> Optional[RowErrors]:
-    """The errors of all rows of a pair; None without values of one shape on both sides."""
+    """The errors of all rows of a pair; None without values of one shape on both sides. Raises NpucmpError if a side
+    cannot be read."""
     import numpy as np
 
     found = []
@@ -40,14 +40,14 @@ def row_errors(pair: Pair, context: ReadContext) -> Optional[RowErrors]:
             with np.errstate(all="ignore"):
                 norm = np.sqrt((np.where(np.isfinite(size), size, 0.0) ** 2).sum(1))
                 found.append((np.sqrt((difference**2).sum(1)), norm, _have_equal_bits(a, b)))
-    except (NpucmpError, _NoValues):
+    except _NoValues:
         return None
     return RowErrors(*map(np.concatenate, zip(*found))) if found else None
 
 
 def column_errors(pair: Pair, rows: Any, context: ReadContext) -> Optional[Any]:
-    """The error of each column over the rows that are marked, relative to the golden's root mean square there; None as
-    in row_errors."""
+    """The error of each column over the rows that are marked, relative to the golden's root mean square there; None and
+    NpucmpError as in row_errors."""
     import numpy as np
 
     total: Any = 0.0
@@ -60,7 +60,7 @@ def column_errors(pair: Pair, rows: Any, context: ReadContext) -> Optional[Any]:
             with np.errstate(all="ignore"):
                 total = total + np.nan_to_num(difference**2, nan=np.inf).sum(0)
                 size += float((y**2).sum()) / max(1, y.shape[1])
-    except (NpucmpError, _NoValues):
+    except _NoValues:
         return None
     return np.sqrt(total / size) if size else None
 

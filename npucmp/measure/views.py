@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.strides import c_strides
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.measure.metrics import rel_l2
 from npucmp.measure.pairs import measure, payload_of
 from npucmp.measure.preview import array_of
@@ -57,6 +57,8 @@ class Views:
             return None
         try:
             own, terms = (array_of(one, self._context).astype("float64") for one in (tensor, whole))
+        except SystemFailure:
+            raise
         except NpucmpError:
             return None
         total, norm = terms.sum(axis=axes).reshape(own.shape), float((terms**2).sum()) ** 0.5

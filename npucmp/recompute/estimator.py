@@ -141,8 +141,9 @@ class RecomputedOperators:
 
     def _note(self, name: str, error: Exception) -> None:
         """Keep the reason if the system failed: the search then lacks a fact that it would have had."""
-        if isinstance(error, (SystemFailure, MemoryError)):
-            self.failed[name] = getattr(error, "because", "out of memory")
+        if isinstance(error, (SystemFailure, MemoryError, OSError)):
+            because = error.strerror if isinstance(error, OSError) else getattr(error, "because", "")
+            self.failed[name] = because or "out of memory"
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Sequence
 
 from npucmp.dump.formats import graph_source, own_graphs
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import DumpError, UsageError, raise_system_failure
+from npucmp.errors import DumpError, SystemFailure, UsageError, raise_system_failure
 from npucmp.model import Run
 from npucmp.workflows.select_runs import StrPath
 
@@ -79,6 +79,8 @@ def _graphs_of(places: Sequence[Path], runs: Sequence[Run], notes: list[str], co
                 notes.append(f"{file}: not read, the graphs beside the dump are too large; name one with --graph")
                 break
             found += [graph for graph in load_graphs(file, context) if any(holds(graph, run) for run in runs)]
+        except SystemFailure:
+            raise
         except DumpError as error:
             notes.append(f"{file}: ignored, {error.because}")
         except OSError as error:

@@ -55,6 +55,9 @@ def compared_tokens(sides: Sides, options: Options, context: ReadContext, by_sha
     notes = [one.problem for one in found if one.problem]
     notes += [NO_RECOMPUTATION] * (options.recompute == "all")
     bits = tuple(_bits(comparisons, found, errors)) if options.batch_invariance else ()
+    if options.batch_invariance:
+        unread = dict.fromkeys(problem for search in errors for problem in search.problems.values())
+        notes += [f"operators are missing in the table of equal bits: {problem}" for problem in unread]
     return replace(
         report, comparisons=comparisons, notes=(*report.notes, *notes), tokens=_facts(found), token_bits=bits
     )
@@ -134,8 +137,15 @@ def _indexed(targets: Sequence[Run], goldens: Sequence[Run], names: Names, conte
         words = (
             f"no index of tokens: {index.problem}; record the ids and the attention mask or the lengths of both runs"
         )
+        words = next((f"no index of tokens: {index.problem}; {one}" for one in _unread(target, golden)), words)
         return _Indexed(_without_values(target, golden, pairs), None, words, index.is_ambiguous)
     return _Indexed(token_runs(index, pairs, evidence, context), index, _open_words(index))
+
+
+def _unread(target: TokenSide, golden: TokenSide) -> Iterator[str]:
+    """Yield the files that cannot be read, with the reasons."""
+    for side in (target, golden):
+        yield from (f"{file}: {because}" for (file, _), because in side.values.problems.items())
 
 
 def _trains(side: TokenSide) -> bool:

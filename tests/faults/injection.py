@@ -27,8 +27,11 @@ COMPILER = next(filter(None, map(shutil.which, ("gcc", "cc", "clang"))), None)
 HAS_GLIBC = sys.platform == "linux" and "musl" not in (sysconfig.get_config_var("SOABI") or "")
 IS_POSSIBLE = HAS_GLIBC and COMPILER is not None
 JUDGED = ("order", "cause", "rule", "explained_by", "explained_limit")  # may change where a neighbour is unreadable
+MATCHED = ("matched_by", "match_confidence", "match_reason")  # may change if a tensor that proves it was not read
+LIMITED = ("because", "limit")  # may change if a tensor before is unreadable: its error and precision are unknown
 REASON = 2000  # characters: a shorter page says why there is none
 REASONS = re.compile(r"Input/output error|No space left|Cannot allocate|out of memory|cannot be (?:read|opened)")
+NOTED = re.compile(f"cannot|could not|unreadable|ignored|ended|not read|memory|{REASONS.pattern}")  # not a count
 ALLOCATING, UNCHECKED = ("malloc", "calloc", "realloc", "mmap"), "SystemError: "
 WAIT = 5.0  # seconds for processes of a killed run to end
 
@@ -192,7 +195,7 @@ class Injector:
         temporary.mkdir(exist_ok=True)
         trial = {
             "words": [word.format(out=self.out) for word in words],
-            "warm": self.scenario.name,
+            "warm": " ".join(words),
             "warm_words": [word.format(out=self.folder / "warm") for word in words],
             "environ": {"TMPDIR": str(temporary)},
             "divided": self.scenario.divided,
@@ -286,9 +289,8 @@ def changes(left: dict[str, object], expected: dict[str, object], status: int) -
         yield f"status {status}, but summary.json says {summary['exit_status']}"
     if left == expected:
         return
-    notes = [
-        str(note) for name in ("notes", "broken") for note in summary.get(name, ()) if note not in wanted.get(name, ())
-    ]
+    added = (note for name in ("notes", "broken") for note in summary.get(name, ()) if note not in wanted.get(name, ()))
+    notes = [note for note in map(str, added) if NOTED.search(note)]
     pages = [text for name, text in left.items() if name.endswith(".html") and isinstance(text, str)]
     said = [word for word in REASONS.findall(_text(left)) if word not in _text(expected)]
     reasons, wrong = [*notes, *pages, *said, *(["partial"] if summary.get("partial") else [])], []
@@ -302,7 +304,8 @@ def changes(left: dict[str, object], expected: dict[str, object], status: int) -
         reasons += [str(row) for row in after if row not in before and "unreadable" in row.values()]
         if name.startswith("tensors") and summary.get("command") == "compare":
             lost = any(row.get("verdict") == "unreadable" for row in after)
-            wrong += [*_unlike(before, after, ("unreadable", "missing") if lost else ("unreadable",))]
+            changed = {*JUDGED, *(MATCHED if reasons else ()), *(LIMITED if lost else ())}
+            wrong += [*_unlike(before, after, ("unreadable", "missing") if lost else ("unreadable",), changed)]
     is_same = all(left.get(name) == one for name, one in expected.items() if name.endswith(".csv"))
     if status == 0 and is_same and reasons and summary.get("roots") == wanted.get("roots"):
         return  # a note: an operator was not recomputed, which --recompute none does not do either
@@ -324,17 +327,36 @@ def rows(data: object) -> list[dict[str, str]]:
     return [*csv.DictReader(data.decode("utf-8").splitlines())]
 
 
-def _unlike(before: Sequence[dict[str, str]], after: Sequence[dict[str, str]], lost: tuple[str, ...]) -> Iterator[str]:
-    """Yield rows of tensors whose measurement changed though they were read; `lost`: the verdicts of the others. A
-    tensor whose partner is unreadable may be missing."""
-    known = {_key(one): one for one in before}
+def _unlike(
+    before: Sequence[dict[str, str]], after: Sequence[dict[str, str]], lost: tuple[str, ...], changed: set[str]
+) -> Iterator[str]:
+    """Yield rows of tensors whose measurement changed though they were read; `lost`: the verdicts of the others,
+    `changed`: columns that may change. A tensor whose partner is unreadable may be missing. A row of a tensor in an
+    unreadable file may have another recording of this tensor, which the row names, with the same verdict, or no
+    partner."""
+    known, unread = {_key(one): one for one in before}, _unreadable_labels(after)
     for other in after:
         one = known.get(_key(other))
         if one is None or other.get("verdict") in lost:
             continue  # a tensor in another place has its note, or the row of the file that was not read
-        apart = [name for name in one if name not in JUDGED and one[name] != other.get(name)]
+        if other.get("verdict") in (one.get("verdict"), "unknown") and any(
+            one.get(side) != other.get(side) and {label := one.get(side) or "", label.rpartition(":")[0]} & unread[side]
+            for side in ("target_tensor", "golden_tensor")
+        ):
+            continue
+        apart = [name for name in one if name not in changed and one[name] != other.get(name)]
         if apart:
             yield f"{other.get('op')} {other.get('slot')}: {[(name, one[name], other.get(name)) for name in apart][:4]}"
+
+
+def _unreadable_labels(rows: Sequence[dict[str, str]]) -> dict[str, set[str]]:
+    """The names of the unreadable files of each side; tensors in them are called FILE:SLOT."""
+    found: dict[str, set[str]] = {"target_tensor": set(), "golden_tensor": set()}
+    for row in rows:
+        side = f"{(row.get('because') or '').partition(':')[0]}_tensor"
+        if row.get("verdict") == "unreadable" and row.get(side):
+            found[side].add(str(row[side]))
+    return found
 
 
 def _key(row: Mapping[str, str]) -> tuple[Optional[str], ...]:

@@ -28,12 +28,16 @@ def small_scenarios(folder: Path) -> list[Scenario]:
     ]
 
 
+def sample_scenario(name: str) -> Scenario:
+    """Return the comparison of a sample."""
+    sides = str(SAMPLES / name / "target"), str(SAMPLES / name / "golden")
+    return _compare(name, *sides, earlier=sides[1], jobs=1)
+
+
 def all_scenarios(folder: Path) -> list[Scenario]:
     """Return these, and one of each format and of other commands."""
     found = small_scenarios(folder)
-    for place in sorted(one for one in SAMPLES.iterdir() if (one / "golden").exists()):
-        sides = str(place / "target"), str(place / "golden")
-        found.append(_compare(place.name, *sides, earlier=sides[1], jobs=1))
+    found += [sample_scenario(one.name) for one in sorted(SAMPLES.iterdir()) if (one / "golden").exists()]
     from tests.dump.formats.test_atb import write_atb
     from tests.dump.formats.test_npz import write_npz
     from tests.dump.formats.test_pt import micro

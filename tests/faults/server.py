@@ -126,6 +126,8 @@ def serve():
             known.add(trial["warm"])
             sys.stdout = os.fdopen(null, "w", closefd=False)
             call({**trial, "words": trial["warm_words"]})
+            gc.collect()
+            gc.freeze()  # a collection in a fork would copy every page of the objects
         plan.count, plan.nth, plan.action, plan.name = 0, trial["nth"], ACTIONS[trial["action"]], b""
         plan.counts = (ctypes.c_long * 6)()
         plan.kinds = sum(KINDS[kind] for kind in trial["kinds"])

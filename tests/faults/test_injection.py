@@ -10,7 +10,7 @@ import random
 import pytest
 
 from tests.faults.injection import IS_POSSIBLE, KINDS, Injector, Server, changes
-from tests.faults.scenarios import small_scenarios
+from tests.faults.scenarios import sample_scenario, small_scenarios
 
 pytestmark = pytest.mark.skipif(not IS_POSSIBLE, reason="needs a C compiler, Linux and glibc")
 KINDS_OF = {  # one call of each
@@ -18,6 +18,7 @@ KINDS_OF = {  # one call of each
     "clean": ("read", "write", "allocate"),
     "workers": ("read", "write", "map", "fork"),
     "ranks": ("read", "name", "fork", "allocate"),
+    "cann_clean": ("read", "read", "read", "read"),  # fused operators, whose alignment needs a graph and all headers
 }
 KILLS = 2  # of each scenario with several processes, and of "values"
 
@@ -26,7 +27,8 @@ KILLS = 2  # of each scenario with several processes, and of "values"
 def injectors(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults")
     with Server(folder) as server:
-        yield {one.name: Injector(one, folder / one.name, server) for one in small_scenarios(folder)}
+        scenarios = [*small_scenarios(folder), sample_scenario("cann_clean")]
+        yield {one.name: Injector(one, folder / one.name, server) for one in scenarios}
 
 
 @pytest.mark.parametrize("name", KINDS_OF)
@@ -81,10 +83,35 @@ REPORT = {
         ({"summary.json": {**REPORT["summary.json"], "roots": 0}}, 1, "another verdict"),
         ({"summary.json": {**REPORT["summary.json"], "exit_status": 0}}, 1, "summary.json says 0"),
         ({"summary.json": {**REPORT["summary.json"], "roots": 0, "notes": ["bad"], "exit_status": 0}}, 0, "status 0"),
+        ({"summary.json": {**REPORT["summary.json"], "roots": 0, "notes": ["7 of 8 float32"]}}, 1, "another verdict"),
         ({"summary.json": {**REPORT["summary.json"], "files": ["gone.csv"]}}, 1, "gone.csv"),
     ],
 )
 def test_the_oracle_knows_a_wrong_report(changed, status, words):
     """A changed report needs a reason, and status 0 an unchanged one."""
     found = " ".join(changes({**REPORT, **changed}, REPORT, status))
+    assert words in found and bool(found) == bool(words)
+
+
+HEAD = "op,slot,verdict,because,target_tensor,match_reason\n"
+LOST = "d,,unreadable,target: bad,F,\n"
+
+
+@pytest.mark.parametrize(
+    "before, after, words",
+    [
+        ("a,input:0,match,,F:input.0,near", f"a,input:0,match,,G:output.0,near\n{LOST}", ""),
+        ("a,input:0,match,,F:input.0,near", f"a,input:0,unknown,,G:output.0,near\n{LOST}", ""),
+        ("a,input:0,diverged,,F:input.0,near", f"a,input:0,match,,G:output.0,near\n{LOST}", "a input:0"),
+        ("a,input:0,match,,H:input.0,near", f"a,input:0,match,,G:output.0,near\n{LOST}", "a input:0"),
+        ("a,input:0,match,,H:input.0,near", f"a,input:0,match,,H:input.0,far\n{LOST}", ""),
+        ("a,input:0,match,,H:input.0,near", "a,input:0,match,,H:input.0,far\n", "without a reason"),
+        ("a,input:0,diverged,far,H:input.0,", f"a,input:0,diverged,near,H:input.0,\n{LOST}", ""),
+        ("a,input:0,diverged,far,H:input.0,", f"a,input:0,match,near,H:input.0,\n{LOST}", "a input:0"),
+    ],
+)
+def test_a_row_may_name_another_recording_only_of_a_tensor_that_was_not_read(before, after, words):
+    summary = {"summary.json": REPORT["summary.json"]}
+    left, whole = ({**summary, "tensors.csv": f"{HEAD}{rows}".encode()} for rows in (after, before))
+    found = " ".join(changes(left, whole, 1))
     assert words in found and bool(found) == bool(words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import tracemalloc
 from collections import Counter
 
@@ -12,6 +13,7 @@ import pytest
 
 import npucmp
 from npucmp.dump.readers.safe_open import open_regular
+from npucmp.errors import SystemFailure
 from tests.command import npucmp as run
 from tests.corpus.tokens import layouts
 from tests.corpus.tokens.dumps import Style, write
@@ -106,6 +108,34 @@ def test_a_faulty_token_of_many_is_found_below_the_limit_of_the_tensor(tmp_path)
         tmp_path, pair(tmp_path, LAYOUTS["packed"], fault=fault, style=Style("L0", dtype="bfloat16"))
     )
     assert status == 1 and (root["rule"], root["request"], root["position"]) == ("odd_token", "0", "6")
+
+
+def test_tokens_that_cannot_be_read_again_have_their_reason(tmp_path, monkeypatch):
+    """A tensor that agrees as a whole is unreadable then: single tokens may differ."""
+
+    def failing(pair, context):
+        raise SystemFailure(pair.operator.name, "cannot be read: Input/output error")
+
+    odd = Fault("token", "model.layers.1.mlp.gate_proj", 0, 6, 1.12)
+    plain = Fault("token", "model.layers.1.mlp.gate_proj", 0, 6, 1.5)
+    monkeypatch.setattr("npucmp.localise.token_origin.row_errors", failing)
+    for fault, status, whole in ((odd, 2, "unreadable"), (plain, 1, "diverged")):
+        dumps = pair(tmp_path / whole, LAYOUTS["packed"], fault=fault, style=Style("L0", dtype="bfloat16"))
+        report = npucmp.compare(*dumps, precheck=False, jobs=1)
+        found = [one for one in report.findings if one.pair.slot == "output:0" and fault.path in one.pair.operator.name]
+        assert (report.exit_status, [one.verdict.value for one in found]) == (status, [whole])
+        assert "Input/output error" in (report.roots[0].because if report.roots else found[0].because)
+
+
+def test_an_unreadable_tensor_has_a_row_in_another_layout(tmp_path):
+    dumps = pair(tmp_path, LAYOUTS["packed"], style=Style("L0", extras=True))
+    files = [next(dumps[0].rglob(f"*layers.0.{name}.pt")) for name in ("*position_ids", "*up_proj*.output.0")]
+    for file in files:
+        os.truncate(file, 20)
+    report = npucmp.compare(*dumps, precheck=False, jobs=1)
+    rows = [one for one in report.findings if one.verdict.value != "match" and one.pair.golden.relation is None]
+    assert sorted(one.measurement.unreadable.file for one in rows) == sorted(map(str, files))
+    assert report.exit_status == 2 and all(one.because.startswith("target: ") for one in rows)
 
 
 def test_bfloat16_and_folders_of_arrays_agree(tmp_path):

@@ -53,7 +53,10 @@ class RegularFile:
             self.close()
 
     def close(self) -> None:
-        os.close(self._fd)
+        try:
+            os.close(self._fd)
+        except OSError:  # a file that was only read loses nothing, and its descriptor is free
+            pass
 
     def require_unchanged(self) -> None:
         """Raise DumpError if the file was modified since it was opened.

@@ -117,6 +117,18 @@ def test_an_error_of_the_disk(ten, monkeypatch):
         file.read(0, 1)
 
 
+def test_a_file_that_was_read_may_fail_to_close(ten, monkeypatch):
+    close = os.close
+
+    def failing(handle):
+        close(handle)
+        raise OSError(errno.EIO, "Input/output error")
+
+    with open_regular(ten) as file:
+        monkeypatch.setattr(os, "close", failing)
+        assert file.read(0, 10) == b"0123456789"
+
+
 def test_nothing_stays_open(ten, tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(KeyError), open_regular(ten):
