@@ -103,15 +103,13 @@ def align(
     matches = sorted((updates.by_entries(match, context) for match in matches), key=lambda match: match.target.order)
     only_target, only_golden = _unmatched(target, golden, matches)
     found = Alignment(tuple(matches), tuple(only_target), tuple(only_golden), open_ones, by_golden)
-    most = method == "content" or (method == "auto" and _leave_most_open(target, golden, matches, apart))
-    if most or (method == "auto" and apart and _leave_many_open(target, golden, found)):
+    if method == "content" or (method == "auto" and _leave_most_open(target, golden, matches, apart)):
         from npucmp.align.contents.matches import match_contents
 
         anchors = [one for one in matches if one.via in _ANCHORS]
         contents = match_contents(target, golden, anchors, context)
-        better = None if contents is None else _of_contents(target, golden, found, contents)
-        if better is not None and (most or _open_count(better) < _open_count(found)):
-            return better
+        if contents is not None:
+            return _of_contents(target, golden, found, contents)
         if method == "content":
             raise DifferentNetworks(
                 f"{target.path} and {golden.path} look like different networks: fewer than 10 % of their tensors have "
@@ -156,7 +154,8 @@ def _contradicting(
 def _leave_most_open(target: Run, golden: Run, matches: Sequence[Match], apart: bool) -> bool:
     """Whether names and order leave the partners of most operators open: the runs would be refused, or their names are
     those of two frameworks, or the user named a few partners, and less than half of the smaller run has one."""
-    few = 2 * sum(1 + len(one.inside) for one in matches) < _smaller(target, golden)
+    smaller = min(sum(not operator.inserted for operator in run.operators) for run in (target, golden))
+    few = 2 * sum(1 + len(one.inside) for one in matches) < smaller
     is_named = any(one.via == "mapping" for one in matches)
     if few and (apart or is_named):
         return True
@@ -165,23 +164,6 @@ def _leave_most_open(target: Run, golden: Run, matches: Sequence[Match], apart: 
     except DifferentNetworks:
         return True
     return False
-
-
-def _leave_many_open(target: Run, golden: Run, found: Alignment) -> bool:
-    """Whether order alone matched two frameworks, and leaves many operators of both sides without a partner: products
-    apart from their bias. Partners by order among those are guesses."""
-    fewest = min(len(found.only_target), len(found.only_golden))
-    return fewest > DOUBTED * _smaller(target, golden) and all(one.via == "order" for one in found.matches)
-
-
-def _smaller(target: Run, golden: Run) -> int:
-    """The number of operators of the smaller run that no compiler inserted."""
-    return min(sum(not operator.inserted for operator in run.operators) for run in (target, golden))
-
-
-def _open_count(found: Alignment) -> int:
-    """The number of operators without a partner."""
-    return len(found.only_target) + len(found.only_golden)
 
 
 def _of_contents(target: Run, golden: Run, found: Alignment, contents: ContentMatches) -> Alignment:
