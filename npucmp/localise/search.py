@@ -146,11 +146,11 @@ class RootSearch:
         known = None if gap else self._recompute(node, own, diverged, reads)
         guilty = self._guilty(node, own, known) if known and not culprit else None
         is_known = reads.is_known and self._intervals.is_saved_known(node)
-        acquitted = None
-        if own and known and not guilty and not begins_upstream(node):
-            acquitted = own if known.is_innocent(node, own.rule, own.finding, is_known) else None
-        if acquitted:
-            self.revised.pop(acquitted.finding.row, None)  # revert the words of an accusation
+        if (
+            own and known and not guilty and not begins_upstream(node)
+            and known.is_innocent(node, own.rule, own.finding, is_known)
+        ):  # fmt: skip
+            self.revised.pop(own.finding.row, None)  # revert the words of an accusation
             own = None
             for output in diverged:
                 self._explanations.set(output, Limit(error_size(output), RECOMPUTED))
