@@ -14,6 +14,7 @@ from npucmp.errors import RAISE
 settings.register_profile(
     "busy",
     deadline=None,
+    max_examples=50,  # fuzzing in .ci/nightly asks far more
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
 )
 settings.load_profile("busy")
@@ -31,6 +32,21 @@ def pytest_collection():
     yield
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the parameters of a test with `few(n)` as large, except for n that are evenly spread."""
+    found = {}
+    for item in items:
+        if item.get_closest_marker("few"):
+            found.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for several in found.values():
+        count = several[0].get_closest_marker("few").args[0]
+        run = {round(at * (len(several) - 1) / max(1, count - 1)) for at in range(count)}
+        for at, item in enumerate(several):
+            if at not in run:
+                item.add_marker("large")
 
 
 @pytest.fixture

@@ -107,6 +107,7 @@ def test_quiet_prints_nothing():
     assert (got.returncode, got.stdout, got.stderr) == (0, "", "")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("paths, status", [(CLEAN, 0), (SOFTMAX, 1)], ids=["agrees", "differs"])
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_closed_stream_changes_no_answer(tmp_path, paths, status, closed):
@@ -117,6 +118,7 @@ def test_a_closed_stream_changes_no_answer(tmp_path, paths, status, closed):
     assert json.loads((tmp_path / "summary.json").read_text())["exit_status"] == status
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("where", [">&-", pytest.param(">/dev/full", marks=FULL)])
 @pytest.mark.parametrize(
     "words", [("compare", *CLEAN), ("compare", *SOFTMAX), ("overflow", CLEAN[0]), ("show", CLEAN[0]), ("formats",)]
@@ -129,6 +131,7 @@ def test_an_answer_that_nobody_is_told_is_status_2(words, where):
     assert got.stderr.count("\n") == 1 and got.stderr.startswith("npucmp: ")
 
 
+@pytest.mark.few(2)
 @FULL
 @pytest.mark.parametrize(
     "words", [("compare", "/nowhere", CLEAN[0]), ("compare", "--rtool", "0")], ids=["error", "usage"]
@@ -139,6 +142,7 @@ def test_an_error_that_nobody_is_told_is_status_2(words, where):
     assert subprocess.run(shell, timeout=120, stdout=subprocess.DEVNULL).returncode == 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("paths, status", [(CLEAN, 0), (SOFTMAX, 1)], ids=["agrees", "differs"])
 def test_who_wants_the_status_alone_may_close_the_screen(paths, status):
     shell = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "npucmp", "compare", *map(str, paths), "-q"]
@@ -173,6 +177,7 @@ def broken(tmp_path):
     return tmp_path
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     "name, words",
     [
@@ -196,6 +201,7 @@ def test_a_bad_path_is_one_line_and_status_2(broken, name, words, side):
     assert str(broken / name) in got.stderr
 
 
+@pytest.mark.large
 def test_a_path_near_a_dump_is_told_from_it(broken, tmp_path):
     """A slip of the name, a file beside the records, a report where a dump is wanted, a file where its folder is."""
     report = tmp_path / "report"
@@ -222,6 +228,7 @@ def test_dumps_below_a_path_are_named(broken):
     assert got.stderr.endswith(f"no dump is recognised here, but in subfolders: pass {a} or {b} or {c}\n")
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize(
     "words, says",
     [

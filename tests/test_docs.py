@@ -177,6 +177,7 @@ def invoke(*words: str) -> Result:
     return CliRunner().invoke(group, list(words))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("page", dict.fromkeys(line.page for line in LINES))
 def test_commands_of_a_page_run(page, desk):
     """One after the other, as a reader does: what one writes the next ones read."""
@@ -346,6 +347,7 @@ def put(kind: str, example: str, where: Path) -> str:
     return name[1]
 
 
+@pytest.mark.lint
 def test_examples_of_extending_work(tmp_path):
     """All at once, in a copy of the package: what is shown to be added does not get into the way of each other."""
     for folder in ("npucmp", "tests"):

@@ -71,6 +71,7 @@ def called(monkeypatch, capsys, *words):
     return (end.value.code, *capsys.readouterr())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_each_call_of_writing_a_report_fails_once(dumps, tmp_path, code):
     """The old report stays as it was, and nothing is left behind."""
@@ -96,6 +97,7 @@ def test_each_call_of_writing_a_report_fails_once(dumps, tmp_path, code):
     assert {"write", "fsync", "replace", "open"} <= seen and nth > 15
 
 
+@pytest.mark.large
 def test_each_call_below_the_output_fails_once(dumps, tmp_path, capsys):
     """Journal and report: one line and status 2 with the old report, or the whole new one."""
     out = tmp_path / "out"
@@ -129,6 +131,7 @@ def rows(file):
         return list(csv.DictReader(stream))
 
 
+@pytest.mark.large
 def test_each_read_of_a_dump_fails_once(dumps, tmp_path, capsys):
     """One row is unreadable, or the run is: one line and status 2. Nothing else that was measured changes; what an
     operator has to do with its error may, where one of its tensors is not known any more."""
@@ -162,6 +165,7 @@ def test_each_read_of_a_dump_fails_once(dumps, tmp_path, capsys):
     assert damaged > 30 and nth > 35
 
 
+@pytest.mark.large
 def test_each_read_of_a_repeated_run_fails_once(dumps, tmp_path, capsys):
     """Places and patterns are looked for after measuring, in a second reading: that may fail too, and costs a hint."""
     for nth in range(1, 400):
@@ -209,6 +213,7 @@ def compiled():
     subprocess.run([sys.executable, "-m", "npucmp", "compare", *pair], capture_output=True, check=True, timeout=120)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("size", [0, 100, 1000, 4000, 8000])
 def test_files_may_not_grow(compiled, dumps, tmp_path, size):
     """As on a full disk, by the system itself (RLIMIT_FSIZE)."""
@@ -297,6 +302,7 @@ def test_something_is_in_the_way(dumps, tmp_path, monkeypatch, capsys):
     assert [*(tmp_path / "out").glob(f"{FILE}*")]  # nothing has to be measured again
 
 
+@pytest.mark.few(2)
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize("command", ["compare {0} {1}", "show {0}", "overflow {0}", "formats", "compare --help"])
 def test_a_full_disk_under_the_terminal_output(dumps, command):

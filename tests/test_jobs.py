@@ -42,6 +42,7 @@ def written(words, jobs, output, monkeypatch):
     return {file.name: file.read_bytes() for file in output.iterdir() if file.suffix in (".csv", ".cfg")}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
 def test_reports_do_not_depend_on_the_number_of_workers(words, small_batches, tmp_path, monkeypatch):
     alone = written(words, 1, tmp_path / "1", monkeypatch)

@@ -12,6 +12,9 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Iterator, NamedTuple
 
+import pytest
+
+pytestmark = pytest.mark.lint
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "npucmp"
 ROOMS = (

@@ -147,6 +147,7 @@ def test_what_a_plain_comparison_does_not_load_is_there():
 LIBRARIES = {"pandas", "jinja2", "h5py"}  # base packages that load where they are used
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("words, used", [("show {golden}", ""), ("check {golden}", ""), ("overflow {golden}", ""),
                                          ("compare {target} {golden} -o {out}", "jinja2")])  # fmt: skip
 def test_a_command_loads_the_libraries_that_it_uses(tmp_path, words, used):

@@ -43,6 +43,7 @@ def moved(path: str | Path, elsewhere: Path) -> None:
     os.symlink(elsewhere, path)
 
 
+@pytest.mark.few(2)
 def test_a_tensor_behind_a_link_out_of_the_dump(linked, tmp_path):
     before = compare(*linked)
     good = [one for one in before.findings if one.verdict is Verdict.MATCH and one.pair.target.file]
@@ -54,6 +55,7 @@ def test_a_tensor_behind_a_link_out_of_the_dump(linked, tmp_path):
     assert verdicts(compare(*linked, limits=Limits(links_out=1))) == verdicts(before)
 
 
+@pytest.mark.few(2)
 def test_links_inside_a_dump_and_to_a_dump_are_followed(linked, tmp_path):
     """Also to the other dump, which the user named too."""
     target, golden = linked
@@ -127,6 +129,7 @@ def told(call, *paths):
         return str(error)
 
 
+@pytest.mark.few(2)
 def test_what_a_link_leads_to_is_never_shown(linked, tmp_path):
     (tmp_path / "secret").write_text(SECRET + "\n")
     for file in each_as(odd_files(linked[0]), lambda file: file.symlink_to(tmp_path / "secret")):
@@ -137,6 +140,7 @@ def test_what_a_link_leads_to_is_never_shown(linked, tmp_path):
         assert not [text for text in texts if "SECRET" in text or "root:x" in text], file
 
 
+@pytest.mark.few(2)
 def test_a_fifo_keeps_nobody_waiting(linked):
     before = compare(*linked)
     with deadline(60):

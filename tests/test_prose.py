@@ -13,6 +13,8 @@ import tokenize
 from pathlib import Path
 from typing import Iterator
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 FORBIDDEN = re.compile(
     r"\b(tells?|told|telling|(held|holds?|holding) (\S+ )?against|(stands?|stood|standing) for|nobody"
@@ -97,11 +99,13 @@ def in_path(path: Path) -> Iterator[str]:
         yield from in_document(path)
 
 
+@pytest.mark.lint
 def test_documents_are_plain() -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     assert [one for page in pages if not page.name.endswith(".zh.md") for one in in_document(page)] == []
 
 
+@pytest.mark.lint
 def test_docstrings_comments_and_messages_are_plain() -> None:
     assert list(in_path(ROOT / "npucmp")) == []
 

@@ -187,6 +187,7 @@ def killing(nth):
         setattr(os, name, counted(getattr(os, name)))
 
 
+@pytest.mark.large
 @pytest.mark.skipif(not hasattr(os, "waitstatus_to_exitcode"), reason="Python 3.9")
 def test_killed_at_each_step_of_writing_the_report(tmp_path):
     """The report of a short run has the files of a long one."""
@@ -376,6 +377,7 @@ def checkpoint_of_nine(tmp_path):
     return pairs, tmp_path
 
 
+@pytest.mark.large
 def test_every_prefix_of_a_checkpoint_is_one(checkpoint_of_nine):
     pairs, folder = checkpoint_of_nine
     data = (folder / FILE).read_bytes()
@@ -499,6 +501,7 @@ def text(file):
         return ""
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("apart", "jobs", "whom"), [(True, 2, os.kill), (True, 1, os.killpg), (False, 2, os.killpg)])
 def test_sigterm_ends_it_in_order(dump, place, monkeypatch, measured, apart, jobs, whom):
     """Of the process, as `kill` sends it, or of all, as `timeout` and SLURM do."""

@@ -57,6 +57,7 @@ SHARED_FAULTED = [  # (target, golden, operator, cause) as shared/data/msprobe/m
 shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared dumps are not beside this checkout")
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("sample, operator, cause, slot, words", FAULTED)
 def test_planted_operator_comes_first(sample, operator, cause, slot, words):
     report = npucmp.compare(SAMPLES / sample / "target", SAMPLES / sample / "golden")
@@ -178,6 +179,7 @@ def test_a_graph_is_found_below_a_folder_of_several_things(tmp_path):
     assert npucmp.compare(tmp_path, sample / "golden").comparisons[0].matched["fused"] == 17
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize(
     "run", sorted(path for path in SAMPLES.glob("*/*") if path.is_dir()), ids=lambda p: p.parent.name + p.name
 )
@@ -201,6 +203,7 @@ def test_an_extra_operator_mispairs_nothing():
     assert all(target.startswith("Tensor.__mul__.") for target, _ in shifted)
 
 
+@pytest.mark.few(3)
 @shared
 @pytest.mark.parametrize("target, golden, operator, cause", SHARED_FAULTED)
 def test_shared_pairs(target, golden, operator, cause):
@@ -219,6 +222,7 @@ def inputs_alone(folder, source, phase):
     return folder
 
 
+@pytest.mark.few(4)
 @shared
 @pytest.mark.parametrize("phase", ["", ".forward"])
 @pytest.mark.parametrize(

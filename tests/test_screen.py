@@ -17,6 +17,7 @@ SAMPLE = Path(__file__).parent.parent / "sample_dumps" / "msprobe_softmax"
 SOFTMAX = str(SAMPLE / "target"), str(SAMPLE / "golden")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("words", "environment", "coloured"),
     [

@@ -66,6 +66,7 @@ def test_json_and_no_precheck_of_the_environment(tmp_path, monkeypatch):
     assert json.loads(npucmp("compare", "nothing", "nothing", cwd=tmp_path).stdout)["error"]["type"] == "dump"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("place", ["", "step0"])
 def test_no_settings_from_inside_a_dump(place, tmp_path):
     dump = tmp_path / "dump"
@@ -78,6 +79,7 @@ def test_no_settings_from_inside_a_dump(place, tmp_path):
         assert "npucmp.toml: not read, because its folder is a dump" in got.stderr
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("text", "because"),
     [

@@ -128,6 +128,7 @@ SILENT = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", SAID)
 def test_compare_says_so_in_one_line(tmp_path, name):
     target, golden, words = SAID[name]
@@ -139,6 +140,7 @@ def test_compare_says_so_in_one_line(tmp_path, name):
     assert "set up differently:" not in called("compare", *sides, "--jobs", 1, "--no-precheck").output
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", SILENT)
 def test_compare_says_nothing_of_comparable_runs(tmp_path, name):
     sides = written(tmp_path, *SILENT[name])

@@ -281,6 +281,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_log_hides_nothing(tmp_path, name):
     path = tmp_path / "train.log"

@@ -24,6 +24,8 @@ from tests.corpus.constants import (
     unnamed,
 )
 
+pytestmark = pytest.mark.lint
+
 
 @cache
 def rows():
@@ -161,6 +163,7 @@ def test_a_name_of_several_modules_is_refused(monkeypatch):
     assert done.exit_code == 2 and "rules.choice.SHARE" in done.output
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "module, name, times, expression, expected",
     [

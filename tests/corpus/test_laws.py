@@ -140,6 +140,7 @@ def plain(x, y, dtypes):
     return error / size if size else 0.0 if not error else math.inf
 
 
+@pytest.mark.few(1)
 @drawn(
     4,
     precision=["float32", "float16 / float16", "float16 / float32", "float32 / float64", "float16 autocast / float32"],
@@ -166,6 +167,7 @@ def test_a_match_is_within_the_limit_or_within_the_bound_of_what_explains_it(num
 # 2. swapped
 
 
+@pytest.mark.large
 @drawn_on_ranks(3, part=["all"], steps=["1"])
 def test_what_diverges_and_where_does_not_hang_on_which_side_is_the_golden(number, tmp_path):
     """But for limits that depend on the golden: ‖x − y‖ / ‖x‖ is up to e/(1 − e) where ‖x − y‖ / ‖y‖ is e, so that a
@@ -195,6 +197,7 @@ def _is_above(finding):
 # 3. renamed
 
 
+@pytest.mark.large
 @drawn_on_ranks(3, format=["msprobe"], task=["tensor"], part=["all"], steps=["1"], level=["L1"])
 def test_another_frameworks_names_turn_nothing(number, tmp_path):
     """In a device's graphs a backward reads what its forward did as well, and modules have no records, so that only
@@ -227,6 +230,7 @@ def _by_record(answer, runs, style):
 # 4. ranks
 
 
+@pytest.mark.large
 @drawn(3, format=["msprobe", "mint", "cann", "mindspore"], ranks=["1"], steps=["1"])
 def test_two_ranks_that_hold_the_same_say_what_one_says(number, tmp_path):
     some = made(number)
@@ -262,6 +266,7 @@ def with_copies(runs):
     return made
 
 
+@pytest.mark.few(1)
 @drawn_on_ranks(3, variation=["none"], part=["all"], steps=["1"])
 def test_operators_that_only_copy_turn_nothing(number, tmp_path, monkeypatch):
     monkeypatch.setitem(SPELLINGS, "clone", CLONE)
@@ -276,6 +281,7 @@ def test_operators_that_only_copy_turn_nothing(number, tmp_path, monkeypatch):
 # 6. times
 
 
+@pytest.mark.few(1)
 @drawn(3, format=["npy", "cann", "mindspore"], steps=["1"])
 @pytest.mark.parametrize("shrink", [1, 40])
 def test_only_the_order_of_times_counts(number, shrink, tmp_path):
@@ -336,6 +342,7 @@ def in_shape(folder, target, golden, shape, style, seed):
     return said(folder, target, golden, style) if all(run.records for run in golden) else None
 
 
+@pytest.mark.few(4)
 @drawn(3, part=["all"], task=["tensor"], steps=["1"], format=["msprobe", "mint"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_recorded_less_is_not_said_to_agree_more(number, shape, tmp_path):
@@ -366,6 +373,7 @@ def wholly(number, place, folder):
     return WHOLE[number, place]
 
 
+@pytest.mark.few(6)
 @drawn(2, part=["all"], task=["tensor"], format=["msprobe", "mint"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_run_of_any_shape_agrees_with_itself(number, shape, tmp_path):
@@ -374,6 +382,7 @@ def test_a_run_of_any_shape_agrees_with_itself(number, shape, tmp_path):
     assert same is None or (same.status == (2 if shape == "statistics" else 0) and not same.roots)
 
 
+@pytest.mark.few(4)
 @drawn(2, part=["all"], task=["tensor"], steps=["1"], format=["msprobe", "mint"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_in_any_shape_the_sides_change_places(number, shape, tmp_path):
@@ -391,6 +400,7 @@ def test_in_any_shape_the_sides_change_places(number, shape, tmp_path):
 TWO_STEPS = 62  # a family of float32 with biases that trains for two steps
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("shape", [*SHAPES, "whole"])
 @pytest.mark.parametrize("factor", [1.02, 1.4])
 def test_in_any_shape_biases_that_are_scaled_at_a_later_step_are_no_agreement(factor, shape, tmp_path):

@@ -16,6 +16,7 @@ from tests.corpus.writers.slots import slots
 LAYOUTS = [(group, layout) for group, some in GROUPS.items() for layout in some]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("group", GROUPS)
 def test_no_pair_breaks_a_law(group):
     found = search.search(1, group, 10)
@@ -36,6 +37,7 @@ BROKEN = {
 }  # laws that a constant answer breaks; swap and formats hold two answers against each other
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("status", BROKEN)
 def test_a_constant_answer_breaks_laws(status, monkeypatch):
     monkeypatch.setattr(search, "examined", lambda *_: Examined(Answer(status), {}))
@@ -58,6 +60,7 @@ def test_a_traceback_is_a_violation(monkeypatch):
     assert all("KeyError" in one.came for one in found.violations)
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("group, layout", LAYOUTS, ids=lambda value: value if isinstance(value, str) else value.name)
 def test_a_dump_holds_what_was_recorded(group, layout, tmp_path):
     """As many tensors as the run has slots, or more where a backward reads what its forward did as well."""

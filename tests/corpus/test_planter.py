@@ -130,6 +130,7 @@ CODINGS = [
 ]
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize(("variation", "network"), CODINGS, ids=[f"{one.name}-{network}" for one, network in CODINGS])
 def test_a_clean_variation_changes_nothing(variation, network):
     """In float64: the same loss at each of two steps, whatever the two codings are."""
@@ -181,7 +182,7 @@ def _weights(session):
 
 
 def test_the_same_number_gives_the_same_family():
-    one, two = family("open", 7), family("open", 7)
+    one, two = family("open", 13), family("open", 13)
     assert [case.truth for case in one.cases] == [case.truth for case in two.cases]
     a, b = by_address(one.cases[-1].target), by_address(two.cases[-1].target)
     assert a.keys() == b.keys()
@@ -211,6 +212,7 @@ def clean():
     return [(recipe, train(recipe)) for recipe in RECIPES]
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_every_kind_of_fault_strikes_somewhere_and_changes_what_is_recorded(fault, clean):
     struck = 0

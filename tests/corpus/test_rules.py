@@ -194,6 +194,7 @@ def test_every_rule_has_a_pair():
     assert set(PAIRS) | set(BY_HAND) == {rule.name for rule in RULES}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("rule", PAIRS)
 def test_without_the_rule_the_pair_is_answered_otherwise(tmp_path, rule):
     domain, number, _ = PAIRS[rule].split("/")

@@ -117,6 +117,7 @@ USERS_OWN = {
 }  # files that no dump names
 
 
+@pytest.mark.lint
 def test_no_call_inside_drops_the_context():
     """A default serves those who use the library; npucmp itself would read without limits and confinement."""
     functions = set(taking_a_context())

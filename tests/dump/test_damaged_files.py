@@ -164,6 +164,7 @@ SAMPLED = ("cann_fusion_pass", "mindspore_layer_norm", "msprobe_bfloat16", "tfdb
 LENGTHS = (lambda data: data[:-1], lambda data: data[: len(data) // 2], lambda data: data + b"\0")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("sample", ["npy_batch_norm", *SAMPLED])
 def test_a_file_of_another_length_is_never_a_match(sample, tmp_path):
     """Where a file holds several tensors, those that are whole may be compared. Raw CANN dumps may go on behind the
@@ -224,6 +225,7 @@ def spoilt(data: bytes, chance: random.Random, used: list[int]) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "hdf5"])
 def test_changed_bytes_are_read_or_told(tmp_path, name, near):
     EVERY[name](tmp_path / "d", False)
@@ -235,7 +237,7 @@ def test_changed_bytes_are_read_or_told(tmp_path, name, near):
         drained(tmp_path / "d")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_a_damaged_tensorflow_event_is_a_row(tmp_path_factory, data):
     whole = data.draw(st.sampled_from(EVENTS))
@@ -245,7 +247,7 @@ def test_a_damaged_tensorflow_event_is_a_row(tmp_path_factory, data):
     check_any_event(tmp_path_factory, bytes(changed))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.binary(max_size=60))
 @example(b"\x2a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01")
 @example(b"\x0b" * 50)
@@ -288,6 +290,7 @@ def test_every_prefix_of_an_hdf5_file_is_refused(tmp_path, near):
             open_runs(tmp_path / "x.h5", "hdf5")
 
 
+@pytest.mark.few(2)
 @pytest.mark.skipif(h5py.version.hdf5_version_tuple < (1, 14), reason="that library ends the process on some of them")
 @pytest.mark.parametrize("seed", range(4))
 def test_changed_bytes_of_an_hdf5_file_are_read_or_told(tmp_path, seed, near):

@@ -147,6 +147,7 @@ def test_every_layout_has_a_formula_here():
     assert origins("FRACTAL_ZN_LSTM") == ()
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize(("layout", "origin"), PAIRS)
 @settings(max_examples=12, deadline=None)
 @given(data=st.data(), blocks=BLOCKS)

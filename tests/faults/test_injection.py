@@ -31,6 +31,7 @@ def injectors(tmp_path_factory):
         yield {one.name: Injector(one, folder / one.name, server) for one in scenarios}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", KINDS_OF)
 def test_a_call_that_fails_changes_no_verdict(injectors, name):
     injector, chance = injectors[name], random.Random(name)
@@ -48,6 +49,7 @@ def test_a_read_or_write_of_less_than_asked_changes_nothing(injectors, name):
     assert trial.problems == (), trial
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["values", "workers", "ranks"])
 def test_a_kill_leaves_no_process_and_no_folder(injectors, name):
     injector, chance = injectors[name], random.Random(name)

@@ -124,6 +124,7 @@ MUST_FIRE = [
 ]  # fmt: skip
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("case", MUST_FIRE, ids=lambda case: f"{case.rule}-{case.severity}")
 def test_must_fire(case, tmp_path):
     training = Training()
@@ -151,6 +152,7 @@ MUST_NOT_FIRE = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("words", MUST_NOT_FIRE)
 @pytest.mark.parametrize("values", [True, False], ids=["values", "statistics"])
 def test_must_not_fire(words, values, tmp_path):

@@ -97,6 +97,7 @@ def first(report):
 ACTS = ("relu", "tanh", "residual")
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("count", range(2, 7))
 @pytest.mark.parametrize("backward", [False, True])
@@ -109,6 +110,7 @@ def test_a_run_that_is_reduced_from_its_first_product_on_agrees(tmp_path, count,
     assert is_reduced(report) and report.exit_status == 0
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("count, at", [(n, at) for n in range(1, 7) for at in sorted({0, n // 2, n - 1})])
 def test_one_reduced_product_is_a_fault_wherever_it_stands(tmp_path, count, at, act):

@@ -71,6 +71,7 @@ def compared(tmp_path, sample, change=dict, remove=(), **options):
     return npucmp.compare(target, golden, **options)
 
 
+@pytest.mark.few(11)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("sample", ["msprobe_softmax", "msprobe_uncaptured", "msprobe_backward"])
 def test_a_fault_in_a_part_is_no_agreement(tmp_path, sample, part):
@@ -92,6 +93,7 @@ def test_a_fault_in_a_part_is_no_agreement(tmp_path, sample, part):
         assert report.roots[0].pair.operator.name in forward
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("sample", ["msprobe_clean", "msprobe_bfloat16"])
 def test_a_clean_part_is_silent(tmp_path, sample, part):

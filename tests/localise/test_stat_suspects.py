@@ -68,6 +68,7 @@ def test_the_first_of_all_operators_that_are_off_is_suspected(tmp_path):
     assert last.startswith("SUSPECTED: statistics only, not proven")
 
 
+@pytest.mark.large
 def test_a_suspect_is_named_on_all_ranks_and_steps(tmp_path):
     for name, fault in (("golden", lambda layer, y: y), ("target", lambda layer, y: y * 1.002 if layer >= 32 else y)):
         for step, rank in ((0, 0), (0, 1), (1, 0), (1, 1)):
@@ -118,6 +119,7 @@ def with_loss(run, divided, left_over=None):
     return run
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("noise", [0.0, 0.5], ids=["the same bits", "noise before it"])
 @pytest.mark.parametrize("divided", [True, False], ids=["lost in the target", "lost in the golden"])
 def test_a_lost_division_of_the_loss_is_named_whatever_noise_comes_before(tmp_path, noise, divided):

@@ -116,6 +116,7 @@ def test_an_item_that_ends_its_worker_costs_only_itself(ending, words):
     assert found == [i * i for i in range(2 * BATCH) if i != 7] and no_children()
 
 
+@pytest.mark.few(4)
 @forks
 @pytest.mark.parametrize("jobs", [2, 3, 8])
 @pytest.mark.parametrize("bad", [(0,), (299,), (3, 4, 255, 256), range(0, 300, 20)], ids=str)

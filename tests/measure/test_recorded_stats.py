@@ -24,7 +24,7 @@ def same(a, b):
     return repr(a) == repr(b)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=6))
 def test_bounds_of_many_are_those_of_each(rows):
     columns = [*zip(*rows)]
@@ -46,7 +46,7 @@ def tensors(draw):
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(st.none() | tensors(), tensors()), min_size=1, max_size=6))
 def test_pairs_that_are_measured_by_their_record_are_measured_alike(sides):
     operator = Operator("add", "add", "add", "forward", 0, ())

@@ -52,6 +52,7 @@ def test_every_spelling_is_of_its_row(row):
     assert {op_type(spelling).name for spelling in (row.name, *row.spellings.split())} == {row.name}
 
 
+@pytest.mark.lint
 def test_nobody_asks_for_a_trait_that_there_is_not():
     asked = {
         argument.value

@@ -65,6 +65,7 @@ def test_every_spelling_is_in_one_row_only() -> None:
     assert [one for one, times in SPELLINGS.items() if times > 1] == []
 
 
+@pytest.mark.lint
 def test_traits_are_declared_told_and_asked_for() -> None:
     in_table = {trait for row in TABLE for trait in row.traits.split(", ") if trait}
     assert in_table <= set(TRAITS)
@@ -194,6 +195,7 @@ def names_of_operators(tree: ast.AST) -> Iterator[str]:
                 yield from (text for one in sides for text in literals(one) if key(text) in SPELLINGS)
 
 
+@pytest.mark.lint
 def test_nobody_else_knows_operators_by_name() -> None:
     found = {
         (file.relative_to(PACKAGE).as_posix(), word)

@@ -108,6 +108,7 @@ def task(name, order):
     return Task(Operator(name, "x", "x", "forward", order, (TensorRef("output:0", "float32", (2,)),)), Call("", "x"))
 
 
+@pytest.mark.few(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="children are made by fork")
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_process_that_ends_costs_its_operator(jobs, monkeypatch):

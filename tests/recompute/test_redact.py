@@ -86,6 +86,7 @@ def dump(tmp_path_factory):
     return made.write()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("name", "engine"),
     [*((name, "numpy") for name in PLANTED), *((name, "torch") for name in ("softmax", "layer_norm", "linear"))],

@@ -64,6 +64,7 @@ def po():
     return {source.key(one): one for one in source.read() if one.id}
 
 
+@pytest.mark.lint
 def test_every_message_has_a_translation_and_none_is_left_over(po):
     """`python -m tests.catalogue` lists the messages, and --update writes the catalogue again."""
     messages = {source.key(one) for one in source.messages() if one.id}
@@ -81,11 +82,13 @@ def test_translations_have_the_values_of_their_messages(po):
         assert found <= wanted and wanted - found <= plurals, message
 
 
+@pytest.mark.lint
 def test_the_compiled_catalogue_is_that_of_the_text(po):
     assert source.MO.read_bytes() == source.compiled(source.read())
     assert source.PO.read_bytes() == source.written(source.updated(source.read()))
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(str(word)[-20:] for word in words))
 def test_no_message_stays_english(words, in_chinese):
     """Three English words in a row, besides names, paths, options and commands, are a message without translation."""
@@ -96,6 +99,7 @@ def test_no_message_stays_english(words, in_chinese):
     assert re.search("[\u4e00-\u9fff]", got.stdout)
 
 
+@pytest.mark.lint
 def test_the_help_is_chinese(in_chinese):
     for name in group.list_commands(click.Context(group)):
         lines = [NAMES.sub("X", line) for line in npucmp(name, "--help").stdout.splitlines()]
@@ -143,6 +147,7 @@ LANGUAGES = [  # environment, words before the command, whether Chinese is shown
 ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("environ, option, shown", LANGUAGES)
 def test_the_language_is_chosen(environ, option, shown, monkeypatch):
     for name in ("LC_ALL", "LC_MESSAGES", "LANG", "LANGUAGE", "NPUCMP_LANG"):
@@ -181,6 +186,7 @@ def test_columns_stay_in_their_places(in_chinese):
     assert max(width) <= 80
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("columns", [57, 80, 100])
 def test_lines_break_between_chinese_characters(in_chinese, columns):
     shown = npucmp("compare", *PAIR).stdout

@@ -204,12 +204,14 @@ def test_a_name_stays_text_in_the_file(name):
     assert data_of(text)["operators"]["columns"]["op"] == {"all": visible(name)}
 
 
+@pytest.mark.large
 def test_what_is_large_is_deflated_and_the_same():
     small, big = named("a"), large(2_000)
     assert '{"deflate":' not in page_of(small) and '{"deflate":' in page_of(big)
     assert data_of(page_of(big)) == json.loads(json.dumps(page_data(answer_of(big).detail())))
 
 
+@pytest.mark.large
 def test_size_of_20000_rows(pages):
     assert pages["large"].stat().st_size < 2 * 2_500_000  # it holds 40,000
 

@@ -62,6 +62,7 @@ def test_the_files_are_those_of_the_types():
         Draft202012Validator.check_schema(json.loads(data))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", CALLS)
 def test_what_a_command_prints(name):
     words = CALLS[name]
@@ -70,6 +71,7 @@ def test_what_a_command_prints(name):
     assert found["schema_version"] == 1 and found["command"] == words[0] and found["outcome"].isupper()
 
 
+@pytest.mark.large
 def test_reports_of_reports(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     two = S / "msprobe_two_ranks"
@@ -83,6 +85,7 @@ def test_reports_of_reports(tmp_path):
     assert faults("compare", printed("compare", *known, "--json", "-o", tmp_path / "c", status=(0,))) == []
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("words", "type_", "hint"),
     [
@@ -104,6 +107,7 @@ def test_an_error_is_one_object(words, type_, hint, tmp_path):
     assert hint in found["hint"] and found["error"]["message"] and got.stderr
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["compare", "ranks", "overflow", "replay", "rerun-diff"])
 def test_the_next_commands_run(name, tmp_path):
     """Each command of `next` is a call that npucmp takes; a placeholder is in capitals."""

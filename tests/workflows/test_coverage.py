@@ -183,6 +183,7 @@ CLEAN = {
 }
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("target, golden", CLEAN.values(), ids=CLEAN)
 def test_a_complete_clean_pair_agrees(tmp_path, target, golden, seed):
@@ -241,6 +242,7 @@ INCOMPLETE = {
 }  # fmt: skip
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("target, golden", INCOMPLETE.values(), ids=INCOMPLETE)
 def test_an_incomplete_pair_does_not_agree(tmp_path, target, golden):
     report = status(tmp_path, target, golden)

@@ -21,6 +21,7 @@ def pair(folder, layout, fault=Fault(), truth=(), seed=5, **options):
     return make(Case("pair", LAYOUTS[layout], design, fault, truth, seed=seed, **options), folder)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layout", ["ep2", "ep2_exchange"])
 def test_experts_on_several_ranks_agree_with_those_of_one(tmp_path, layout):
     written = pair(tmp_path, layout)
@@ -28,6 +29,7 @@ def test_experts_on_several_ranks_agree_with_those_of_one(tmp_path, layout):
     assert report.exit_status == 0 and not report.roots
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("layout", ["tp2_ep2", "ep2_exchange", "tp2_ep2_exchange"])
 @pytest.mark.parametrize("seed", [5, 6])
 def test_no_operator_of_clean_runs_in_bfloat16_is_named(tmp_path, layout, seed):
@@ -37,6 +39,7 @@ def test_no_operator_of_clean_runs_in_bfloat16_is_named(tmp_path, layout, seed):
     assert not report.roots and report.exit_status in (0, 2)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layout", ["ep2", "ep2_exchange", "ep2_dp2_exchange"])
 def test_no_operator_of_clean_runs_is_suspected_by_statistics(tmp_path, layout):
     written = pair(tmp_path, layout, style="statistics")
@@ -50,6 +53,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_experts_is_named(tmp_path, name):
     layout, fault, rank, place = FAULTS[name]
@@ -59,6 +63,7 @@ def test_a_fault_of_experts_is_named(tmp_path, name):
     assert report.exit_status == 1 and first.pair.golden_op.name in written.right and first.rank == rank
 
 
+@pytest.mark.large
 def test_placements_name_the_rank_of_an_expert_and_the_order_of_its_tokens(tmp_path):
     written = pair(tmp_path, "ep2_exchange")
     assert run("compare", written.target, written.golden, "-o", tmp_path / "out").returncode == 0

@@ -79,6 +79,7 @@ def write_statistics(folder, names):
     return folder
 
 
+@pytest.mark.large
 def test_more_operators_without_a_common_name_than_one_matrix_holds_are_refused_in_one_line(tmp_path):
     for side, api in (("target", "add"), ("golden", "mul")):
         write_statistics(tmp_path / side, [f"Torch.{api}.{i}.forward" for i in range(4200)])

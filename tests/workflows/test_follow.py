@@ -199,6 +199,7 @@ def test_a_record_that_is_not_whole_is_never_read(tmp_path):
     assert "step 2 was not complete" in found.broken[0][1].problem and "not complete JSON" in found.broken[0][1].problem
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("what", ["tensors without a record", "no stack.json", "half of the operators"])
 def test_a_writer_that_is_killed_within_the_last_step(tmp_path, what):
     dump, seen = training(tmp_path / "dump"), []
@@ -330,6 +331,7 @@ def test_golden_steps_that_the_target_never_writes_are_not_covered(tmp_path):
     assert found.exit_status == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("both", [False, True])
 def test_a_step_that_differs_and_is_removed_later(tmp_path, both):
     golden = npy_steps(tmp_path / "golden")

@@ -121,6 +121,7 @@ def test_one_wrong_fusion_comes_first_with_its_passes(tmp_path, off, fault):
     assert (row["verdict"], row["cause"]) == ("diverged", "BORN")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("fault", [op.name for op in device() if op.name not in PASSES and op.name != "net/Softmax"])
 def test_a_fault_elsewhere_is_blamed_on_no_fusion(tmp_path, off, fault):
     """TransData and Cast, which the compiler put in, and operators that are not fused, upstream and downstream."""

@@ -81,6 +81,7 @@ def calls_of(work):
     return pstats.Stats(profile).total_calls
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("made", [one_reader, golden_alone, equal_tensors])
 def test_twice_the_size_costs_at_most_two_and_a_half_times_the_calls(tmp_path, made):
     calls(tmp_path / "first", made(8))  # imports
@@ -118,6 +119,7 @@ def test_the_alignment_of_a_long_stretch_looks_at_a_band_of_operators(tmp_path, 
     assert work[1] <= LARGEST * work[0]
 
 
+@pytest.mark.large
 @pytest.mark.skipif(sys.platform != "linux", reason="operators are replayed in children made by fork")
 def test_a_replay_of_equal_operators_finds_their_readers_in_linear_time(tmp_path):
     """Every tanh writes the same and every sin reads it, forward and backward."""

@@ -27,6 +27,7 @@ def pair(folder, layout=Layout(tp=2), design=SMALL, fault=Fault(), **more):
     return make(Case("pair", layout, design, fault, seed=5, **more), folder)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "layout",
     [
@@ -51,6 +52,7 @@ def test_a_clean_layout_agrees_and_covers_the_golden(tmp_path, layout):
     assert report.layout is not None and {one.state for one in report.layout.placed} <= {"agrees", "local"}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layout", ["tp2", "dp2", "pp2"])
 def test_bfloat16_is_silent(tmp_path, layout):
     written = pair(tmp_path, LAYOUTS[layout], base="bfloat16")
@@ -76,6 +78,7 @@ ALIKE = {  # no stack tells products of a layer apart whose weights have one sha
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_named_with_its_kind(tmp_path, name):
     layout, fault, words = FAULTS[name]
@@ -87,6 +90,7 @@ def test_a_fault_is_named_with_its_kind(tmp_path, name):
     assert report.roots[0].rank == fault.rank
 
 
+@pytest.mark.large
 def test_place_one_is_right_in_every_fault_of_a_layout(tmp_path):
     found = [graded(case, tmp_path / case.name) for case in draw_cases(5, "tp2")]
     assert [one.case.name for one in found if one.grade not in ("right", "silent")] == []
@@ -114,14 +118,19 @@ def test_files_say_how_ranks_hold_a_tensor(tmp_path):
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["layout"]["ranks"] == [0, 1]
 
 
-def test_layouts_on_both_sides(tmp_path):
-    design = SMALL._replace(heads=8, width=32)
-    for number, (target, golden) in enumerate([(Layout(tp=4), Layout(tp=2)), (Layout(tp=2, dp=2), Layout(dp=2))]):
-        written = pair(tmp_path / str(number), target, design, golden=golden)
-        assert npucmp.compare(written.target, written.golden, jobs=1).exit_status == 0
-    written = pair(tmp_path / "stated", Layout(tp=4), design, golden=Layout(tp=2))
-    report = npucmp.compare(written.target, written.golden, layout="tp=4", golden_layout="tp=2", jobs=1)
-    assert report.exit_status == 0
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    "target, golden, stated",
+    [
+        (Layout(tp=4), Layout(tp=2), {"layout": "tp=4", "golden_layout": "tp=2"}),
+        (Layout(tp=4), Layout(tp=2), {}),
+        (Layout(tp=2, dp=2), Layout(dp=2), {}),
+    ],
+    ids=["stated", "tp4", "tp2,dp2"],
+)
+def test_layouts_on_both_sides(tmp_path, target, golden, stated):
+    written = pair(tmp_path, target, SMALL._replace(heads=8, width=32), golden=golden)
+    assert npucmp.compare(written.target, written.golden, jobs=1, **stated).exit_status == 0
 
 
 def test_a_golden_of_several_ranks(tmp_path):
@@ -163,6 +172,7 @@ def test_statistics_name_a_missing_reduction(tmp_path):
     assert report.exit_status == 1 and report.roots[0].pair.operator.name == "Tensor.__add__.0.forward"
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("layout", ["tp4", "dp4", "tp2_dp2_pp2"])
 def test_statistics_of_a_clean_layout_name_nothing(tmp_path, layout):
     """Masks of a part of the vocabulary, of which extremes alone are recorded, and sums of which the mean alone is."""
@@ -179,12 +189,14 @@ def test_statistics_name_a_rank_whose_part_exceeds_the_whole(tmp_path):
     assert f"the part of rank {root.rank} is no part of the golden" in root.because
 
 
+@pytest.mark.large
 def test_statistics_name_the_sum_whose_mean_moved(tmp_path):
     cases = draw_cases(51, "tp2_sp_cp2_zigzag", 1, "statistics", most=5)
     case = next(one for one in cases if one.fault.kind == "wrong part")
     assert graded(case, tmp_path).grade == "right"
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("layout", ["tp2", "tp2_dp2"])
 def test_large_tensors_are_read_block_by_block(tmp_path, layout, monkeypatch):
     """Placements of tensors that are not held in memory are decided from blocks."""
@@ -213,6 +225,7 @@ def without(folder, *ranks):
         shutil.rmtree(folder / "step0" / f"rank{rank}")
 
 
+@pytest.mark.large
 def test_a_rank_without_a_partner_is_not_decided(tmp_path):
     written = pair(tmp_path, Layout(dp=2), golden=Layout(dp=2))
     without(written.golden, 1)
@@ -221,6 +234,7 @@ def test_a_rank_without_a_partner_is_not_decided(tmp_path):
     assert npucmp.compare(written.target, written.golden, rank=0, jobs=1).exit_status == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("fault, status", [(Fault(), 2), (Fault("not reduced", "layers.1.proj"), 1)])
 def test_one_replica_of_a_stated_layout_is_compared(tmp_path, fault, status):
     """The ranks of one replica that computes the golden's batch: the other replica is missing, and is named."""
@@ -230,6 +244,7 @@ def test_one_replica_of_a_stated_layout_is_compared(tmp_path, fault, status):
     assert [root.pair.golden_op.name for root in report.roots[:1]] == ["Tensor.__add__.4.forward"] * (status == 1)
 
 
+@pytest.mark.large
 def test_one_replica_of_a_larger_batch_has_its_weights_compared(tmp_path):
     written = pair(tmp_path, Layout(tp=2, dp=2))
     without(written.target, 2, 3)
@@ -247,6 +262,7 @@ def test_unequal_layouts_of_equally_many_ranks_are_refused(tmp_path, golden):
         npucmp.compare(written.target, written.golden, jobs=1)
 
 
+@pytest.mark.large
 def test_a_part_that_stands_out_differs_although_the_whole_is_within_its_limit(tmp_path):
     """Nothing that is computed from the part is wrong: the dump of one output of one rank was changed alone."""
     written = pair(tmp_path, Layout(tp=4))

@@ -72,6 +72,7 @@ class Again:
         return answers
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("crew", {**CREWS, "each task twice": Again}.items(), ids=lambda one: one[0])
 def test_the_same_as_in_one_process(dumps, crew):
     assert told(compared_apart(*dumps, crew[1]())) == told(npucmp.compare(*dumps, precheck=False))
@@ -80,6 +81,7 @@ def test_the_same_as_in_one_process(dumps, crew):
 SAMPLES = sorted(Path(__file__).parents[2].glob("sample_dumps/msprobe_*"))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("sample", SAMPLES, ids=[one.name for one in SAMPLES])
 def test_the_same_of_samples(sample):
     paths = sample / "target", sample / "golden"
@@ -186,6 +188,7 @@ def files_of(folder):
     return found
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("crew", ["this process", "two workers"])
 def test_reports_are_those_of_one_process(dumps, tmp_path, crew):
     apart = npucmp.compare(*dumps, executor=CREWS[crew]())
@@ -250,6 +253,7 @@ def pipelined(tmp_path):
     return written(tmp_path / "target", two_stages, first=1.01), written(tmp_path / "golden", two_stages)
 
 
+@pytest.mark.large
 def test_parts_are_the_rows_of_each_step_and_rank(pipelined, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     assert compared_by_command(monkeypatch, pipelined, out) == 1

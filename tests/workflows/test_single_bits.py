@@ -107,6 +107,7 @@ def status(folder, write, target, golden):
     return npucmp.compare(folder / "target", folder / "golden", jobs=1).exit_status
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", WRITERS)
 def test_no_flipped_bit_agrees(tmp_path, name):
     """Bits 13 to 23 of float32: 2^-10 of the element and more, of which an 8 u of float32 leaves nothing."""

@@ -59,6 +59,7 @@ def first_root(folder, dumps):
     return status, rows[0]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_clean_layout_agrees_and_covers_the_golden(tmp_path, name):
     style = Style("L0", extras=True, ids=name != "chunked")
@@ -68,6 +69,7 @@ def test_a_clean_layout_agrees_and_covers_the_golden(tmp_path, name):
     assert report.tokens.padding.startswith("padded right")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_token_is_found_in_every_layout(tmp_path, name):
     fault = Fault("token", "model.layers.1.mlp.up_proj", 1, 3, 1.05)
@@ -86,6 +88,7 @@ PATTERNS = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("fault, place, words", PATTERNS)
 def test_the_pattern_of_the_tokens_is_named(tmp_path, fault, place, words):
     status, root = first_root(tmp_path, pair(tmp_path, LAYOUTS["packed"], fault=fault))
@@ -358,6 +361,7 @@ OTHER_BITS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", OTHER_BITS)
 def test_batch_invariance_compares_bits(tmp_path, name):
     """One token of 18 differs in a bit that float64 does not show, in the imaginary part, or in the sign of 0."""

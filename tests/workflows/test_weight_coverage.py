@@ -46,6 +46,7 @@ def updated(net):
     return apart, merged
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("part", ["linear_qkv.weight", "linear_fc1.weight", "q_proj.weight", "lora_A", "lora_B"])
 def test_every_replica_is_compared(tmp_path, net, part):
     (own,) = conversions.megatron(net, np.random.default_rng(0), 1, 1).ranks.values()
@@ -62,6 +63,7 @@ def test_every_replica_is_compared(tmp_path, net, part):
     assert npucmp.compare(tmp_path / "g", tmp_path / "other").exit_status == 1
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["linear_proj.weight", "linear_fc1.weight", "final_layernorm.weight"])
 @pytest.mark.parametrize("how", ["a row more", "another type"])
 def test_a_replica_of_another_form_does_not_agree(tmp_path, net, name, how):
@@ -125,6 +127,7 @@ def sizes_of(net):
     return {name: one.values.shape for name, one in net.tensors.items()}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("lacking", [0, 1, 2, 3, "all", None])
 def test_a_lacking_chunk_is_a_row_with_its_reason(tmp_path, net, lacking):
     chunks, name = in_chunks(net), "model.layers.1.mlp.down_proj.weight"

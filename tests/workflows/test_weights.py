@@ -34,6 +34,7 @@ def first(report):
     return report.roots[0].pair.operator.name, report.roots[0].because
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("case", CHOSEN.values(), ids=[f"{name}-{fault}" for name, fault in CHOSEN])
 def test_generated_pairs(case):
     found = outcome(case)

@@ -80,6 +80,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("network", "operator", "function", "right"), FAULTS, ids=[one[1] for one in FAULTS])
 def test_the_operator_with_the_fault_is_the_first(dumps, tmp_path, network, operator, function, right):
     PAIRS[network][0](tmp_path / "run", changed(operator, function))
@@ -157,6 +158,7 @@ def test_the_report_shows_how_tensors_were_paired(dumps, tmp_path):
     assert folded["golden_op"] == "features_0_BatchNorm2d" and folded["golden_slot"] == "input:2"
 
 
+@pytest.mark.large
 def test_a_corrected_mapping_is_read_back(dumps, tmp_path):
     networks.tf_transformer(tmp_path / "run", changed("block0__proj_k__BiasAdd", lambda out: out[..., ::-1]))
     golden = dumps / "transformer" / "torch"

@@ -33,6 +33,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(one.relative_to(folder)): one.read_bytes() for one in sorted(folder.rglob("*")) if one.is_file()}
 
 
+@pytest.mark.large
 def test_one_seed_gives_the_same_bytes(tmp_path):
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -60,6 +61,7 @@ def test_truths_name_operators_of_the_dumps(small):
             assert all(side & set(entry["operators"]) for side in sides)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("number", PAIRS)
 def test_npucmp_reads_a_pair_of_each_group(small, number):
     out, entries = small

@@ -23,6 +23,7 @@ def updated(design: Design, layout: Layout) -> dict[tuple[int, str], np.ndarray]
     }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if not layout.zero])
 def test_a_step_on_ranks_is_the_step_on_one(name):
     design = design_for(np.random.RandomState(4), LAYOUTS[name])
@@ -31,6 +32,7 @@ def test_a_step_on_ranks_is_the_step_on_one(name):
     assert same and max(float(np.abs(found - exact).max()) for found, exact in same) < 1e-13
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if layout.zero])
 @pytest.mark.parametrize("clip", [False, True])
 def test_split_updates_have_the_values_of_whole_ones(name, clip):

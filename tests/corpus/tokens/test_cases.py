@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from tests.corpus.tokens.cases import KINDS, cases
 from tests.corpus.tokens.score import graded
 
 
+@pytest.mark.large
 def test_generated_pairs_are_graded_right():
     every = [graded(one) for one in cases(9, len(KINDS), len(KINDS), 6)]
     found = Counter(one.grade for one in every)

@@ -230,7 +230,7 @@ def test_parse_name(row):
     assert (found.op_type, found.kind, found.phase, found.call, found.unique) == row[1:]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.sampled_from(["forward", "backward", "parameters_grad", "debug", "0", "12", "²", "", "a"]), max_size=6)
 )
@@ -751,7 +751,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(OPERATORS, JSON)
 def test_any_record_is_taken_or_told(folder, name, value):
     survives(folder, {"data": {name: value}})

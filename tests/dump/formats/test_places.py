@@ -145,6 +145,7 @@ def test_dumps_of_one_file_or_of_processes_have_steps_and_ranks_too(tmp_path, mo
         ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("format", ["msprobe", "npy", "pt"])
 @pytest.mark.parametrize("tree", ["step_3/rank_1/micro_batch_{}", "step3/micro_step{}/rank1"])
 def test_micro_batches_are_parts_of_their_step(tmp_path, format, tree):

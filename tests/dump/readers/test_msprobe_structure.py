@@ -87,7 +87,8 @@ def with_figures(tree, figures):
     return {**changed, **dict(zip(("Max", "Min", "Mean", "Norm"), figures))} if "Max" in tree else changed
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.large
+@settings(max_examples=80, deadline=None)
 @given(
     OPERATORS,
     st.lists(st.lists(WORDS, min_size=4, max_size=4), max_size=3),

@@ -156,7 +156,7 @@ def fields(place: Path, data: bytes, start: int = 0) -> list[WireField]:
 # --- what the runtime writes
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(TREES)
 @example({"data": [bytes(WINDOW - 3), bytes(WINDOW), b"x"], "text": "ü" * 5000, "inner": [{}, {"data": [bytes(9999)]}]})
 @example({"whole": -0.0, "small": -1})
@@ -207,7 +207,7 @@ def prefix(place: Path, data: bytes) -> list[WireField]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=80))
 def test_random_bytes(place, data):
     with cursor_over(place, data) as cursor:
