@@ -1,0 +1,19 @@
+"""What npucmp answers to some pairs has not changed: the exit status, each row, each reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.corpus.answers import PAIRS, answer, kept
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_the_answer_is_the_kept_one(tmp_path: Path, name: str) -> None:
+    """`python -m tests.corpus.answers > tests/corpus/sheets/answers.txt` keeps others, after you have read them."""
+    assert answer(name, tmp_path).splitlines() == kept()[name].splitlines()
+
+
+def test_each_kept_answer_is_of_a_pair() -> None:
+    assert [*kept()] == [*PAIRS]
