@@ -34,6 +34,12 @@ def pytest_collection():
     gc.enable()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """One process more than processors: tests of runs that are still going wait for a quarter of their time."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Mark the parameters of a test with `few(n)` as large, except for n that are evenly spread."""

@@ -213,7 +213,7 @@ def compiled():
     subprocess.run([sys.executable, "-m", "npucmp", "compare", *pair], capture_output=True, check=True, timeout=120)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("size", [0, 100, 1000, 4000, 8000])
 def test_files_may_not_grow(compiled, dumps, tmp_path, size):
     """As on a full disk, by the system itself (RLIMIT_FSIZE)."""

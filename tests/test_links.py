@@ -129,7 +129,7 @@ def told(call, *paths):
         return str(error)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_what_a_link_leads_to_is_never_shown(linked, tmp_path):
     (tmp_path / "secret").write_text(SECRET + "\n")
     for file in each_as(odd_files(linked[0]), lambda file: file.symlink_to(tmp_path / "secret")):
@@ -140,7 +140,7 @@ def test_what_a_link_leads_to_is_never_shown(linked, tmp_path):
         assert not [text for text in texts if "SECRET" in text or "root:x" in text], file
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_a_fifo_keeps_nobody_waiting(linked):
     before = compare(*linked)
     with deadline(60):
@@ -166,6 +166,7 @@ def deadline(seconds):
         signal.signal(signal.SIGALRM, old)
 
 
+@pytest.mark.few(2)
 def test_folders_that_lead_in_circles(linked):
     target, golden = linked
     before = compare(target, golden)

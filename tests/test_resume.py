@@ -257,6 +257,7 @@ def measured(monkeypatch):
     return seen
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("after", [0, 1, 7, 40])
 def test_ctrl_c_keeps_what_is_finished(dump, place, monkeypatch, measured, after):
     assert interrupted(place, after, monkeypatch) == 130
@@ -334,6 +335,7 @@ def pairs_of(name):
     return [pair for one in zip(left, right) for pair in pairs(*one, align(*one, {}))]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", [p.name for p in sorted(SAMPLES.iterdir()) if (p / "golden").is_dir()])
 def test_measurements_are_kept_exactly(tmp_path, name):
     pairs = pairs_of(name)

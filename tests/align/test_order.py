@@ -76,6 +76,7 @@ def test_two_changes_far_apart():
     assert aligned(target, calls) == ([], both_phases("extra"), both_phases("6 gelu"))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("at", [0, 90, 240])
 @pytest.mark.parametrize("cells", [2000, 8000])
 def test_a_long_stretch_is_cut_where_both_runs_are_alike(monkeypatch, at, cells):

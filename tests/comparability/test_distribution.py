@@ -135,6 +135,7 @@ SOURCES = {"pixels": (pixels, False), "heavy tails": (heavy, False), "tokens": (
            "labels": (lambda draw, size: draw.integers(0, 9, size), True)}  # fmt: skip
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", SOURCES)
 def test_two_halves_of_a_batch_do_not_differ(name):
     source, are_classes = SOURCES[name]

@@ -150,7 +150,7 @@ CASES = {  # name: (target, golden, what differs, words of the first of these)
 }
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", CASES)
 def test_one_difference_is_named(tmp_path, name):
     target, golden, rows, told = CASES[name]

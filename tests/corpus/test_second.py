@@ -279,7 +279,7 @@ def clean():
     return [(one, train(one)) for one in RECIPES]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("fault", [*SECOND_FAULTS, *UNSEEN_FAULTS], ids=lambda fault: fault.name)
 def test_every_kind_strikes_what_it_claims_and_nothing_before_it(fault, clean):
     """Its check is a plain computation from what the first struck operator read."""

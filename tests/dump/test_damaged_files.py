@@ -57,6 +57,7 @@ def largest(folder: Path) -> Path:
     return max((one for one in folder.rglob("*") if one.is_file()), key=lambda one: (one.stat().st_size, one))
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", EVERY)
 def test_a_damaged_file_agrees_with_nothing(tmp_path, name, near):
     """The largest file of the target: a typed error, an unreadable row, another shape or a missing partner. If a table

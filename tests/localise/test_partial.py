@@ -71,7 +71,7 @@ def compared(tmp_path, sample, change=dict, remove=(), **options):
     return npucmp.compare(target, golden, **options)
 
 
-@pytest.mark.few(11)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("sample", ["msprobe_softmax", "msprobe_uncaptured", "msprobe_backward"])
 def test_a_fault_in_a_part_is_no_agreement(tmp_path, sample, part):

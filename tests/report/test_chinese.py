@@ -88,7 +88,7 @@ def test_the_compiled_catalogue_is_that_of_the_text(po):
     assert source.PO.read_bytes() == source.written(source.updated(source.read()))
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(str(word)[-20:] for word in words))
 def test_no_message_stays_english(words, in_chinese):
     """Three English words in a row, besides names, paths, options and commands, are a message without translation."""

@@ -72,7 +72,7 @@ def cells_of(path):
 
 
 @given(rows=st.integers(1, 60), columns=st.integers(1, 150), data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_every_cell_is_drawn_as_dark_as_its_share(rows, columns, data):
     down, across = min(DOWN, rows), min(ACROSS, columns)
     sizes = np.zeros((down, across), int)

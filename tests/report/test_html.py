@@ -165,6 +165,7 @@ def data_of(text: str):
 COMMANDS = ("compare", "clean", "overflow", "fusion-diff", "rerun-diff", "ranks")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_nothing_is_loaded_from_elsewhere(reports, name):
     text = page_of(reports[name])

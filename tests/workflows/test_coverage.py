@@ -183,7 +183,7 @@ CLEAN = {
 }
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("target, golden", CLEAN.values(), ids=CLEAN)
 def test_a_complete_clean_pair_agrees(tmp_path, target, golden, seed):

@@ -52,7 +52,7 @@ def test_a_clean_layout_agrees_and_covers_the_golden(tmp_path, layout):
     assert report.layout is not None and {one.state for one in report.layout.placed} <= {"agrees", "local"}
 
 
-@pytest.mark.few(1)
+@pytest.mark.large
 @pytest.mark.parametrize("layout", ["tp2", "dp2", "pp2"])
 def test_bfloat16_is_silent(tmp_path, layout):
     written = pair(tmp_path, LAYOUTS[layout], base="bfloat16")
@@ -234,7 +234,7 @@ def test_a_rank_without_a_partner_is_not_decided(tmp_path):
     assert npucmp.compare(written.target, written.golden, rank=0, jobs=1).exit_status == 0
 
 
-@pytest.mark.few(1)
+@pytest.mark.large
 @pytest.mark.parametrize("fault, status", [(Fault(), 2), (Fault("not reduced", "layers.1.proj"), 1)])
 def test_one_replica_of_a_stated_layout_is_compared(tmp_path, fault, status):
     """The ranks of one replica that computes the golden's batch: the other replica is missing, and is named."""

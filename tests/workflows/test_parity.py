@@ -550,6 +550,7 @@ def test_a_damaged_file_is_open_and_the_others_are_compared(tmp_path):
         npucmp.parity(tmp_path / "nothing", tmp_path / "t")
 
 
+@pytest.mark.large
 def test_the_corpus_is_right():
     """Three pairs of each class; `python -m tests.corpus.parity SEED` has more."""
     for part in cases.PARTS:

@@ -93,6 +93,7 @@ def test_the_same_of_statistics(dumps):
     assert told(compared_apart(*paths)) == told(npucmp.compare(*paths, precheck=False))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "options",
     [

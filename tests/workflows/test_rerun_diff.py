@@ -714,6 +714,7 @@ def test_the_odd_one_of_three_real_dumps():
     assert {one.odd for one in report.reruns} == {(3,)}
 
 
+@pytest.mark.few(2)
 @shared
 @pytest.mark.parametrize(
     "paths, status",

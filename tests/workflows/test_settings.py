@@ -59,6 +59,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("words", OTHERS, ids=" ".join)
 def test_a_report_by_other_rules_is_refused(dumps, tmp_path, monkeypatch, words):
     monkeypatch.chdir(dumps)

@@ -48,6 +48,7 @@ def partners(report):
     }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("network", PAIRS)
 @pytest.mark.parametrize("sides", [("tf", "torch"), ("torch", "tf")])
 def test_clean_runs_agree_in_both_directions(dumps, network, sides):

@@ -68,6 +68,7 @@ def test_a_copy_agrees(tmp_path, turned, weights):
     }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("part", ROWS)
 @pytest.mark.parametrize("weights", [False, True])
 def test_a_fault_in_a_part_names_the_product(tmp_path, part, weights):

@@ -23,7 +23,7 @@ def updated(design: Design, layout: Layout) -> dict[tuple[int, str], np.ndarray]
     }
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if not layout.zero])
 def test_a_step_on_ranks_is_the_step_on_one(name):
     design = design_for(np.random.RandomState(4), LAYOUTS[name])

@@ -92,6 +92,7 @@ def said(*words):
     return got.exit_code, f"{got.stdout}{got.exception or ''}"
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("statistics", [False, True])
 @pytest.mark.parametrize("change", TWICE)
 def test_a_key_that_stands_twice_is_unreadable(tmp_path, change, statistics):

@@ -156,6 +156,7 @@ def test_a_header_that_promises_more_than_the_limit_is_not_read(tmp_path):
     assert "table_bytes" in run.operators[0].tensors[0].problem and Limits().table_bytes < 2**40
 
 
+@pytest.mark.large
 def test_twenty_thousand_tensors(tmp_path):
     (tmp_path / "x.safetensors").write_bytes(packed({f"l.{n}.output": np.ones(2, np.float32) for n in range(20000)}))
     (run,) = open_runs(tmp_path)

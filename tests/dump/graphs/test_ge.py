@@ -53,6 +53,7 @@ def test_real_file(file, name, ops, told, fused, multi):
     assert [node.order for node in graph.nodes] == list(range(ops))
 
 
+@pytest.mark.few(1)
 @shared
 @pytest.mark.parametrize("file", [FUSION, MATCHED, OFFLINE])
 def test_real_inputs_are_described_and_come_from_nodes(file):

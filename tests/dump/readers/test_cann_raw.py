@@ -356,6 +356,7 @@ def test_a_length_that_looks_like_a_field_is_no_version_1(tmp_path, length):
     assert all(one.problem for size in range(8, 100) for one in opened(tmp_path / NAME, data[:size]))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_flipped_bytes_are_told_or_read(tmp_path, kind):
     dice = random.Random(kind)

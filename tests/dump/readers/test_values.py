@@ -160,6 +160,7 @@ def test_memory_of_a_large_tensor(folder):
     assert peak(Payload(path, "float32", (1 << 26,), 0), 32768) < 1 << 20
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("shape", "strides"),
     [
