@@ -290,10 +290,11 @@ def product(width, is_apart, lost=""):
     }
 
 
+@pytest.mark.parametrize("align", ["auto", "content"])
 @pytest.mark.parametrize("lost, expected", [("", 0), ("weight", 2), ("bias", 2)])
 @pytest.mark.parametrize("width", [WIDTH, 24])
-def test_products_may_stand_apart_from_their_bias(tmp_path, width, lost, expected):
-    report = status(tmp_path, product(width, True, lost), product(width, False))
+def test_products_may_stand_apart_from_their_bias(tmp_path, width, lost, expected, align):
+    report = status(tmp_path, product(width, True, lost), product(width, False), align=align)
     assert (report.exit_status, report.coverage.tensors) == (expected, int(bool(lost)))
     assert not lost or report.coverage.first[0].op == "Functional.linear.0.backward"
 

@@ -224,6 +224,8 @@ class OperatorPairs:
             seen = {own}
             if pair.order is not None:
                 orders.learn(*own, pair.order)
+                if self._are_weights(pair):
+                    orders.learn(*own, pair.order)  # the gradient of a weight is turned as the weight is
             for one in self._target.tensors_of(pair.target):
                 for other in self._golden.tensors_of(pair.golden):
                     shapes = without_units(one.tensor.shape), without_units(other.tensor.shape)
@@ -246,13 +248,14 @@ class OperatorPairs:
         learned = self._orders.learned(*shapes, own)
         if shapes[0] == shapes[1] and SAME_ORDER not in learned and len(shapes[0]) < 2:
             learned = [SAME_ORDER]
-        contents = self._target.contents[pair.target], self._golden.contents[pair.golden]
-        is_weight = contents[0].is_weight and contents[1].is_weight
-        if is_weight and pair.error is not None:
+        if self._are_weights(pair) and pair.error is not None:
             learned += [one for one in possible_orders(*shapes) if one not in learned]
         if len(learned) < 2:
             return learned[0] if learned else None
         return self._pairs.tensor_order(tensor, other, shapes, learned, strict=False)
+
+    def _are_weights(self, pair: ContentPair) -> bool:
+        return self._target.contents[pair.target].is_weight and self._golden.contents[pair.golden].is_weight
 
     # Matches and links
 
