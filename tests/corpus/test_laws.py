@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 import npucmp
 from npucmp.localise.rules import RULES
-from tests.corpus import score
-from tests.corpus.draw import plan
+from tests.corpus import draw, score
 from tests.corpus.planter import family, recorded
 from tests.corpus.spelling import SPELLINGS, Spelling
 from tests.corpus.trace import Record, Run, Tensor
 from tests.synthetic import write_run
 
+plan = cache(draw.plan)
 SMALL = [number for number in range(1, 240) if plan("open", number).facts["size"] in ("64", "500")]
 DIFFERS = ("diverged", "nonfinite", "shape")
 CLONE = Spelling("Tensor.clone", "Tensor.clone", "TensorMove", "TensorMove", "Identity", "Identity")

@@ -29,7 +29,7 @@ def test_experts_on_several_ranks_agree_with_those_of_one(tmp_path, layout):
     assert report.exit_status == 0 and not report.roots
 
 
-@pytest.mark.large
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layout", ["tp2_ep2", "ep2_exchange", "tp2_ep2_exchange"])
 @pytest.mark.parametrize("seed", [5, 6])
 def test_no_operator_of_clean_runs_in_bfloat16_is_named(tmp_path, layout, seed):

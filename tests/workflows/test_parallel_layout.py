@@ -52,7 +52,7 @@ def test_a_clean_layout_agrees_and_covers_the_golden(tmp_path, layout):
     assert report.layout is not None and {one.state for one in report.layout.placed} <= {"agrees", "local"}
 
 
-@pytest.mark.large
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layout", ["tp2", "dp2", "pp2"])
 def test_bfloat16_is_silent(tmp_path, layout):
     written = pair(tmp_path, LAYOUTS[layout], base="bfloat16")
@@ -196,7 +196,7 @@ def test_statistics_name_the_sum_whose_mean_moved(tmp_path):
     assert graded(case, tmp_path).grade == "right"
 
 
-@pytest.mark.large
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layout", ["tp2", "tp2_dp2"])
 def test_large_tensors_are_read_block_by_block(tmp_path, layout, monkeypatch):
     """Placements of tensors that are not held in memory are decided from blocks."""
