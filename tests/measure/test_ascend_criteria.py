@@ -88,11 +88,14 @@ def test_large_values_may_be_off_by_ulps(tmp_path):
 
 
 def test_the_coarser_type_decides(tmp_path):
+    """On either side."""
     golden = random.standard_normal(8)
     (tmp_path / "a").mkdir()
-    sides = [pair(tmp_path, golden.astype(kind), golden.astype(kind)) for kind in (np.float16,)]
-    other = pair(tmp_path / "a", golden.astype(np.float32), golden.astype(np.float32))
-    assert vendor_of(sides[0]._replace(golden=other.golden)).dtype == "float16"
+    short = pair(tmp_path, golden.astype(np.float16), golden.astype(np.float16))
+    long = pair(tmp_path / "a", golden.astype(np.float32), golden.astype(np.float32))
+    assert vendor_of(short._replace(golden=long.golden)).dtype == "float16"
+    assert vendor_of(long._replace(golden=short.golden)).dtype == "float16"
+    assert vendor_of(long).dtype == "float32"
 
 
 def test_nothing_is_told_of_what_cannot_be_held_against_it(tmp_path):
