@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import npucmp
+from npucmp.localise.multi_rank import with_roots
+from npucmp.model import Verdict
 from tests.reports import screen
 from tests.synthetic import chain, with_statistics, write_run
 
@@ -72,7 +74,11 @@ def test_uninitialised_memory_is_nobodys_fault(tmp_path):
 
     got = report(tmp_path, run(garbage), run(other))
     assert got.roots == ()
-    assert {finding.verdict.value for finding in got.findings} == {"match", "unknown"}
+    unknown = [one for one in got.findings if one.verdict is not Verdict.MATCH]
+    assert [(one.pair.operator.name, one.pair.slot, one.verdict, one.rule) for one in unknown] == [
+        ("Torch.empty.0.forward", "output:0", Verdict.UNKNOWN, "meaningless"),
+        ("Tensor.copy.0.forward", "input:0", Verdict.UNKNOWN, "meaningless"),
+    ]
 
 
 @pytest.mark.parametrize("part", ["empty not recorded", "inputs alone"])
@@ -620,7 +626,12 @@ def test_a_copy_of_memory_that_nobody_wrote_is_nobodys_fault_either(tmp_path):
 
     got = report(tmp_path, run(garbage), run(other))
     assert got.roots == ()
-    assert {finding.verdict.value for finding in got.findings} == {"match", "unknown"}
+    unknown = [one for one in got.findings if one.verdict is not Verdict.MATCH]
+    assert [(one.pair.operator.name, one.pair.slot, one.verdict, one.rule) for one in unknown] == [
+        ("Torch.empty.0.forward", "output:0", Verdict.UNKNOWN, "meaningless"),
+        ("Tensor.clone.0.forward", "input:0", Verdict.UNKNOWN, "meaningless"),
+        ("Tensor.clone.0.forward", "output:0", Verdict.UNKNOWN, "meaningless"),
+    ]
 
 
 def test_parameters_behind_a_faulty_step_descend_from_it(tmp_path):
@@ -643,6 +654,22 @@ def test_parameters_behind_a_faulty_step_descend_from_it(tmp_path):
     assert (0, "BORN") in suspects and not {(1, "GAP"), (1, "BORN")} & set(suspects)
     [weight] = [one for one in got.comparisons[1].findings if one.pair.slot == "input:1"]
     assert weight.verdict.value == "diverged"
+
+
+@pytest.mark.parametrize("first", [0, 1, 4])
+def test_suspects_of_an_earlier_step_come_first(tmp_path, first):
+    """Also if their operators run later; the number of the first step does not matter."""
+    for name, faults in (("target", ({4: 1.05}, {1: 1.05})), ("golden", ({}, {}))):
+        for step, fault in enumerate(faults, first):
+            write_run(tmp_path / name, chain(fault), step=step)
+    got = npucmp.compare(tmp_path / "target", tmp_path / "golden")
+    placed = sorted(
+        (root.place, one.step, *told) for one in got.comparisons for root, told in zip(one.roots, found(one))
+    )
+    assert [row[1:3] for row in placed] == [
+        (first, "Functional.linear.4.forward"), (first + 1, "Functional.linear.1.forward"),
+    ]  # fmt: skip
+    assert [one.roots for one in with_roots(got.comparisons)] == [one.roots for one in got.comparisons]
 
 
 def test_a_gradient_below_the_rounding_of_what_was_just_written_is_noise(tmp_path):
