@@ -19,6 +19,7 @@ from tests.corpus.parallel.faults import Fault
 from tests.corpus.parallel.layout import Layout
 from tests.corpus.parallel.networks import Design
 from tests.corpus.parallel.score import graded
+from tests.synthetic import chain, write_run
 
 SMALL = Design(batch=4, length=8, width=16, heads=4, keys=4, layers=2, inner=24, words=48)
 
@@ -88,6 +89,17 @@ def test_a_fault_is_named_with_its_kind(tmp_path, name):
     report = npucmp.compare(written.target, written.golden, jobs=1)
     assert report.exit_status == 1 and words in report.roots[0].because
     assert report.roots[0].rank == fault.rank
+
+
+def test_copies_that_all_differ_are_named_with_their_errors(tmp_path):
+    """Each rank has all of the output, and none has that of the golden."""
+    for rank, factor in enumerate((1.05, 1.06)):
+        write_run(tmp_path / "target", chain({3: factor}), rank=rank)
+    report = npucmp.compare(tmp_path / "target", write_run(tmp_path / "golden", chain()), jobs=1)
+    root = min(report.roots, key=lambda one: one.place)
+    assert (root.pair.operator.name, root.rank) == ("Functional.linear.3.forward", None)
+    words = "copies on ranks 0-1 differ from each other and from the golden (5.0e-02 to 6.0e-02)"
+    assert words in [one.sentence() for one in root.evidence]
 
 
 @pytest.mark.large
