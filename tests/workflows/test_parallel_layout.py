@@ -19,7 +19,6 @@ from tests.corpus.parallel.faults import Fault
 from tests.corpus.parallel.layout import Layout
 from tests.corpus.parallel.networks import Design
 from tests.corpus.parallel.score import graded
-from tests.synthetic import chain, write_run
 
 SMALL = Design(batch=4, length=8, width=16, heads=4, keys=4, layers=2, inner=24, words=48)
 
@@ -91,14 +90,20 @@ def test_a_fault_is_named_with_its_kind(tmp_path, name):
     assert report.roots[0].rank == fault.rank
 
 
+class OnBothRanks(Fault):
+    """A fault of 2 % on rank 0 and of 3 % on rank 1."""
+
+    def strikes(self, kind, scope, rank, step):
+        object.__setattr__(self, "size", 0.03 if rank else 0.02)
+        return super().strikes(kind, scope, rank, step)
+
+
 def test_copies_that_all_differ_are_named_with_their_errors(tmp_path):
-    """Each rank has all of the output, and none has that of the golden."""
-    for rank, factor in enumerate((1.05, 1.06)):
-        write_run(tmp_path / "target", chain({3: factor}), rank=rank)
-    report = npucmp.compare(tmp_path / "target", write_run(tmp_path / "golden", chain()), jobs=1)
-    root = min(report.roots, key=lambda one: one.place)
-    assert (root.pair.operator.name, root.rank) == ("Functional.linear.3.forward", None)
-    words = "copies on ranks 0-1 differ from each other and from the golden (5.0e-02 to 6.0e-02)"
+    """No rank has the golden's weight, and none stands out."""
+    written = pair(tmp_path, LAYOUTS["tp2"], fault=OnBothRanks("replica differs", "layers.0.norm1.weight"))
+    root = npucmp.compare(written.target, written.golden, jobs=1).roots[0]
+    assert (root.cause.value, root.slot, root.rank) == ("GAP", "input:2", None)
+    words = "copies on ranks 0-1 differ from each other and from the golden (2.0e-02 to 3.0e-02)"
     assert words in [one.sentence() for one in root.evidence]
 
 
