@@ -30,7 +30,7 @@ def rows_of(tensors, requests, **kinds):
     return [*token_bits(Comparison(run, run, findings, (), {}), requests, errors_of)]
 
 
-ORIGINS = [  # tokens of the inputs, those of the output, the request of each, tokens at which the output begins to differ
+ORIGINS = [  # tokens of the inputs, those of the output, the request of each, tokens at which a difference begins
     (["===="], "=x=x", "aaaa", 2),
     (["=x=="], "=x=x", "aaaa", 0),  # the token after one that differs reads it
     (["=x=="], "=x=x", "aabb", 1),  # in another request it does not

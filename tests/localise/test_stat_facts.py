@@ -76,13 +76,11 @@ def facts(*tensors):
     """The facts of one product, whose tensors are (slot, type, figures of the target, those of the golden)."""
     refs = [[TensorRef(slot, dtype, (64, 64), statistics=one) for one in figures] for slot, dtype, *figures in tensors]
     op = Operator("linear.0", "linear", "linear", "forward", 0, tuple(one for _, one in refs), call="linear.0")
-    findings = [
-        Finding(
-            Measurement(Pair(0, own.slot, op, op, own, other), bound=0.0, statistics=(own.statistics, other.statistics)),
-            Verdict.UNKNOWN, "", row=row + 5,
-        )
-        for row, (own, other) in enumerate(refs)
-    ]  # fmt: skip
+    findings = []
+    for row, (own, other) in enumerate(refs, 5):
+        both = {"bound": 0.0, "statistics": (own.statistics, other.statistics)}
+        measured = Measurement(Pair(0, own.slot, op, op, own, other), **both)
+        findings.append(Finding(measured, Verdict.UNKNOWN, "", row=row))
     return facts_of(nodes_of(findings), findings)
 
 
