@@ -33,9 +33,9 @@ Result = TypeVar("Result")
 Found = TypeVar("Found")
 Answer = tuple[list[Result], Optional[Exception]]  # of a task: results, and the error that ended it early
 
-BATCH = 256  # items that make a task: sending one costs as much as measuring a small tensor
-WEIGHT = 4 << 20  # or fewer items with this total weight
-TASKS_PER_WORKER = 2  # tasks of a worker: one in progress, and one more so that it need not wait
+BATCH = 256  # items of a task: work: sending one costs as much as measuring a small tensor
+WEIGHT = 4 << 20  # total weight of a task: work: or fewer items with it
+TASKS_PER_WORKER = 2  # tasks of a worker: work: one in progress, and one more so that it need not wait
 PARENT_CHECK_INTERVAL = 0.5  # seconds between a worker's checks that its parent lives
 # items per worker that may be started before the first has a result; their results wait in memory
 MOST_WAITING = 16 * BATCH

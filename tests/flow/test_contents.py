@@ -1,5 +1,7 @@
 """Which tensors of a run are the same by their content."""
 
+import math
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from npucmp.flow.contents import golden_content, target_content
 from npucmp.measure.kernel.native import measure_block
 from npucmp.measure.kernel.numpy_kernel import bars_for, content_hash
-from npucmp.model import Measurement, Pair, TensorRef
+from npucmp.model import Measurement, Pair, Statistics, TensorRef
 
 X = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
 SHORT = X.astype(ml_dtypes.bfloat16)
@@ -49,7 +51,14 @@ def test_another_element_is_another_tensor(other):
 
 
 @pytest.mark.parametrize(
-    "other", [np.zeros(9, np.float32), np.ones(9, np.float32), np.full(9, np.nan, np.float32), np.array([0.5, 2.0])]
+    "other",
+    [
+        np.zeros(9, np.float32),
+        np.ones(9, np.float32),
+        np.full(9, np.nan, np.float32),
+        np.array([0.5, 2.0]),
+        np.zeros((0, 3), np.float32),
+    ],
 )
 def test_what_dumps_hold_by_chance_alike_has_no_content(other):
     assert content(other) == 0
@@ -57,6 +66,49 @@ def test_what_dumps_hold_by_chance_alike_has_no_content(other):
 
 def test_few_computed_numbers_have_one():
     assert content(X[0, :2]) not in (0, content(X[0, 1:3]))
+
+
+FIGURES = Statistics(2.3, -1.1, 0.7, 5.9)
+
+
+@pytest.mark.parametrize(
+    "shape, change, known",
+    [
+        ((4,), {}, True),
+        ((3,), {}, True),
+        ((3,), {"max": 2.0, "min": -1.0, "mean": 0.5, "norm": 4.0}, False),  # simple numbers
+        ((4,), {"max": 2.0, "min": -1.0, "mean": 0.5, "norm": 4.0}, True),
+        ((4,), {"min": 2.3}, False),  # a constant
+        ((3,), {"min": 2.3}, True),
+        ((0, 4), {}, False),
+        ((4,), {"max": None}, False),
+        ((4,), {"min": None}, False),
+        ((4,), {"mean": None}, False),
+        ((4,), {"norm": None}, False),
+        ((4,), {"norm": math.nan}, False),
+    ],
+)
+def test_figures_are_a_content_if_all_are_known(shape, change, known):
+    one = TensorRef("output:0", "float32", shape, statistics=FIGURES._replace(**change))
+    other = TensorRef("output:0", "float32", (4,), statistics=FIGURES._replace(mean=0.71))
+    measured = Measurement(Pair(0, "output:0", None, None, one, other))
+    found = target_content(measured)
+    assert (bool(found), found == golden_content(measured)) == (known, False)
+    assert golden_content(measured._replace(pair=Pair(0, "output:0", None, None, other, one))) == found
+
+
+@pytest.mark.parametrize("count, known", [(3, True), (4, False), (5, False)])
+def test_simple_numbers_identify_no_tensor_of_few_elements(count, known):
+    """Nor does a constant identify a larger one; its error does."""
+    constant = np.full(count, np.float32(0.1))
+    assert bool(content(constant)) == known and content(constant, constant + np.float32(0.2)) != 0
+    assert bool(content(np.arange(count, dtype=np.float32))) != known
+
+
+@pytest.mark.parametrize("checksum, shape, known", [("1f", (4,), True), ("1f", (3,), False), ("", (4,), False)])
+def test_a_checksum_is_a_content_of_at_least_four_elements(checksum, shape, known):
+    one = Measurement(Pair(0, "output:0", None, None, None, TensorRef("output:0", "float32", shape, checksum=checksum)))
+    assert bool(golden_content(one)) == known and target_content(one) == 0
 
 
 @pytest.mark.parametrize("step", [1.0, 2.0**-9, 2.0**-20])

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from npucmp.localise.alignment_confidence import uncertain_cause
-from npucmp.model import Cause, sentences
+from npucmp.localise.coverage import coverage_of
+from npucmp.model import Cause, Verdict, sentences
 from npucmp.model.finding import UNBOUNDED
 from tests.localise.rules.craft import case
 
@@ -30,6 +31,9 @@ def node_of(own, *reads, values=X):
         (Cause.BORN, node_of(SURE, SURE), None, ""),
         (Cause.BORN, node_of(SURE), None, ""),
         (Cause.BORN, node_of({**SURE, "confidence": 0.5}, SURE), Cause.SUSPECT, "aligned by similarity"),
+        (Cause.BORN, node_of({**SURE, "confidence": 0.8}, SURE), None, ""),
+        (Cause.BORN, node_of({**SURE, "confidence": 0.79}, SURE), Cause.SUSPECT, "confidence 0.79"),
+        (Cause.BORN, node_of(SURE, {**SURE, "confidence": 0.79}), Cause.UNKNOWN, "confidence 0.79"),
         (Cause.BORN, node_of({**SURE, "confidence": 0.5, "note": "two fit"}, SURE), Cause.SUSPECT, "two fit"),
         (Cause.GAP, node_of({**SURE, "confidence": 0.5}, SURE), Cause.SUSPECT, "confidence 0.5"),
         (Cause.GAP, node_of(SURE, {**SURE, "confidence": 0.5}), None, ""),
@@ -44,3 +48,13 @@ def test_an_uncertain_pair_proves_less(cause, node, found, words):
     got = uncertain_cause(node, cause, node.outputs[0])
     assert (got[0] if got else None) is found
     assert not found or words in sentences(got[1])
+
+
+@pytest.mark.parametrize(
+    "via, confidence, opened",
+    [("content", 0.8, 0), ("content", 0.79, 1), ("structure", 0.5, 1), ("name", 0.5, 0), ("fused", 0.79, 0)],
+)
+def test_coverage_counts_certain_pairs(via, confidence, opened):
+    """A pair by names is certain at any confidence."""
+    (own,) = node_of({"via": via, "confidence": confidence}).outputs
+    assert coverage_of([own._replace(verdict=Verdict.MATCH)], (), None).tensors == opened

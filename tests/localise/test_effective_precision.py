@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import npucmp
+from npucmp.localise.effective_precision import count_types, float_types, work_in_other_types
+from npucmp.model import Measurement, Pair, TensorRef
 from tests.synthetic import write_run
 
 random = np.random.default_rng(3)
@@ -208,3 +210,36 @@ def test_moved_values_of_16_bits_do_not_show_the_type_of_a_run(tmp_path, is_comp
 def short(x):
     """The 16 high bits of float32."""
     return (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def of_types(*types):
+    """One pair for each two types; "" is a side without a tensor."""
+    sides = [[TensorRef("output:0", name, (4,)) if name else None for name in one.split("/")] for one in types]
+    return [Measurement(Pair(0, "output:0", None, None, *both)) for both in sides]
+
+
+@pytest.mark.parametrize(
+    "types, kinds, counts",
+    [
+        ("float8_e5m2/float8_e5m2", {"float8_e5m2"}, (0, 1)),
+        ("float8_e5m2/float64", {"float8_e5m2", "float64"}, (1, 1)),
+        ("float64/float8_e5m2", {"float8_e5m2", "float64"}, (1, 1)),
+        ("float8_e5m2/", set(), (0, 0)),
+        ("/float8_e5m2", set(), (0, 0)),
+        ("int16/float8_e5m2", set(), (0, 0)),
+        ("float8_e5m2/int16", set(), (0, 0)),
+        ("float8_e5m2/unknown", set(), (0, 0)),
+        ("uint16/int16", set(), (0, 0)),
+    ],
+)
+def test_types_of_a_pair_are_floats_on_both_sides(types, kinds, counts):
+    (one,) = of_types(types)
+    assert (float_types(one.pair), count_types([one])) == (kinds, counts)
+    assert count_types([one] * 3) == (3 * counts[0], 3 * counts[1])
+
+
+@pytest.mark.parametrize("apart, alike, whole", [(0, 0, 0), (1, 9, 0), (2, 18, 0), (3, 18, 0), (11, 89, 0), (0, 0, 5)])
+def test_a_run_works_in_other_types_if_a_good_part_of_its_floats_does(apart, alike, whole):
+    """More than one of ten; other tensors do not count."""
+    given = ["float16/float32"] * apart + ["float32/float32"] * alike + ["int32/int64"] * whole
+    assert work_in_other_types(of_types(*given)) == (10 * apart > apart + alike)

@@ -105,6 +105,36 @@ def test_what_agrees_is_named_where_another_operator_holds_it():
         assert own_reasons(own.pair, own, worst_of([], [read]), True)[0].sentence() == says
 
 
+def measured(dtypes=("float32", "float32"), **figures):
+    """An input of four elements that agrees by its values."""
+    one = found(3, "norm", "input:0", 0.0, dtypes=dtypes)
+    return one._replace(measurement=one.measurement._replace(moments=Moments(4, compared=4, **figures)))
+
+
+RECORDED = found(3, "norm", "input:0", None)
+SEEN = RECORDED._replace(measurement=RECORDED.measurement._replace(bound=0.0))
+HASHED = CAME._replace(error=0.0, measurement=CAME.measurement._replace(same=True))
+
+
+@pytest.mark.parametrize(
+    "read, says",
+    [
+        ([measured(equal=4)], "bit for bit"),
+        ([measured(equal=4), HASHED], "bit for bit"),
+        ([measured(equal=4), measured(equal=3)], "the same values"),
+        ([measured(("float32", "float64"), equal=4)], "the same values"),
+        ([measured(equal=3), measured(equal=3, masked=1)], "the same values except masks"),
+        ([measured(equal=4, masked=4)], "bit for bit"),
+        ([measured(equal=3), SEEN], "by their statistics"),
+        ([measured(equal=3), CAME._replace(error=0.0)], "by their statistics"),
+        ([measured(equal=4), RECORDED], "bit for bit"),  # it was not compared
+        ([], "bit for bit"),
+    ],
+)
+def test_inputs_without_an_error_agree_in_bits_in_values_or_in_figures(read, says):
+    assert worst_of([], read).alike == says
+
+
 AGREED = found(1, "norm", "output:0", 1e-8)._replace(verdict=Verdict.MATCH)
 READ = found(3, "norm.back", "input:0", 0.5, because="rel_l2 5.00e-01, limit 4.77e-07")
 WEIGHT = found(3, "norm.back", "param:weight", 0.5, because="rel_l2 5.00e-01, limit 4.77e-07")

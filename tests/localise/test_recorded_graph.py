@@ -77,6 +77,37 @@ def test_the_graph_of_numbers_says_what_the_graph_of_contents_says(seed, monkeyp
     assert sum(bool(one.tensors) for one in by_numbers) > 50
 
 
+SIMPLE = {"max": 2.0, "min": -1.0, "mean": 0.5, "norm": 4.0}
+
+
+@pytest.mark.parametrize(
+    "shape, change, opened",
+    [
+        ((4,), {}, 0),
+        ((4,), {"max": None}, 1),
+        ((4,), {"min": None}, 1),
+        ((4,), {"mean": None}, 1),
+        ((4,), {"norm": None}, 1),
+        ((4,), {"norm": math.inf}, 0),
+        ((4,), {"min": 2.3}, 1),  # a constant
+        ((4,), SIMPLE, 0),
+        ((3,), SIMPLE, 1),
+        ((3,), {}, 0),
+    ],
+)
+def test_a_tensor_was_compared_where_another_row_has_its_figures(shape, change, opened, monkeypatch):
+    """An input is open unless the output before it, which was compared, is the same tensor by its figures."""
+    own = Statistics(2.3, -1.1, 0.7, 5.9)._replace(**change)
+    rows = []
+    for order, slot, verdict in ((1, "output:0", Verdict.MATCH), (2, "input:0", Verdict.UNKNOWN)):
+        tensor = TensorRef(slot, "float32", shape, statistics=own)
+        op = Operator(f"linear.{order}", "linear", "linear", "forward", order, (tensor,), call=f"linear.{order}")
+        rows.append(Finding(Measurement(Pair(order, slot, op, op, tensor, tensor)), verdict, "", row=len(rows)))
+    assert RecordedGraph.of(rows) is not None and coverage_of(rows, (), ANYWHERE).tensors == opened
+    monkeypatch.setattr(RecordedGraph, "of", lambda findings: None)
+    assert coverage_of(rows, (), ANYWHERE).tensors == opened
+
+
 @pytest.mark.parametrize("change", [{"target": None}, {"golden": None}, {"target_op": None}, {"golden_op": None}])
 def test_it_knows_no_tensor_without_a_partner(change):
     findings = next(filter(None, map(drawn_network, map(random.Random, range(9)))))

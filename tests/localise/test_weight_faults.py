@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 import npucmp
+from npucmp.localise import weight_faults
 from tests.corpus.weights import files
 from tests.corpus.weights.files import Stored
 
 random = np.random.default_rng(8)
 W, SQUARE, BIAS = random.standard_normal((6, 4)), random.standard_normal((4, 4)), random.standard_normal(5)
+COLUMN = random.standard_normal((6, 1))
 NAME = "model.layers.0.mlp.up_proj.weight"
 
 
@@ -41,6 +43,9 @@ FAULTS = [
     (W, W[:, [0, 1, 3, 2]], "the golden's columns 2 to 3 stand in another order"),
     (W, W.reshape(-1)[::-1].reshape(W.shape), "it holds the same numbers in another order"),
     (BIAS, BIAS[::-1], "it holds the same numbers in another order"),
+    (COLUMN, COLUMN[::-1], "it holds the same numbers in another order"),
+    (COLUMN.T, COLUMN.T[:, ::-1], "it holds the same numbers in another order"),
+    (W, changed(W, (3, 2), np.nan), "one element differs, in row 3"),
     (SQUARE, SQUARE.T, "it is transposed"),
     (W, W.T, "it is transposed: shape [4, 6] against [6, 4]"),
     (W, W[:5], "shape [5, 4] against [6, 4]"),
@@ -54,6 +59,26 @@ def test_the_sentence_about_a_wrong_parameter(tmp_path, golden, target, words):
         files.safetensors(
             tmp_path / folder / "model.safetensors", {NAME: Stored(np.ascontiguousarray(values), "float64")}
         )
+    (root,) = npucmp.compare(tmp_path / "t", tmp_path / "g").roots
+    assert words in root.because
+
+
+@pytest.mark.parametrize(
+    "bound, elements, words",
+    [
+        ("WHOLE", 24, "one element differs, in row 3"),
+        ("WHOLE", 23, "its values are others"),
+        ("TOTAL", 24, "one element differs, in row 3"),
+        ("TOTAL", 23, "its values are others"),
+    ],
+)
+def test_a_parameter_that_is_too_large_to_be_read_whole_holds_other_values(
+    tmp_path, monkeypatch, bound, elements, words
+):
+    monkeypatch.setattr(weight_faults, bound, elements)
+    for folder, values in (("t", changed(W, (3, 2))), ("g", W)):
+        (tmp_path / folder).mkdir()
+        files.safetensors(tmp_path / folder / "model.safetensors", {NAME: Stored(values, "float64")})
     (root,) = npucmp.compare(tmp_path / "t", tmp_path / "g").roots
     assert words in root.because
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npucmp.errors import DumpError
-from npucmp.measure.ascend_criteria import BARS, vendor_of
+from npucmp.measure.ascend_criteria import BARS, passes_mere_mare, passes_mixed, vendor_of
 from npucmp.model import Operator, Pair, TensorRef
 
 TYPES = {
@@ -87,12 +87,54 @@ def test_large_values_may_be_off_by_ulps(tmp_path):
     assert found.largest == 1.0 > BARS["float32"].most and found.mixed
 
 
+def test_limits_are_those_that_were_published():
+    """rtol, atol, largest error, mean relative error, small values and their largest error, of the vendor's tables."""
+    assert {name: tuple(math.log2(one) for one in bars[:2] + bars[3:]) for name, bars in BARS.items()} == {
+        "float16": (-9, -9, -10, -11, -16),
+        "bfloat16": (-6, -6, -7, -8, -16),
+        "float32": (-10, -16, -13, -14, -30),
+    }
+    assert [bars.most for bars in BARS.values()] == [0.1, 1.0, 0.01]
+
+
+@pytest.mark.parametrize(
+    ("inside", "largest", "ulps", "passes"),
+    [
+        (0.99, 1e-2, 33.0, True),
+        (0.99, 2e-2, 32.0, True),
+        (0.99, 2e-2, 32.5, False),
+        (0.985, 1e-2, 32.0, False),
+        (1.0, 1e-2, 33.0, True),
+    ],
+)
+def test_the_mixed_tolerance_at_its_limits(inside, largest, ulps, passes):
+    """99 % of the elements, and the largest error of float32 or 32 units in the last place; limits are inside."""
+    assert passes_mixed(BARS["float32"], inside, largest, ulps) == passes
+
+
+@pytest.mark.parametrize(
+    ("mere", "mare", "passes"),
+    [
+        (2.0**-14, 2.0**-10, True),
+        (2.0**-13, 2.0**-10, False),
+        (2.0**-14, 10 * 2.0**-13, False),
+        (2.0**-14, 9 * 2.0**-13, True),
+    ],
+)
+def test_the_older_rule_at_its_limits(mere, mare, passes):
+    """2^-13 for the mean of float32 and ten times as much for the largest; limits are outside."""
+    assert passes_mere_mare(BARS["float32"], mere, mare) == passes
+
+
 def test_the_coarser_type_decides(tmp_path):
+    """On either side."""
     golden = random.standard_normal(8)
     (tmp_path / "a").mkdir()
-    sides = [pair(tmp_path, golden.astype(kind), golden.astype(kind)) for kind in (np.float16,)]
-    other = pair(tmp_path / "a", golden.astype(np.float32), golden.astype(np.float32))
-    assert vendor_of(sides[0]._replace(golden=other.golden)).dtype == "float16"
+    short = pair(tmp_path, golden.astype(np.float16), golden.astype(np.float16))
+    long = pair(tmp_path / "a", golden.astype(np.float32), golden.astype(np.float32))
+    assert vendor_of(short._replace(golden=long.golden)).dtype == "float16"
+    assert vendor_of(long._replace(golden=short.golden)).dtype == "float16"
+    assert vendor_of(long).dtype == "float32"
 
 
 def test_nothing_is_told_of_what_cannot_be_held_against_it(tmp_path):

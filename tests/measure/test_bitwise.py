@@ -166,6 +166,13 @@ PLANTED = [  # shape, elements that differ, words
     ((64, 96), rows[5, ::2], "in 1 of 64 rows of the last axis only (5), 50% of their elements"),
     ((64, 96), rows[:, 3], "in 1 of 96 columns of the last axis only (3), all of their elements; hint: sums over"),
     ((8, 24, 32), np.arange(8 * 24 * 32).reshape(8, 24, 32)[2, :, ::3].ravel(), "in 1 of 8 slices of axis 0 only (2)"),
+    # 1,845 of 2,050 elements are nine of ten; one fewer is another pattern
+    (
+        (64, 96),
+        [*range(2048, 3892), 4097],
+        "one block of 2,050 elements from 2,048 on, a multiple of 2,048; hint: memory",
+    ),
+    ((64, 96), [*range(2048, 3891), 4097], "the differing elements are scattered"),
     ((64, 96), np.arange(2048, 4096), "one block of 2,048 elements from 2,048 on, a multiple of 2,048; hint: memory"),
     ((10, 4096), np.r_[4096:6144, 12288:14336], "2 blocks of 2,048 elements, from 4,096, 12,288 on; hint: memory"),
     ((4, 4096), np.arange(4096, 8192), "or 1 rows of the last axis computed in another order"),

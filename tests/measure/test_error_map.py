@@ -13,7 +13,7 @@ import npucmp
 from npucmp.errors import DumpError
 from npucmp.measure.error_map import PARTS, WORST, tensor_detail
 from npucmp.measure.heat_map import ACROSS, DOWN
-from npucmp.measure.pairs import measure
+from npucmp.measure.pairs import READ, measure
 from npucmp.model import Cause, Comparison, Finding, Operator, Pair, Report, Root, Run, TensorRef, Verdict
 from npucmp.report.worst_elements import template_data
 from npucmp.workflows import tensor_details
@@ -140,6 +140,16 @@ def test_what_cannot_be_read_any_more_is_not_looked_at(tmp_path):
     with pytest.raises(DumpError, match="no such file"):
         tensor_detail(one)
     assert tensor_detail(one._replace(measurement=one.measurement._replace(moments=None))) is None
+
+
+@pytest.mark.parametrize("length", [24, 26, READ - 1, READ + 1, 2 * READ])
+@pytest.mark.parametrize("side", ["target", "golden"])
+def test_values_of_another_number_are_not_compared(tmp_path, side, length):
+    """A side of which a tensor with fewer or more elements, or with more blocks, has taken the place."""
+    one = finding(tmp_path, *odd((READ,), np.float32))
+    assert tensor_detail(one) is not None
+    pair = one.pair._replace(**{side: tensor(tmp_path, "other", np.ones(length, np.float32))})
+    assert tensor_detail(one._replace(measurement=one.measurement._replace(pair=pair))) is None
 
 
 def comparison(folder, findings, causes):

@@ -348,6 +348,29 @@ def test_the_backward_of_a_fused_operator_lies_between_compared_gradients(tmp_pa
     assert (report.exit_status, report.coverage.tensors) == (2 if open_tensors else 0, open_tensors)
 
 
+@pytest.mark.parametrize(
+    "added, lost, open_tensors",
+    [
+        ((), (), 0),
+        (np.float32([0.37]), (), 0),  # only the effect of a number counts
+        (np.float32([0.37, -2.1, 0.9]), (), 11),  # a tensor that entered, and its gradient, were not compared
+        ((), ("tanh.0.backward",), 2),
+        ((), ("sigmoid.0.backward",), 3),
+    ],
+)
+def test_the_backward_of_a_fused_operator_may_be_that_of_other_autograd_nodes(tmp_path, added, lost, open_tensors):
+    """Contents do not link the gradients of the golden's sum to those beside it; its forward lies between compared
+    tensors."""
+    golden, random = shares(False), np.random.RandomState(8)
+    golden["Torch.exp.0.forward"]["in"] += [added] if len(added) else []
+    golden["Torch.sum.0.backward"] = {
+        "in": [random.standard_normal((ROWS, 1)).astype(np.float32)],
+        "out": [random.standard_normal((ROWS, 6)).astype(np.float32)],
+    }
+    report = status(tmp_path, shares(True, *lost), golden)
+    assert (report.exit_status, report.coverage.tensors) == (2 if open_tensors else 0, open_tensors)
+
+
 @pytest.mark.parametrize("factor, expected", [(1.0, 0), (-1.0, 0), (1.01, 2)])
 @pytest.mark.parametrize("shape", [(1, 2, 6), (6,), (3, 1, 1)])
 def test_a_gradient_that_one_run_alone_wants_is_the_sum_of_a_compared_one(tmp_path, shape, factor, expected):

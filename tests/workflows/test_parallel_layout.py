@@ -90,6 +90,23 @@ def test_a_fault_is_named_with_its_kind(tmp_path, name):
     assert report.roots[0].rank == fault.rank
 
 
+class OnBothRanks(Fault):
+    """A fault of 2 % on rank 0 and of 3 % on rank 1."""
+
+    def strikes(self, kind, scope, rank, step):
+        object.__setattr__(self, "size", 0.03 if rank else 0.02)
+        return super().strikes(kind, scope, rank, step)
+
+
+def test_copies_that_all_differ_are_named_with_their_errors(tmp_path):
+    """No rank has the golden's weight, and none stands out."""
+    written = pair(tmp_path, LAYOUTS["tp2"], fault=OnBothRanks("replica differs", "layers.0.norm1.weight"))
+    root = npucmp.compare(written.target, written.golden, jobs=1).roots[0]
+    assert (root.cause.value, root.slot, root.rank) == ("GAP", "input:2", None)
+    words = "copies on ranks 0-1 differ from each other and from the golden (2.0e-02 to 3.0e-02)"
+    assert words in [one.sentence() for one in root.evidence]
+
+
 @pytest.mark.large
 def test_place_one_is_right_in_every_fault_of_a_layout(tmp_path):
     found = [graded(case, tmp_path / case.name) for case in draw_cases(5, "tp2")]

@@ -22,6 +22,7 @@ SPREAD = SOFT * (NEAR - (NEAR * SOFT).sum(-1, keepdims=True))
 NORMAL = (X - X.mean(-1, keepdims=True)) / X.std(-1, keepdims=True)
 CENTRED = NEAR - NEAR.mean(-1, keepdims=True) - NORMAL * (NEAR * NORMAL).mean(-1, keepdims=True)
 SAVED = [("input:0", (X, X)), ("output:0", (SOFT, SOFT))]
+WEIGHTS, NUMBER = (("input:1", (one, one)) for one in (np.full(64, 1e4), np.full(1, 1e4)))
 IMAGE, ARRIVED, FILTER = normal(4, 8, 16, 16), normal(4, 8, 16, 16), normal(8, 8, 3, 3)
 OF_FILTER = 20.0 * FILTER  # of 1024 terms that would sum up to 32
 CONVOLVED = [("input:0", (IMAGE, IMAGE)), ("input:1", (FILTER, FILTER))]
@@ -44,6 +45,9 @@ class TestCancellation(RuleContract):
             "layer_norm",
             lambda op: case(op, [(NEAR, NEAR)], (CENTRED + 1e-7 * X, CENTRED), SAVED[:1], phase="backward"),
         ),
+        "of a norm with large weights": case(
+            "layer_norm", [(NEAR, NEAR)], (CENTRED + 1e-4 * X, CENTRED), [*SAVED[:1], WEIGHTS], phase="backward"
+        ),
         "a filter, which sums over all positions": case(
             "conv2d",
             [(ARRIVED, ARRIVED)],
@@ -56,6 +60,12 @@ class TestCancellation(RuleContract):
         "of a graph": case("MatMulV2Grad", [(GRADIENT, GRADIENT)], (normal(64, size=1e-7), ZERO), phase=""),
     }
     silent = {
+        "of a norm without weights": case(
+            "layer_norm", [(NEAR, NEAR)], (CENTRED + 1e-4 * X, CENTRED), SAVED[:1], phase="backward"
+        ),
+        "of a norm that reads a large number": case(
+            "layer_norm", [(NEAR, NEAR)], (CENTRED + 1e-4 * X, CENTRED), [*SAVED[:1], NUMBER], phase="backward"
+        ),
         "more than rounding": case("sub", READ, (LEFT + normal(64, 64, size=1e-4), LEFT)),
         "a gradient of softmax of which much is left": case(
             "softmax", [(GRADIENT, GRADIENT)], (noisy(SOFT * GRADIENT, 1e-3), SOFT * GRADIENT), SAVED, phase="backward"

@@ -88,6 +88,7 @@ def received(op, factor):
     return case(op, [], (factor * sent[0], sent[1]), [("input:0", sent)])
 
 
+TWO = [*READ, (half(noisy(X, 0.02) / 4), half(X / 4), "float16")]
 ROUTED = ("max_pool2d", "topk", "sort", "index_select", "gather", "slice", "getitem", "add", "mean", "interpolate")
 CENTRED = X - X.mean()
 POOLED = normal(8, 16, 64, 2)
@@ -124,6 +125,10 @@ class TestLaw(RuleContract):
             "embedding", EMBEDDED, (half(1.02 * EMBEDDED[1][0]), half(X[0]), "float16")
         ),
         "a largest that is none": case("amax", READ, off(lambda x: 1.02 * x.max(-1), lambda x: x.max(-1))),
+        "a smallest that is none": case("amin", READ, off(lambda x: 1.02 * x.min(-1), lambda x: x.min(-1))),
+        "a largest of two tensors": case("amax", TWO, off(lambda x: 1.02 * x.max(-1), lambda x: x.max(-1))),
+        "a smallest of two tensors": case("amin", TWO, off(lambda x: 1.02 * x.min(-1), lambda x: x.min(-1))),
+        "a smallest above that of the input": case("amin", READ, off(lambda x: 0.98 * x.min(-1), lambda x: x.min(-1))),
         **{
             f"a gradient of {one} with another sum": returned(one, shifted, scattered)
             for one in ROUTED
@@ -183,6 +188,8 @@ class TestLaw(RuleContract):
         "a norm with weights": case("layer_norm", [*READ, (W, W, "float16")], off(lambda x: norm(x) * W)),
         "a leaky relu": case("leaky_relu", READ, off(lambda x: np.where(x > 0, x, 0.1 * x))),
         "a transpose": case("transpose", READ, off(lambda x: np.swapaxes(x, 0, 1))),
+        "a largest": case("amax", READ, off(lambda x: x.max(-1))),
+        "a smallest": case("amin", READ, off(lambda x: x.min(-1))),
         "a product": case("mul", READ, off(lambda x: 1.01 * x, lambda x: x)),
         "noise of the limit's size": case("softmax", READ, (noisy(softmax(X), 3e-3), softmax(X), "float16")),
     }  # fmt: skip
