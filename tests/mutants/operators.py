@@ -45,8 +45,10 @@ def places_of(text: str) -> list[Place]:
 
 
 def mutant_at(place: Place) -> Optional[Mutant]:
-    """Return the fault of a place; None where it is no module, as in a formatted string."""
+    """Return the fault of a place; None where it is no module, as in a formatted string, or changes nothing."""
     found = place.make()
+    if found.before == found.after:
+        return None
     try:
         compile(found.text, "mutant", "exec")
     except SyntaxError:
