@@ -6,6 +6,7 @@ import pytest
 from npucmp.align.rank_run import Values
 from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_evidence import TokenEvidence
+from npucmp.align.token_index import find_index
 from npucmp.align.token_lengths import Recorded, recorded_lengths
 from npucmp.align.token_padding import Padding, beside_tokens, end_class, likely_padding, may_be_padding, padding_of
 from npucmp.align.token_tensors import TensorPair, TokenSide
@@ -224,3 +225,46 @@ def test_padding_that_a_mask_or_lengths_show(named, rows, lengths, padding, word
     shape = TokenShape((2, 4))
     found, proof = padding_of(np.array(rows), REQUESTS, Padding(other, golden, shape, shape))
     assert (np.flatnonzero(found).tolist(), proof) == (padding, words)
+
+
+def a_side(*shapes):
+    """A side with as many steps, which recorded no lengths."""
+    runs = (Run("dump", "msprobe", ()),) * len(shapes)
+    return TokenSide(runs, tuple(TokenShape(one) for one in shapes), Values(ANYWHERE))
+
+
+@pytest.mark.parametrize(
+    "classes, last, shape, rows, opened",
+    [
+        ([5, 6, 7, 9, 5, 6, 7, 5], (5, 8), (2, 4), [0, 1, 2, 4, 5, 6, 7], ((0, 3, 1),)),
+        ([5, 6, 7, 9, 5, 6, 7, 5], (8, 8), (2, 4), [*range(8)], ()),  # agrees as its neighbours do
+        ([5, 6, 7, 5, 5, 6, 7, 5], (5, 8), (2, 4), [*range(8)], ()),  # other tokens have its id
+        ([5, 6, 7, 9, 5, 6, 7, 5], (5, 8), (1, 8), [*range(8)], ()),  # a packed run has no padding
+        ([5, 6, 7, 9, 5, 6, 7, 0], (5, 0), (2, 4), [*range(7)], ((1, 3, 1),)),  # id 0 is padding, then 9 is none
+    ],
+)
+def test_a_token_that_may_be_padding_has_no_row(classes, last, shape, rows, opened):
+    """`last`: how many of 8 tensors agree at the last token of each request; all agree at the others."""
+    counts = {(at, at): last[at // 4] if at % 4 == 3 else 8 for at in range(8)}
+    evidence = with_ids(classes, {one: count for one, count in counts.items() if count})
+    found = find_index(a_side(shape), a_side((2, 4)), evidence)
+    assert (found.rows.tolist(), found.open, found.problem) == (rows, opened, "")
+
+
+@pytest.mark.parametrize(
+    "shapes, turned, words",
+    [
+        (((3, 4),), False, "batch x sequence [3, 4]"),
+        (((3, 4),), True, "sequence x batch [3, 4]"),
+        (((1, 12),), False, "packed"),
+        (((12,),), False, "packed"),
+        (((1, 2),), False, "packed"),
+        (((1, 1),), False, "one token"),
+        (((3, 4), (3, 1)), False, "2 steps"),
+        (((1, 1),) * 3, True, "3 steps"),
+    ],
+)
+def test_a_layout_of_tokens_in_words(shapes, turned, words):
+    side = a_side(*shapes)
+    assert (side.turned() if turned else side).words == words
+    assert side.size == sum(np.prod(one) for one in shapes)
