@@ -10,7 +10,7 @@ import pytest
 from npucmp.align import rank_run
 from npucmp.align.lane_match import share_of
 from npucmp.align.part_errors import odd_rank, part_errors
-from npucmp.align.placement import Fit
+from npucmp.align.placement import Fit, fit_figures
 from npucmp.align.placement_choice import Decision
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
@@ -188,6 +188,27 @@ def test_copies_alone_have_errors_by_statistics(tmp_path, placement, errors):
     golden = Statistics(2.0, -1.0, 0.5, 3.0)
     found = errors_of(tmp_path, [golden, Statistics(4.0, -2.0, 1.0, 6.0)], golden, placement)
     assert found == errors
+
+
+@pytest.mark.parametrize(
+    "parts, placement, error",
+    [
+        ([Statistics(2.0, -1.0, 0.5, 3.0), []], SHARD, 0.0),  # a rank without elements
+        ([Statistics(3.0, -1.0, 0.5, 3.0), []], SHARD, 0.5),
+        ([[]], WHOLE, None),
+        ([[], []], SHARD, None),
+        ([Statistics(2.0, -0.5, 0.0, 1.8), Statistics(1.0, -1.0, 1.0, 2.4)], SHARD, 0.0),
+        ([Statistics(2.0, -1.0, 0.5, 3.0), Statistics(2.0, -1.0, 1.25, 3.0)], WHOLE, 0.5),  # the worst copy
+    ],
+)
+def test_statistics_of_parts_beside_those_of_the_golden(tmp_path, parts, placement, error):
+    """A gap is one of the golden's largest value, or of its norm over the root of four elements for a mean."""
+    parts = [one if isinstance(one, Statistics) else np.zeros(0, np.float32) for one in parts]
+    runs = [rank_of(tmp_path / f"{at}", [("Torch.add.0.forward", [one], [])], at) for at, one in enumerate(parts)]
+    mesh = Mesh({(at,): run.operators[0] for at, run in enumerate(runs)}, (len(parts),), tuple(range(len(parts))))
+    (golden,) = held(tmp_path / "golden", Statistics(2.0, -1.0, 0.5, 3.0))
+    found = fit_figures(mesh, lambda op: op.inputs[0], golden, (placement,))
+    assert (None if found is None else found.error) == (error if error is None else pytest.approx(error))
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,12 @@ def test_requests_that_begin_alike_exchange_their_heads(right, is_exchanged, lan
     assert found[5] == 5 and found[11:] == [*range(11, 40)]
 
 
+def test_equal_tokens_follow_their_neighbours():
+    """Three tokens of one id; those beside each other agree better, as a fault changed the first and the last."""
+    pairs = {(0, 0): 5, (1, 1): 8, (2, 2): 5, (1, 0): 8, (2, 1): 8, (1, 2): 8, (0, 1): 3, (0, 2): 3}
+    assert matched(pairs, [(0, 0)] * 3, REQUEST[:3]).rows.tolist() == [0, 1, 2]
+
+
 def pair(operator, slot, is_float, width=1):
     return TensorPair((operator, 0, slot), (operator, 0, slot), is_float, slot.startswith("output"), width)
 
