@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from npucmp.align import rank_run
+from npucmp.align import placement_choice, rank_run
 from npucmp.align.lane_match import share_of
 from npucmp.align.part_errors import odd_rank, part_errors
 from npucmp.align.placement import Fit, fit_figures
@@ -18,35 +18,16 @@ from npucmp.align.rank_run import RankRun, Values
 from npucmp.align.row_order import row_axes
 from npucmp.align.split_updates import SplitUpdates
 from npucmp.dump.limits import ANYWHERE
-from npucmp.model import Operator, Run, Statistics, TensorRef
-from npucmp.model.dump import RankGroup
+from npucmp.model import Statistics
 from npucmp.model.relation import SUM, WHOLE, Placement
+from tests.align.craft import run_with_values
 
 SHARD = Placement("shard", 0)
 
 
 def rank_of(folder, calls, rank=0):
-    """A rank with these calls in order: (name, inputs, outputs), or with the group of a collective. Tensors are arrays
-    or statistics."""
-    folder.mkdir(exist_ok=True)
-    operators = []
-    for order, (name, inputs, outputs, *group) in enumerate(calls):
-        refs = [_ref(folder, f"{rank} {order}", f"input:{at}", one) for at, one in enumerate(inputs)]
-        refs += [_ref(folder, f"{rank} {order}", f"output:{at}", one) for at, one in enumerate(outputs)]
-        prefix, kind, number, phase = name.split(".")
-        path = kind if prefix == "Module" else ""
-        arguments = {"group": RankGroup(group[0])} if group else {}
-        operators.append(Operator(name, kind, f"{prefix}.{kind}.{phase}", phase, order, tuple(refs),
-                                  arguments=arguments, call=f"{prefix}.{kind}.{number}", path=path))  # fmt: skip
-    return RankRun(Run(str(folder), "msprobe", tuple(operators)), rank, Values(ANYWHERE))
-
-
-def _ref(folder, owner, slot, one):
-    if isinstance(one, Statistics):
-        return TensorRef(slot, "float32", (4,), statistics=one, label=f"{owner} {slot}")
-    one, file = np.asarray(one), str(folder / f"{owner} {slot}.npy")
-    np.save(file, one)
-    return TensorRef(slot, one.dtype.name, one.shape, file, "npy", label=f"{owner} {slot}")
+    """A rank with these calls."""
+    return RankRun(run_with_values(folder, calls, rank), rank, Values(ANYWHERE))
 
 
 def held(folder, *tensors):
@@ -209,6 +190,24 @@ def test_statistics_of_parts_beside_those_of_the_golden(tmp_path, parts, placeme
     (golden,) = held(tmp_path / "golden", Statistics(2.0, -1.0, 0.5, 3.0))
     found = fit_figures(mesh, lambda op: op.inputs[0], golden, (placement,))
     assert (None if found is None else found.error) == (error if error is None else pytest.approx(error))
+
+
+@pytest.mark.parametrize(
+    "errors, known, linked, reason",
+    [
+        ([1e-6, 0.5], [], WHOLE, "agreement"),  # no other agrees
+        ([1e-6, 0.5], [WHOLE], None, "agreement"),
+        ([1e-6, 1e-5], [WHOLE], WHOLE, "other layers"),
+        ([1e-6, 1e-5], [SHARD], WHOLE, "flow"),
+        ([1e-6, 1e-5], [SHARD], SHARD, "agreement"),
+        ([1e-6, 1e-3], [WHOLE], None, "other layers"),
+        ([1e-6, 1.1e-3], [WHOLE], None, "agreement"),
+    ],
+)
+def test_the_reason_for_a_placement_of_several_that_agree(errors, known, linked, reason):
+    best, other = (Fit(error, (one,)) for error, one in zip(errors, (WHOLE, SHARD)))
+    linked = None if linked is None else (linked,)
+    assert placement_choice._reason(best, [(one,) for one in known], linked, [best, other], 1e-3) == reason
 
 
 @pytest.mark.parametrize(
