@@ -9,9 +9,16 @@ import pytest
 
 import npucmp
 from npucmp.align.content_hash import hash_values
+from npucmp.align.contents.content import ContentReader
+from npucmp.align.contents.content_graph import ContentGraph
+from npucmp.align.contents.content_pairs import ContentPair, ContentPairs
+from npucmp.align.contents.layer_patterns import LayerPatterns
+from npucmp.align.rank_run import Values
+from npucmp.dump.limits import ANYWHERE
 from npucmp.errors import UsageError
 from npucmp.model import Cause
 from tests.align.contents import networks
+from tests.align.craft import run_with_values
 from tests.synthetic import write_run
 
 PAIRS = {
@@ -238,8 +245,10 @@ def test_two_branches_that_hold_equal_values_in_another_order_stay_apart(tmp_pat
     assert found["encoder__AddV2"] == "layer_encoder_eps_Add" and found["decoder__AddV2"] == "layer_decoder_eps_Add"
 
 
-def test_numbered_names_that_the_values_contradict_are_not_trusted(tmp_path):
-    """Both sides number the calls of each function, and compute two branches of each layer in another order."""
+@pytest.mark.parametrize("is_named", [False, True])
+def test_numbered_names_that_the_values_contradict_are_not_trusted(tmp_path, is_named):
+    """Both sides number the calls of each function, and compute two branches of each layer in another order. Where the
+    user names partners, names count."""
     rng = np.random.default_rng(4)
     x = rng.standard_normal((4, 12)).astype(np.float32)
     weights = [rng.standard_normal((12, 12)).astype(np.float32) for _ in range(12)]
@@ -251,5 +260,36 @@ def test_numbered_names_that_the_values_contradict_are_not_trusted(tmp_path):
             calls[f"{tanh}.tanh.{number}.forward"] = {"in": [z], "out": [np.tanh(z)]}
         calls[f"{tanh}.relu.0.forward"] = {"in": [x], "out": [np.maximum(x, 0)]}
         write_run(tmp_path / side, calls)
-    report = compared(tmp_path / "target", tmp_path / "golden")
-    assert not report.roots and "by value" in report.comparisons[0].aligned_by_content
+    mapping = tmp_path / "mapping.yaml"
+    mapping.write_text('"Torch.tanh.0.forward": "Functional.tanh.0.forward"')
+    more = {"mapping": mapping} if is_named else {}
+    report = compared(tmp_path / "target", tmp_path / "golden", **more)
+    assert bool(report.roots) is is_named
+    assert ("by value" in report.comparisons[0].aligned_by_content) is not is_named
+    if is_named:
+        assert partners(report)["Torch.matmul.0.forward"] == "Torch.matmul.0.forward"
+
+
+@pytest.mark.parametrize("twins, found", [(1, 1), (2, 0), (0, 0)])
+def test_a_content_made_as_in_another_layer_is_a_partner_if_it_is_the_only_one(tmp_path, twins, found):
+    """Layer 0 shows that tanh of a sine is the partner of its like; the values of layer 1 are wrong."""
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((2, 5, 4)).astype(np.float32)
+    graphs = []
+    for side in ("target", "golden"):
+        calls = []
+        for layer in range(2):
+            first, second = (f"Torch.{kind}.{layer}.forward" for kind in ("sin", "tanh"))
+            sine = np.sin(x[layer])
+            calls += [(first, [x[layer]], [sine])]
+            calls += [(second, [sine], [np.tanh(sine)])] if not layer else []
+        calls += [
+            (f"Torch.tanh.{1 + at}.forward", [sine], [rng.standard_normal((5, 4)).astype(np.float32)])
+            for at in range(twins)
+        ]
+        graphs.append(ContentGraph(run_with_values(tmp_path / side, calls), ContentReader(Values(ANYWHERE))))
+    pairs = ContentPairs(*graphs, ContentReader(Values(ANYWHERE)), 1e-3)
+    for golden in graphs[1].contents[:5]:
+        pairs.add(ContentPair(golden.number, golden.number, "content", 1.0, "", error=0.0))
+    assert LayerPatterns(pairs).match() == found
+    assert [(one.target, one.golden) for one in pairs if one.via == "pattern"] == [(5, 5)][:found]
