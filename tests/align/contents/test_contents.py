@@ -13,6 +13,8 @@ from npucmp.align.contents.content import ContentReader
 from npucmp.align.contents.content_graph import ContentGraph
 from npucmp.align.contents.content_pairs import ContentPair, ContentPairs
 from npucmp.align.contents.layer_patterns import LayerPatterns
+from npucmp.align.contents.learned_types import LearnedTypes
+from npucmp.align.contents.weight_anchors import match_weights
 from npucmp.align.rank_run import Values
 from npucmp.dump.limits import ANYWHERE
 from npucmp.errors import UsageError
@@ -293,3 +295,33 @@ def test_a_content_made_as_in_another_layer_is_a_partner_if_it_is_the_only_one(t
         pairs.add(ContentPair(golden.number, golden.number, "content", 1.0, "", error=0.0))
     assert LayerPatterns(pairs).match() == found
     assert [(one.target, one.golden) for one in pairs if one.via == "pattern"] == [(5, 5)][:found]
+
+
+@pytest.mark.parametrize(
+    "kinds, alone, is_pair",
+    [
+        (("linear", "conv2d"), (0, 0), True),
+        (("linear", "conv2d"), (1, 0), True),  # one type has no partner elsewhere
+        (("linear", "conv2d"), (0, 1), True),
+        (("linear", "conv2d"), (1, 1), False),  # each has none
+        (("linear", "linear"), (1, 0), True),
+        (("linear", "linear"), (1, 1), False),
+    ],
+)
+def test_types_that_have_no_partners_where_the_runs_agree_have_none(tmp_path, kinds, alone, is_pair):
+    """Both read the same weight and the same activation, and write other values."""
+    rng = np.random.default_rng(6)
+    x, weight = rng.standard_normal((2, 4, 4)).astype(np.float32)
+    graphs, h = [], np.tanh(x)
+    for side, kind in zip(("target", "golden"), kinds):
+        out = rng.standard_normal((4, 4)).astype(np.float32)
+        calls = [("Torch.tanh.0.forward", [x], [h]), (f"Torch.{kind}.0.forward", [h, weight], [out])]
+        graphs.append(ContentGraph(run_with_values(tmp_path / side, calls), ContentReader(Values(ANYWHERE))))
+    pairs = ContentPairs(*graphs, ContentReader(Values(ANYWHERE)), 1e-3)
+    for number in range(3):
+        pairs.add(ContentPair(number, number, "content", 1.0, "", error=0.0))
+    types = LearnedTypes(pairs)
+    for side, (graph, count) in enumerate(zip(graphs, alone)):
+        types.alone[side][graph.type_of(3)] += count
+    assert match_weights(pairs, types) == is_pair
+    assert pairs.to_golden.get(3) == (3 if is_pair else None)
