@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import npucmp
+from npucmp.align.contents import similarity
 from npucmp.align.content_hash import hash_values
 from npucmp.align.contents.content import ContentReader
 from npucmp.align.contents.content_graph import ContentGraph
@@ -325,3 +327,42 @@ def test_types_that_have_no_partners_where_the_runs_agree_have_none(tmp_path, ki
         types.alone[side][graph.type_of(3)] += count
     assert match_weights(pairs, types) == is_pair
     assert pairs.to_golden.get(3) == (3 if is_pair else None)
+
+
+BEST = {"score": 1.5, "distance": 0.5, "kin": 0.5}
+SECOND = {"score": 1.0, "distance": 0.6, "kin": 0.5}
+
+
+@pytest.mark.parametrize(
+    "first, second, confidence",
+    [
+        ({}, {}, 0.85),  # as sure as nearness can be
+        ({}, None, 0.85),
+        ({}, {"score": 1.5}, None),  # as good as the other one
+        ({}, {"score": 1.4}, None),
+        ({}, {"score": 1.3}, 0.7),
+        ({"score": 1.109375}, {"score": 1.109375 - similarity.MARGIN}, 0.62),  # a difference of exactly the margin
+        ({"score": 1.109375}, {"score": 1.109375 - similarity.MARGIN + 1e-9}, None),
+        ({"score": similarity.LEAST}, {"score": 0.5}, None),
+        ({"score": similarity.LEAST + 1e-9}, {"score": 0.5}, 0.85),
+        ({"distance": similarity.FARTHEST}, {}, None),
+        ({"distance": similarity.FARTHEST - 1e-9}, {}, 0.85),
+        ({"kin": 0.3}, {}, None),  # too few common relatives
+        ({"kin": 0.3 + 1e-9}, {}, 0.85),
+        ({"kin": 0.0, "distance": similarity.CLOSE}, {}, None),
+        ({"kin": 0.0, "distance": similarity.CLOSE - 1e-9}, {}, 0.85),
+    ],
+)
+@pytest.mark.parametrize("side", [0, 1])
+def test_the_nearest_of_all_is_a_partner_if_it_leaves_no_choice(monkeypatch, first, second, confidence, side):
+    """The second candidate is another golden content of the target's, or another target content of the golden's."""
+    likenesses = [similarity.Likeness(target=0, golden=0, **{**BEST, **first})]
+    if second is not None:
+        likenesses.append(similarity.Likeness(target=side, golden=1 - side, **{**SECOND, **second}))
+    monkeypatch.setattr(similarity, "_likenesses", lambda pairs, types: iter(likenesses))
+    added = []
+    pairs = SimpleNamespace(add=lambda one: added.append(one) or True)
+    count, found = similarity.match_similar(pairs, None)
+    assert (count, found) == (len(added), likenesses)
+    assert [one.confidence for one in added if (one.target, one.golden) == (0, 0)] == ([confidence] if confidence else [])
+    assert len(added) <= 1
