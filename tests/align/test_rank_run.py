@@ -9,7 +9,7 @@ import pytest
 
 from npucmp.align import placement_choice, rank_run
 from npucmp.align.lane_match import share_of
-from npucmp.align.part_errors import odd_rank, part_errors
+from npucmp.align.part_errors import odd_rank, part_errors, rank_beyond
 from npucmp.align.placement import Fit, fit_figures
 from npucmp.align.placement_choice import Decision
 from npucmp.align.rank_mesh import Mesh
@@ -290,3 +290,118 @@ def test_a_parameter_with_a_fault_stands_between_its_neighbours(tmp_path, buffer
 @pytest.mark.parametrize("more", [{"size": 3}, {"size": 1}, {"group": (0, 2)}])
 def test_ranks_that_exchange_no_parts_hold_no_buffer(tmp_path, more):
     assert updates(tmp_path, ALL, ALL, **more) == {}
+
+
+@pytest.mark.parametrize(
+    "parts, golden, placement, scale, beyond",
+    [
+        ([(2.0, -1.0, 3.0), (1.0, -2.0, 4.0)], (2.0, -2.0, 5.0), SHARD, 1.0, None),
+        ([(2.0, -1.0, 3.0), (2.1, -2.0, 4.0)], (2.0, -2.0, 5.0), SHARD, 1.0, 1),  # its largest value
+        ([(2.0, -2.1, 3.0), (1.0, -2.0, 4.0)], (2.0, -2.0, 5.0), SHARD, 1.0, 0),  # its smallest value
+        ([(2.0, -1.0, 3.0), (1.0, -2.0, 5.1)], (2.0, -2.0, 5.0), SHARD, 1.0, 1),  # its norm
+        ([(2.003, -2.003, 5.003), (1.0, -2.0, 4.0)], (2.0, -2.0, 5.0), SHARD, 1.0, None),  # rounding
+        ([(2.1, -1.0, 3.0), (2.1, -2.0, 4.0)], (2.0, -2.0, 5.0), SHARD, 1.0, None),  # both
+        ([(4.0, -2.0, 6.0), (2.0, -4.0, 8.0)], (2.0, -2.0, 5.0), SHARD, 2.0, None),
+        ([(4.0, -2.0, 6.0), (2.0, -4.2, 8.0)], (2.0, -2.0, 5.0), SHARD, 2.0, 1),
+        ([(2.0, -1.0, 3.0), (2.1, -2.0, 4.0)], (2.0, -2.0, 5.0), WHOLE, 1.0, None),
+        ([(2.0, -1.0, 3.0), (2.1, -2.0, 4.0)], (2.0, -2.0, 5.0), SUM, 1.0, None),
+        ([(2.0, -1.0, 3.0), (1.0, -2.0, 4.0)], (2.0, -2.0, None), SHARD, 1.0, None),
+        ([None, (2.1, -2.0, 4.0)], (2.0, -2.0, 5.0), SHARD, 1.0, 1),
+        ([(2.1, -1.0, 3.0), (1.0, -2.0, 4.0)], None, SHARD, 1.0, None),
+    ],
+)
+def test_the_rank_whose_statistics_are_no_part_of_the_whole(tmp_path, parts, golden, placement, scale, beyond):
+    def figures(one):
+        return Statistics(None, None, None, None) if one is None else Statistics(one[0], one[1], 0.0, one[2])
+
+    ranks = [
+        rank_of(tmp_path / f"{at}", [("Torch.add.0.forward", [figures(one)], [])], at) for at, one in enumerate(parts)
+    ]
+    (whole,) = held(tmp_path / "golden", figures(golden))
+    mesh = Mesh({(at,): run.operators[0] for at, run in enumerate(ranks)}, (len(parts),), tuple(range(len(parts))))
+    search = SimpleNamespace(part=lambda name, op, slot: op.inputs[0])
+    assert rank_beyond(search, mesh, whole, Decision("differs", Fit(0.5, (placement,), scale))) == beyond
+    assert rank_beyond(search, mesh, whole, Decision("shape")) is None
+
+
+@pytest.mark.parametrize(
+    "values, is_known",
+    [
+        ([0.3, 1.7], True),
+        ([1.7], True),
+        ([1.5], False),  # simple numbers are everywhere
+        ([0.0], False),
+        ([np.nan], False),
+        ([2.3, 2.3], False),
+        ([], False),
+        ([0.3, np.inf], True),
+        ([0.3, np.nan, 1.7], True),
+        ([np.nan, np.inf, -np.inf, 0.3], True),
+        ([np.nan, np.nan], False),
+        ([np.inf, np.inf], False),
+        ([np.inf, -np.inf], False),
+        (Statistics(2.3, 1.0, 0.5, 3.0), True),
+        (Statistics(2.3, 2.3, 2.3, 4.6), False),
+    ],
+)
+def test_contents_that_identify_a_tensor(tmp_path, values, is_known):
+    values = values if isinstance(values, Statistics) else np.float32(values)
+    one, other = held(tmp_path, values, values if isinstance(values, Statistics) else values[::-1])
+    assert (one.content is not None) is is_known
+    assert one.content == other.content  # in any order
+
+
+def test_contents_of_tensors_with_nan(tmp_path):
+    """As many NaN and infinities, and equal other values."""
+    first, *others = held(tmp_path, *np.float32([
+        [np.nan, 0.3, 1.7, 2.0], [np.nan, 0.3, 1.7, 2.1], [np.nan, np.nan, 1.7, 2.0], [np.inf, 0.3, 1.7, 2.0],
+        [-np.inf, 0.3, 1.7, 2.0],
+    ]))  # fmt: skip
+    contents = [one.content for one in (first, *others)]
+    assert len({*contents}) == 5 and None not in contents
+    run = rank_of(tmp_path / "run", [("Torch.log.0.forward", [], [first.array]), ("Torch.abs.0.forward", [first.array], [])])
+    assert run.origin(run.operators[1].inputs[0]).operator is run.operators[0]
+
+
+def test_contents_of_tensors_that_are_read_block_by_block(tmp_path, monkeypatch):
+    x, y = numbers(4, 6), numbers(4, 6, seed=1)
+    monkeypatch.setattr(rank_run, "WHOLE", 8)
+    one, copy, other, constant = held(tmp_path, x, x[::-1].copy(), y, np.ones((4, 6), np.float32))
+    assert one.array is None and one.content is not None
+    assert one.content == copy.content != other.content
+    assert constant.content is None
+
+
+@pytest.mark.parametrize(
+    "values, norm",
+    [
+        ([3.0, -4.0], 5.0),
+        ([], 0.0),
+        (Statistics(2.0, -1.0, 0.5, 3.0), 3.0),
+        (Statistics(2.0, -1.0, 0.5, None), None),  # of four elements
+        (Statistics(None, -1.0, 0.5, 3.0), None),
+    ],
+)
+def test_norms_of_tensors(tmp_path, values, norm):
+    (one,) = held(tmp_path, values if isinstance(values, Statistics) else np.float32(values))
+    assert one.norm == norm
+
+
+def test_the_latest_operator_that_wrote_a_tensor_before(tmp_path):
+    x, y, empty = numbers(4, 6), numbers(4, 6, seed=1), np.zeros((0, 3), np.float32)
+    calls = [
+        ("Torch.abs.0.forward", [y], [x]),
+        ("Torch.sin.0.forward", [x, y, empty], [x]),
+        ("Distributed.broadcast.0.forward", [x], [y]),
+        ("Torch.sin.1.forward", [x, y], [empty]),
+        ("Torch.sin.2.forward", [x, empty, np.zeros((0, 4), np.float32)], [x]),
+    ]
+    run = rank_of(tmp_path, calls)
+    found = [[run.origin(one) for one in operator.inputs] for operator in run.operators]
+    assert [[one.how for one in own] for own in found] == [
+        ["none"], ["operator", "none", "none"], ["operator"], ["operator", "collective"], ["operator", "operator", "none"],
+    ]  # fmt: skip
+    names = [own[0].operator.name if own[0].operator else "" for own in found]
+    assert names == ["", "Torch.abs.0.forward", *["Torch.sin.0.forward"] * 3]
+    assert run.feeds_collective(run.operators[0].outputs[0]) and not run.feeds_collective(run.operators[3].inputs[0])
+    assert not run.feeds_collective(run.operators[0].inputs[0])
