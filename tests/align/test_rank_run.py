@@ -128,7 +128,9 @@ def test_axes_along_which_rows_stand_side_by_side(sizes, rows, whole, axes):
 
 
 def errors_of(folder, parts, golden, placement, scale=1.0, **more):
-    ranks = [rank_of(folder / f"{rank}", [("Torch.add.0.forward", [part], [])], rank) for rank, part in enumerate(parts)]
+    ranks = [
+        rank_of(folder / f"{rank}", [("Torch.add.0.forward", [part], [])], rank) for rank, part in enumerate(parts)
+    ]
     whole = rank_of(folder / "golden", [("Torch.add.0.forward", [golden], [])]).operators[0].inputs[0]
     mesh = Mesh({(at,): run.operators[0] for at, run in enumerate(ranks)}, (len(parts),), tuple(range(len(parts))))
     search = SimpleNamespace(part_errors={}, values=True, part=lambda name, op, slot: op.inputs[0])
@@ -153,9 +155,7 @@ ONES = np.ones((2, 2), np.float32)
         ([[3, 4], [3, 8]], [6, 12], SUM, 1.0, {}),
     ],
 )
-def test_the_error_of_the_part_of_each_rank(
-    tmp_path, monkeypatch, in_memory, parts, golden, placement, scale, errors
-):
+def test_the_error_of_the_part_of_each_rank(tmp_path, monkeypatch, in_memory, parts, golden, placement, scale, errors):
     monkeypatch.setattr(rank_run, "WHOLE", 1 << 20 if in_memory else 1)
     assert errors_of(tmp_path, np.float32(parts), np.float32(golden), placement, scale) == errors
 
@@ -236,7 +236,9 @@ def test_numbers_of_another_type_leave_modules_partners(tmp_path):
     assert {rank for rank, _ in found["Module.mix.0.forward"]} == {0, 1}
 
 
-FIRST, SECOND, THIRD = (np.abs(numbers(*shape, seed=at)) + 0.5 + 3 * at for at, shape in enumerate([(3, 4), (6,), (2, 2)]))
+FIRST, SECOND, THIRD = (
+    np.abs(numbers(*shape, seed=at)) + 0.5 + 3 * at for at, shape in enumerate([(3, 4), (6,), (2, 2)])
+)
 
 
 def updates(folder, buffer, parameters, padding=0, is_cast=False, size=2, group=(0, 1)):
@@ -359,7 +361,9 @@ def test_contents_of_tensors_with_nan(tmp_path):
     ]))  # fmt: skip
     contents = [one.content for one in (first, *others)]
     assert len({*contents}) == 5 and None not in contents
-    run = rank_of(tmp_path / "run", [("Torch.log.0.forward", [], [first.array]), ("Torch.abs.0.forward", [first.array], [])])
+    run = rank_of(
+        tmp_path / "run", [("Torch.log.0.forward", [], [first.array]), ("Torch.abs.0.forward", [first.array], [])]
+    )
     assert run.origin(run.operators[1].inputs[0]).operator is run.operators[0]
 
 

@@ -148,8 +148,14 @@ def test_tokens_without_rows_that_are_likely_padding(classes, rows, is_ids, like
         ([[5, 6, 7, 9], [5, 6, 7, 9], [1, 2, 3, 9]], {3}, True, []),  # the end of all requests
         ([[9, 9, 9, 9], [5, 6, 7, 9], [1, 2, 3, 4]], {3}, True, []),  # a request of nothing else
         ([[9, 9, 3, 2], [5, 6, 4, 4], [1, 2, 3, 5]], {9: {0}, 4: {7}}, True, []),  # two ids, as many of each
-        ([[9, 9, 3, 2], [5, 6, 4, 4], [1, 2, 3, 4]], {9: {0}, 4: {7}}, True, [6, 7, 11]),  # at the ends of more requests
+        (
+            [[9, 9, 3, 2], [5, 6, 4, 4], [1, 2, 3, 4]],
+            {9: {0}, 4: {7}},
+            True,
+            [6, 7, 11],
+        ),  # at the ends of more requests
         ([[9, 9, 3, 2], [5, 4, 4, 4], [1, 2, 3, 5]], {9: {0}, 4: {7}}, True, [5, 6, 7]),  # more tokens
+        ([[9, 9, 9, 2], [5, 6, 7, 4], [1, 2, 3, 4]], {9: {0}, 4: {7}}, True, [7, 11]),  # more requests, fewer tokens
     ],
 )
 def test_the_id_of_padding_at_one_end_of_requests(classes, target, is_ids, padding):

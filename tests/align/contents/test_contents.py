@@ -364,5 +364,7 @@ def test_the_nearest_of_all_is_a_partner_if_it_leaves_no_choice(monkeypatch, fir
     pairs = SimpleNamespace(add=lambda one: added.append(one) or True)
     count, found = similarity.match_similar(pairs, None)
     assert (count, found) == (len(added), likenesses)
-    assert [one.confidence for one in added if (one.target, one.golden) == (0, 0)] == ([confidence] if confidence else [])
+    assert [one.confidence for one in added if (one.target, one.golden) == (0, 0)] == (
+        [confidence] if confidence else []
+    )
     assert len(added) <= 1

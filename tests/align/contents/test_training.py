@@ -102,4 +102,6 @@ def test_a_gradient_that_autograd_adds_up_is_computed_from_its_terms(tmp_path, i
     assert graph.forward_of[gradient] == number("Torch.tanh.0.forward")
     assert all(graph.forward_of[one] == number("Torch.tanh.0.forward") for one in terms)
     assert {gradient} <= {child for one in terms for child in graph.children[one]} or not readers
-    assert graph.parents[number("Torch.tanh.0.backward")] == sorted({gradient, number("Torch.tanh.0.forward", "input:0")})
+    assert graph.parents[number("Torch.tanh.0.backward")] == sorted(
+        {gradient, number("Torch.tanh.0.forward", "input:0")}
+    )
