@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from npucmp.align import align, order, pairs
+from npucmp.align import align, pairs
+from npucmp.align import order as by_order
 from npucmp.errors import UsageError
 from npucmp.model import Operator, TensorRef
 from tests.align.craft import Call, a_run, api, both_phases, network, outcome, own, run_of, tensors
@@ -314,9 +315,9 @@ def test_operators_without_tensors_make_no_rows():
 def test_a_matrix_of_scores_has_no_more_cells_than_allowed(monkeypatch, count, cells, longest):
     golden = [own(f"Torch.a{at}", at) for at in range(6)]
     target = [one._replace(name=f"{one.name} x") for one in golden[:count]]
-    sizes, path = [], order._best_path
-    monkeypatch.setattr(order, "_CELLS", cells)
-    monkeypatch.setattr(order, "_best_path", lambda scores: sizes.append(scores.size) or path(scores))
-    found = order.match(target, golden, ())
+    sizes, path = [], by_order._best_path
+    monkeypatch.setattr(by_order, "_CELLS", cells)
+    monkeypatch.setattr(by_order, "_best_path", lambda scores: sizes.append(scores.size) or path(scores))
+    found = by_order.match(target, golden, ())
     assert [match.golden.name for match in found] == [one.name for one in golden[:count]]
     assert max(sizes) <= longest and (len(sizes) == 1) is (cells >= 36 or count == 1)

@@ -255,10 +255,12 @@ def updates(folder, buffer, parameters, padding=0, is_cast=False, size=2, group=
         gathered = numbers(size * own.size, seed=3)
         calls.append(("Distributed.all_gather.0.forward", [own + rate], [gathered], group))
         ranks[rank] = rank_of(folder / f"{rank}", calls, rank)
-    steps = [(f"Torch.add.{at}.forward", [one, numbers(*one.shape, seed=20 + at)], [one - numbers(*one.shape, seed=20 + at)])
-             for at, one in enumerate(parameters)]  # fmt: skip
+    rates = [numbers(*one.shape, seed=20 + at) for at, one in enumerate(parameters)]
+    steps = [
+        (f"Torch.add.{at}.forward", [one, rate], [one - rate]) for at, (one, rate) in enumerate(zip(parameters, rates))
+    ]
     golden = rank_of(folder / "golden", [*TRAINED, *steps])
-    known = {one.name: {rank: one.inputs[0] for rank in ranks} for one in golden.update}
+    known = {one.name: dict.fromkeys(ranks, one.inputs[0]) for one in golden.update}
     found = SplitUpdates(ranks, golden, [(0, 1)]).of_buffers(known, {*known})
     return {int(name.split(".")[2]): parts[0].inputs[0].array for name, parts in found.items() if len(parts) == 1}
 
@@ -403,7 +405,8 @@ def test_the_latest_operator_that_wrote_a_tensor_before(tmp_path):
     run = rank_of(tmp_path, calls)
     found = [[run.origin(one) for one in operator.inputs] for operator in run.operators]
     assert [[one.how for one in own] for own in found] == [
-        ["none"], ["operator", "none", "none"], ["operator"], ["operator", "collective"], ["operator", "operator", "none"],
+        ["none"], ["operator", "none", "none"], ["operator"], ["operator", "collective"],
+        ["operator", "operator", "none"],
     ]  # fmt: skip
     names = [own[0].operator.name if own[0].operator else "" for own in found]
     assert names == ["", "Torch.abs.0.forward", *["Torch.sin.0.forward"] * 3]

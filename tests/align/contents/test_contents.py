@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.align.contents import similarity
 from npucmp.align.content_hash import hash_values
+from npucmp.align.contents import similarity
 from npucmp.align.contents.content import ContentReader
 from npucmp.align.contents.content_graph import ContentGraph
 from npucmp.align.contents.content_pairs import ContentPair, ContentPairs
