@@ -202,8 +202,10 @@ class HeldTensor:
         if not values.size:
             return None
         low, high = float(values.min()), float(values.max())
-        if (values.size > 1 and low == high) or (values.size == 1 and _is_simple(low)) or not math.isfinite(high - low):
-            return None if values.size == 1 or low == high else (values.size, low, high, float(np.nansum(values)))
+        if (values.size > 1 and low == high) or (values.size == 1 and _is_simple(low)):
+            return None
+        if not math.isfinite(high - low):
+            return _hash_of_finite(values)
         wide = np.ascontiguousarray(values).reshape(-1)
         return (
             values.size,
@@ -248,6 +250,17 @@ class HeldTensor:
     def vector_marks(self, axis: int) -> Optional[Any]:
         """A few projections of every row (axis 0), column or window; None if the values are not known."""
         return self._values.vector_marks(self.ref, axis)
+
+
+def _hash_of_finite(values: Any) -> Hashable:
+    """The content of a tensor with NaN or infinities: how many of each, and the other values; None without others."""
+    import numpy as np
+
+    finite = values[np.isfinite(values)].astype(np.float64)
+    counts = [int((values == one).sum()) for one in (math.inf, -math.inf)]
+    if not finite.size:
+        return None
+    return values.size, *counts, sum(hash_values(finite[at : at + BLOCK]) for at in range(0, finite.size, BLOCK))
 
 
 def _is_simple(value: Any) -> bool:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+import numpy as np
+
 from npucmp.align import Alignment
-from npucmp.model import Operator, Run, TensorRef
+from npucmp.model import Operator, Run, Statistics, TensorRef
+from npucmp.model.dump import RankGroup
 
 
 class Call(NamedTuple):
@@ -51,6 +54,30 @@ def own(name: str, order: int, inputs=((2, 3),), outputs=((2, 3),), phase="forwa
 
 def a_run(operators, path="run") -> Run:
     return Run(path, "synthetic", tuple(operators))
+
+
+def run_with_values(folder, calls, rank=0) -> Run:
+    """A run with these calls in order: (name, inputs, outputs), or with the group of a collective. Tensors are arrays,
+    written to files, or statistics."""
+    folder.mkdir(exist_ok=True)
+    operators = []
+    for order, (name, inputs, outputs, *group) in enumerate(calls):
+        refs = [_with_values(folder, f"{rank} {order}", f"input:{at}", one) for at, one in enumerate(inputs)]
+        refs += [_with_values(folder, f"{rank} {order}", f"output:{at}", one) for at, one in enumerate(outputs)]
+        prefix, kind, number, phase = name.split(".")
+        path = kind if prefix == "Module" else ""
+        arguments = {"group": RankGroup(group[0])} if group else {}
+        operators.append(Operator(name, kind, f"{prefix}.{kind}.{phase}", phase, order, tuple(refs),
+                                  arguments=arguments, call=f"{prefix}.{kind}.{number}", path=path))  # fmt: skip
+    return a_run(operators, str(folder))
+
+
+def _with_values(folder, owner, slot, one) -> TensorRef:
+    if isinstance(one, Statistics):
+        return TensorRef(slot, "float32", (4,), statistics=one, label=f"{owner} {slot}")
+    one, file = np.asarray(one), str(folder / f"{owner} {slot}.npy")
+    np.save(file, one)
+    return TensorRef(slot, one.dtype.name, one.shape, file, "npy", label=f"{owner} {slot}")
 
 
 def run_of(calls, path="run", first=0, renumber=None) -> tuple[Run, dict[int, str]]:

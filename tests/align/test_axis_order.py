@@ -94,6 +94,14 @@ def test_two_devices_meet_in_the_shape_that_one_of_them_knows():
     assert settled(pair(known, unknown)) == [(((2, 8, 12, 20), "NHWC"),) * 2]
 
 
+def test_a_stored_shape_is_no_shape_of_the_partner():
+    """The golden's logical shape is unknown; its stored one would fit the blocks of the target."""
+    known, unknown = stored(ACTIVATION, (2, 1, 1, 16, 16), (2, 1, 16, 10), "NHWC"), stored(MATRIX, (2, 1, 16, 16))
+    assert settled(pair(known, unknown))[0][0] == ((2, 1, 16, 10), "NHWC")
+    assert settled(pair(unknown, known))[0][1] == ((2, 1, 16, 10), "NHWC")
+    assert settled(pair(known, plain((2, 1, 16, 16))))[0][0] == ((2, 1, 16, 16), "NHWC")
+
+
 AMBIGUOUS = pair(stored(ACTIVATION, (2, 1, 16, 16, 16)), plain((2, 16, 16, 16)))
 CLEAR = {
     "NHWC": pair(stored(ACTIVATION, (2, 1, 16, 16, 16)), plain((2, 16, 16, 3))),

@@ -91,3 +91,30 @@ def test_the_same_network_is_joined():
 def test_names_that_stand_twice_are_not_joined():
     some = [own("a", 0), own("a", 1)]
     assert by_name.join(some, some) is None
+
+
+OPTIMIZER = ("File /a/torch/optim/sgd.py, line 1, in step, \n x",)
+
+
+@pytest.mark.parametrize(
+    "change, is_joined",
+    [
+        ({"scope": "a.module"}, True),  # neither is an update
+        ({"stack": ("File /b.py, line 2, in f, \n y",)}, True),
+        ({"stack": OPTIMIZER}, False),
+        ({"scope": "optimizer"}, False),
+        ({"name": "other"}, False),
+        ({"kind": "other"}, False),
+        ({"unique": False}, False),
+        ({"phase": "backward"}, False),
+        ({"path": "other"}, False),
+        ({"order": 0}, False),  # as that before it
+        ({"tensors": ()}, False),
+    ],
+)
+def test_runs_are_joined_if_they_differ_in_the_place_of_calls_alone(change, is_joined):
+    run = [own("a", 0), own("b", 1), own("c", 2)]
+    for target in ([run[0], run[1]._replace(**change), run[2]], [*run[:2], run[2]._replace(**change)]):
+        assert (by_name.join(target, run) is not None) is is_joined
+        assert (by_name.join(run, target) is not None) is is_joined
+    assert by_name.join(run[:2], run) is None and by_name.join([], []) is None

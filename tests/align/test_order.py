@@ -9,6 +9,7 @@ from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from npucmp.align import align, pairs
+from npucmp.align import order as by_order
 from npucmp.errors import UsageError
 from npucmp.model import Operator, TensorRef
 from tests.align.craft import Call, a_run, api, both_phases, network, outcome, own, run_of, tensors
@@ -300,3 +301,23 @@ def test_a_lonely_operator_stands_where_it_ran():
 def test_operators_without_tensors_make_no_rows():
     one = a_run([own("a", 0), Operator("b", "b", "b", "", 1, tensors("b", (), ()))])
     assert len(list(pairs(one, one, align(one, one)))) == 2
+
+
+@pytest.mark.parametrize(
+    "count, cells, longest",
+    [
+        (6, 36, 36),  # just what is allowed
+        (6, 35, 35),
+        (6, 40, 36),
+        (1, 3, 6),  # one operator cannot be cut
+    ],
+)
+def test_a_matrix_of_scores_has_no_more_cells_than_allowed(monkeypatch, count, cells, longest):
+    golden = [own(f"Torch.a{at}", at) for at in range(6)]
+    target = [one._replace(name=f"{one.name} x") for one in golden[:count]]
+    sizes, path = [], by_order._best_path
+    monkeypatch.setattr(by_order, "_CELLS", cells)
+    monkeypatch.setattr(by_order, "_best_path", lambda scores: sizes.append(scores.size) or path(scores))
+    found = by_order.match(target, golden, ())
+    assert [match.golden.name for match in found] == [one.name for one in golden[:count]]
+    assert max(sizes) <= longest and (len(sizes) == 1) is (cells >= 36 or count == 1)

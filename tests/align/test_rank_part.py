@@ -60,3 +60,15 @@ def test_a_part_of_another_shape_is_a_misfit():
     parts = PartOfRank({(0,): (4, 5), (1,): (4, 5)}, (2,), (Placement("zigzag", 1),), ARRAYS())
     with pytest.raises(Misfit):
         parts.of(np.zeros((4, 12)), (0,))
+
+
+@pytest.mark.parametrize("placement", [SHARD, Placement("shard", 1, (1, 1)), WHOLE])
+@pytest.mark.parametrize("held, fits", [(5, True), (4, False), (6, False)])
+def test_one_rank_holds_all_of_a_tensor_and_no_less(placement, held, fits):
+    golden = np.arange(10.0).reshape(2, 5)
+    parts = PartOfRank({(0,): (2, held)}, (1,), (placement,), ARRAYS())
+    if fits:
+        assert parts.of(golden, (0,)).tolist() == golden.tolist()
+        return
+    with pytest.raises(Misfit):
+        parts.of(golden, (0,))

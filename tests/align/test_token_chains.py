@@ -59,6 +59,38 @@ def test_neighbours_that_are_padding_or_of_another_request_say_nothing():
     assert matched(before, steps, REQUEST[:3], padding=np.array([True, False, False])).rows.tolist() == [1, 0, 3]
 
 
+@pytest.mark.parametrize("near, away, row", [(3, 4, 2), (3, 3, 2), (4, 3, 2), (0, 4, 9), (1, 8, 9)])
+def test_a_row_that_continues_a_chain_comes_before_a_slightly_better_one(near, away, row):
+    pairs = {(0, 0): 8, (1, 1): 8, (2, 2): near, (9, 2): away}
+    pairs = {one: count for one, count in pairs.items() if count}
+    found = matched(pairs, [(0, 0)] * 10, REQUEST[:3])
+    assert found.rows.tolist() == [0, 1, row]
+
+
+@pytest.mark.parametrize(
+    "right, is_exchanged, lane",
+    [(4, True, 1), (4, True, 0), (3, False, 1)],
+)
+def test_requests_that_begin_alike_exchange_their_heads(right, is_exchanged, lane):
+    """Five tokens at the head agree a little better with the other request's; a third request has usual evidence."""
+    first, second = range(6), range(6, 12)
+    pairs = {(5, 5): 8, (11, 11): 8, **{(at, at): 8 for at in range(12, 40)}}
+    for one, other in zip(first[:5], second[:5]):
+        pairs.update({(one, one): right, (other, other): right, (one, other): 5, (other, one): 5})
+    places = [(number, 0) for number in (0, 1, 2) for _ in range(28 if number == 2 else 6)]
+    rows = [(lane * number, 0) for number, _ in places]
+    found = matched(pairs, rows, places).rows.tolist()
+    heads = [*first[:5]], [*second[:5]]
+    assert (found[:5], found[6:11]) == (heads if is_exchanged else heads[::-1])
+    assert found[5] == 5 and found[11:] == [*range(11, 40)]
+
+
+def test_equal_tokens_follow_their_neighbours():
+    """Three tokens of one id; those beside each other agree better, as a fault changed the first and the last."""
+    pairs = {(0, 0): 5, (1, 1): 8, (2, 2): 5, (1, 0): 8, (2, 1): 8, (1, 2): 8, (0, 1): 3, (0, 2): 3}
+    assert matched(pairs, [(0, 0)] * 3, REQUEST[:3]).rows.tolist() == [0, 1, 2]
+
+
 def pair(operator, slot, is_float, width=1):
     return TensorPair((operator, 0, slot), (operator, 0, slot), is_float, slot.startswith("output"), width)
 

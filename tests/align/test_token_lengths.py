@@ -5,8 +5,11 @@ import pytest
 
 from npucmp.align.rank_run import Values
 from npucmp.align.token_axes import TokenShape
-from npucmp.align.token_lengths import recorded_lengths
-from npucmp.align.token_tensors import TokenSide
+from npucmp.align.token_evidence import TokenEvidence
+from npucmp.align.token_index import find_index
+from npucmp.align.token_lengths import Recorded, recorded_lengths
+from npucmp.align.token_padding import Padding, beside_tokens, end_class, likely_padding, may_be_padding, padding_of
+from npucmp.align.token_tensors import TensorPair, TokenSide
 from npucmp.dump.limits import ANYWHERE
 from npucmp.model import Operator, Run, TensorRef
 
@@ -95,3 +98,179 @@ def test_masks_need_a_name_and_a_batch(tmp_path):
 def test_lengths_and_cumulative_lengths(tmp_path, shape, values, lengths):
     found = recorded(tmp_path, shape, ("lengths", values), ("again", values))
     assert found.lengths == ((lengths,) if lengths else ()) and found.named is None
+
+
+def with_ids(classes, pairs=(), is_ids=True):
+    """Evidence of 8 tensors on tokens with these ids: {(row, token): tensors that agree}."""
+    pairs = dict(pairs)
+    rows, tokens = (np.array([one[at] for one in pairs], np.int64) for at in (0, 1))
+    pair = TensorPair(("op", 0, "output:0"), ("op", 0, "output:0"), True, True, 8)
+    return TokenEvidence(rows, tokens, np.array([*pairs.values()], np.int64), 8, pair, is_ids, np.ravel(classes))
+
+
+REQUESTS = np.repeat([0, 1], 4)
+
+
+@pytest.mark.parametrize(
+    "classes, rows, is_ids, likely",
+    [
+        ([5, 6, 7, 0, 5, 6, 7, 8], [0, 1, 2, -1, 4, 5, 6, 7], True, [3]),  # id 0 is padding even once
+        ([5, 6, 7, 0, 5, 6, 7, 8], [0, 1, 2, -1, 4, 5, 6, 7], False, []),  # equal rows have numbers, no ids
+        ([5, 6, 7, 9, 5, 6, 7, 8], [0, 1, 2, -1, 4, 5, 6, 7], True, []),  # another id once
+        ([5, 6, 9, 9, 5, 6, 7, 8], [0, 1, -1, -1, 4, 5, 6, 7], True, [2, 3]),
+        ([5, 6, 9, 9, 5, 6, 7, 8], [0, 1, -1, -1, 4, 5, 6, 7], False, [2, 3]),
+        ([9, 9, 5, 6, 5, 6, 7, 8], [-1, -1, 2, 3, 4, 5, 6, 7], True, [0, 1]),
+        ([9, 5, 6, 9, 5, 6, 7, 8], [-1, 1, 2, -1, 4, 5, 6, 7], True, []),  # both ends
+        ([9, 5, 6, 7, 5, 6, 7, 9], [-1, 1, 2, 3, 4, 5, 6, -1], True, []),  # an end each
+        ([5, 6, 7, 9, 5, 6, 7, 9], [0, 1, 2, -1, 4, 5, 6, -1], True, []),  # the end of all requests
+        ([9, 6, 9, 9, 5, 6, 7, 8], [0, 1, -1, -1, 4, 5, 6, 7], True, []),  # a token has the id too
+        ([9, 9, 9, 9, 5, 6, 7, 8], [-1, -1, -1, -1, 4, 5, 6, 7], True, []),  # no other token
+        ([5, 6, 9, 3, 5, 6, 9, 8], [0, 1, 2, 3, 4, 5, 6, 7], True, []),
+    ],
+)
+def test_tokens_without_rows_that_are_likely_padding(classes, rows, is_ids, likely):
+    found = likely_padding(np.array(rows), REQUESTS, with_ids(classes, is_ids=is_ids))
+    assert np.flatnonzero(found).tolist() == likely
+
+
+@pytest.mark.parametrize(
+    "classes, target, is_ids, padding",
+    [
+        ([[5, 6, 9, 9], [5, 6, 7, 8], [1, 2, 3, 4]], {2, 3}, True, [2, 3]),
+        ([[9, 9, 5, 6], [5, 6, 7, 8], [1, 2, 3, 4]], {0, 1}, True, [0, 1]),
+        ([[5, 6, 7, 9], [5, 6, 7, 8], [1, 2, 3, 4]], {3}, True, []),
+        ([[5, 6, 7, 0], [5, 6, 7, 8], [1, 2, 3, 4]], {3}, True, [3]),
+        ([[5, 6, 7, 0], [5, 6, 7, 8], [1, 2, 3, 4]], {3}, False, []),
+        ([[5, 6, 9, 9], [5, 6, 7, 8], [1, 2, 3, 4]], {1}, True, []),  # inside a lane of the target
+        ([[5, 6, 9, 9], [5, 6, 7, 8], [1, 2, 3, 4]], set(), True, []),  # in no row of the target
+        ([[5, 6, 9, 9], [5, 6, 7, 8], [1, 2, 3, 4]], {4, 5, 6, 7}, True, []),  # a lane of the target full of them
+        ([[5, 9, 9, 9], [5, 6, 9, 9], [1, 2, 9, 4]], {2, 3}, True, []),  # a token has the id too
+        ([[5, 6, 7, 9], [5, 6, 7, 9], [1, 2, 3, 9]], {3}, True, []),  # the end of all requests
+        ([[9, 9, 9, 9], [5, 6, 7, 9], [1, 2, 3, 4]], {3}, True, []),  # a request of nothing else
+        ([[9, 9, 3, 2], [5, 6, 4, 4], [1, 2, 3, 5]], {9: {0}, 4: {7}}, True, []),  # two ids, as many of each
+        (
+            [[9, 9, 3, 2], [5, 6, 4, 4], [1, 2, 3, 4]],
+            {9: {0}, 4: {7}},
+            True,
+            [6, 7, 11],
+        ),  # at the ends of more requests
+        ([[9, 9, 3, 2], [5, 4, 4, 4], [1, 2, 3, 5]], {9: {0}, 4: {7}}, True, [5, 6, 7]),  # more tokens
+        ([[9, 9, 9, 2], [5, 6, 7, 4], [1, 2, 3, 4]], {9: {0}, 4: {7}}, True, [7, 11]),  # more requests, fewer tokens
+    ],
+)
+def test_the_id_of_padding_at_one_end_of_requests(classes, target, is_ids, padding):
+    tokens = np.ravel(classes)
+    by_id = target if isinstance(target, dict) else {0: target, 9: target}
+    pairs = {(row, token): 8 for one, rows in by_id.items() for row in rows for token in np.flatnonzero(tokens == one)}
+    evidence, shape = with_ids(classes, pairs, is_ids), TokenShape(BATCH)
+    assert np.flatnonzero(end_class(evidence, shape, shape)).tolist() == padding
+    assert not end_class(evidence, TokenShape(PACKED), shape).any()
+    assert not end_class(evidence, shape, TokenShape(PACKED)).any()
+
+
+@pytest.mark.parametrize(
+    "free, rows, found",
+    [
+        ([1, 2, 3], [0, 1, -1, -1], [1, 2, 3]),  # the row behind the first row
+        ([1, 2, 3], [0, 2, -1, -1], []),
+        ([1, 2, 3], [-1, 1, -1, -1], []),
+        ([2, 3], [0, 1, -1, 3], []),
+        ([0, 1], [0, 1, 2, 3], [0, 1]),
+        ([0, 1], [-1, 0, 1, 2], [0, 1]),
+        ([0, 1], [1, 0, 2, 3], []),
+        ([], [0, 1, 2, 3], []),
+    ],
+)
+@pytest.mark.parametrize("kind", [0, 9])
+def test_tokens_with_the_pad_id_beside_those_of_their_request(free, rows, found, kind):
+    """Id 0 is never a token."""
+    is_free = np.isin(np.arange(4), free)
+    evidence = with_ids(np.where(is_free, kind, [5, 6, 7, 8]))
+    assert np.flatnonzero(beside_tokens(is_free, np.array(rows), np.zeros(4, int), evidence)).tolist() == (
+        found if kind else []
+    )
+
+
+@pytest.mark.parametrize(
+    "rows, counts, shape, found",
+    [
+        ([0, 1, 2, 3, 4, 5, 6, 7], [8, 8, 8, 6], (2, 4), [3]),
+        ([0, 1, 2, 3, 4, 5, 6, 7], [8, 8, 8, 8], (2, 4), []),  # as many tensors agree as beside it
+        ([0, 1, 2, -1, 4, 5, 6, 7], [8, 8, 8, 0], (2, 4), [3]),
+        ([0, 1, 3, 2, 4, 5, 6, 7], [8, 8, 8, 6], (2, 4), []),  # in the middle of a lane
+        ([1, 2, 3, 0, 4, 5, 6, 7], [8, 8, 8, 6], (2, 4), [3]),  # at the other end
+        ([0, 1, 2, 3, 4, 5, 6, 7], [8, 8, 8, 6], (1, 8), []),  # the target has no lanes
+    ],
+)
+def test_tokens_at_an_end_that_may_be_padding(rows, counts, shape, found):
+    classes = [5, 6, 7, 9, 5, 6, 7, 5]
+    pairs = {(row, token): 8 for token, row in enumerate(rows)}
+    pairs.update({(rows[token], token): count for token, count in enumerate(counts)})
+    evidence = with_ids(classes, {pair: count for pair, count in pairs.items() if pair[0] >= 0})
+    free = may_be_padding(np.array(rows), REQUESTS, evidence, TokenShape(shape), np.zeros(8, bool))
+    assert np.flatnonzero(free).tolist() == found
+
+
+@pytest.mark.parametrize(
+    "named, rows, lengths, padding, words",
+    [
+        ([1, 1, 1, 0] * 2, [0] * 8, (), [3, 7], "padded right (attention mask)"),
+        ([0, 1, 1, 1, 1, 1, 1, 0], [0] * 8, (), [0, 7], "padded left and right (attention mask)"),
+        ([1] * 8, [0, 0, 0, -1] * 2, ((3, 3),), [], ""),  # the mask counts
+        (None, [0, 0, 0, -1, 0, 0, 0, 0], ((3, 4),), [3], "padded right (lengths)"),
+        (None, [-1, -1, 0, 0, 0, 0, 0, 0], ((4, 4), (2, 4)), [0, 1], "padded left (lengths)"),
+        (None, [-1, 0, 0, -1, 0, 0, 0, 0], ((2, 4),), [0, 3], "padded left and right (lengths)"),
+        (None, [0, 0, 0, -1, 0, 0, 0, 0], ((4, 3),), [], ""),
+        (None, [0] * 8, ((4, 4),), [], ""),
+        (None, [0, -1, 0, 0, 0, 0, 0, 0], ((3, 4),), [], ""),  # a hole is no padding
+    ],
+)
+def test_padding_that_a_mask_or_lengths_show(named, rows, lengths, padding, words):
+    golden = Recorded(np.array(named, bool) if named is not None else None, lengths)
+    other = Recorded(np.ones(8, bool), ((3, 4), (2, 4)))  # the target's prove nothing
+    shape = TokenShape((2, 4))
+    found, proof = padding_of(np.array(rows), REQUESTS, Padding(other, golden, shape, shape))
+    assert (np.flatnonzero(found).tolist(), proof) == (padding, words)
+
+
+def a_side(*shapes):
+    """A side with as many steps, which recorded no lengths."""
+    runs = (Run("dump", "msprobe", ()),) * len(shapes)
+    return TokenSide(runs, tuple(TokenShape(one) for one in shapes), Values(ANYWHERE))
+
+
+@pytest.mark.parametrize(
+    "classes, last, shape, rows, opened",
+    [
+        ([5, 6, 7, 9, 5, 6, 7, 5], (5, 8), (2, 4), [0, 1, 2, 4, 5, 6, 7], ((0, 3, 1),)),
+        ([5, 6, 7, 9, 5, 6, 7, 5], (8, 8), (2, 4), [*range(8)], ()),  # agrees as its neighbours do
+        ([5, 6, 7, 5, 5, 6, 7, 5], (5, 8), (2, 4), [*range(8)], ()),  # other tokens have its id
+        ([5, 6, 7, 9, 5, 6, 7, 5], (5, 8), (1, 8), [*range(8)], ()),  # a packed run has no padding
+        ([5, 6, 7, 9, 5, 6, 7, 0], (5, 0), (2, 4), [*range(7)], ((1, 3, 1),)),  # id 0 is padding, then 9 is none
+    ],
+)
+def test_a_token_that_may_be_padding_has_no_row(classes, last, shape, rows, opened):
+    """`last`: how many of 8 tensors agree at the last token of each request; all agree at the others."""
+    counts = {(at, at): last[at // 4] if at % 4 == 3 else 8 for at in range(8)}
+    evidence = with_ids(classes, {one: count for one, count in counts.items() if count})
+    found = find_index(a_side(shape), a_side((2, 4)), evidence)
+    assert (found.rows.tolist(), found.open, found.problem) == (rows, opened, "")
+
+
+@pytest.mark.parametrize(
+    "shapes, turned, words",
+    [
+        (((3, 4),), False, "batch x sequence [3, 4]"),
+        (((3, 4),), True, "sequence x batch [3, 4]"),
+        (((1, 12),), False, "packed"),
+        (((12,),), False, "packed"),
+        (((1, 2),), False, "packed"),
+        (((1, 1),), False, "one token"),
+        (((3, 4), (3, 1)), False, "2 steps"),
+        (((1, 1),) * 3, True, "3 steps"),
+    ],
+)
+def test_a_layout_of_tokens_in_words(shapes, turned, words):
+    side = a_side(*shapes)
+    assert (side.turned() if turned else side).words == words
+    assert side.size == sum(np.prod(one) for one in shapes)

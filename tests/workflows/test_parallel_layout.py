@@ -19,6 +19,7 @@ from tests.corpus.parallel.faults import Fault
 from tests.corpus.parallel.layout import Layout
 from tests.corpus.parallel.networks import Design
 from tests.corpus.parallel.score import graded
+from tests.synthetic import write_run
 
 SMALL = Design(batch=4, length=8, width=16, heads=4, keys=4, layers=2, inner=24, words=48)
 
@@ -305,3 +306,33 @@ def read_members(file):
         members = {one.filename: archive.read(one) for one in archive.infolist()}
     data = next(one for one in members if one.endswith("/data/0"))
     return members, np.frombuffer(members[data], np.float32), data
+
+
+@pytest.mark.parametrize(
+    "more, state, words",
+    [
+        ([0, 0, 0, 0], "agrees", "sum"),
+        ([1, 0, 0, 0], "local", "local"),  # within the rounding of floats, but no sum of numbers of occurrences
+        ([900, 0, 0, 0], "local", "local"),
+    ],
+)
+def test_numbers_of_occurrences_on_ranks_add_up_exactly(tmp_path, more, state, words):
+    random = np.random.default_rng(4)
+    x, weight = random.standard_normal((8, 6)).astype(np.float32), random.standard_normal((5, 6)).astype(np.float32)
+    counts = np.array([[3000, 2000, 100, 40], [2500, 1500, 300, 70]])
+    ids = np.array([3, 1, 0, 2, 2, 1, 3, 3])
+
+    def calls(rows, count):
+        return {
+            "Functional.linear.0.forward": {"in": [x[rows], weight], "out": [x[rows] @ weight.T]},
+            "Torch.bincount.0.forward": {"in": [ids[rows]], "out": [count]},
+            "Functional.linear.1.forward": {"in": [x[rows] * 2, weight], "out": [2 * x[rows] @ weight.T]},
+        }
+
+    for rank in range(2):
+        write_run(tmp_path / "target", calls(slice(4 * rank, 4 * rank + 4), counts[rank] + more), rank=rank)
+    write_run(tmp_path / "golden", calls(slice(None), counts.sum(0)))
+    report = npucmp.compare(tmp_path / "target", tmp_path / "golden", jobs=1)
+    placed = {(one.operator, one.slot): one for one in report.layout.placed}
+    found = placed["Torch.bincount.0.forward", "output:0"]
+    assert (found.state, found.relation.placement if found.relation else "local") == (state, words)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import npucmp
+from npucmp.align.weights.network_settings import NetworkSettings
 from npucmp.errors import NpucmpError, UsageError
 from tests.command import npucmp as run
 from tests.corpus.weights import conversions, files
@@ -203,6 +204,111 @@ def test_each_part_of_a_fused_tensor_has_a_scale(tmp_path, net):
     made[name] = Stored(made[name].values[[0, 2, 1]] * np.float32([1, 1.5, 1]))
     report = npucmp.compare(save(tmp_path / "t", made), g)
     assert report.exit_status == 1 and first(report)[0] == "model.layers.1.self_attn.k_proj.weight"
+
+
+EXPERTS, INNER, WIDTH = 4, 6, 8
+
+
+def experts():
+    """One layer of four experts, as transformers names them: float32, codes of int8 times a scale for each row."""
+    rng = np.random.default_rng(8)
+    golden = {"model.embed_tokens.weight": Stored(rng.standard_normal((12, WIDTH)).astype(np.float32))}
+    golden["model.layers.0.mlp.gate.weight"] = Stored(rng.standard_normal((EXPERTS, WIDTH)).astype(np.float32))
+    codes, scales = {}, {}
+    for number in range(EXPERTS):
+        for kind, shape in (("gate", (INNER, WIDTH)), ("up", (INNER, WIDTH)), ("down", (WIDTH, INNER))):
+            codes[kind, number] = rng.integers(-127, 128, shape).astype(np.float32)
+            scales[kind, number] = (2.0 ** -rng.integers(2, 9, (shape[0], 1))).astype(np.float32)
+            values = codes[kind, number] * scales[kind, number]
+            golden[f"model.layers.0.mlp.experts.{number}.{kind}_proj.weight"] = Stored(values)
+    return golden, codes, scales
+
+
+def stacked(values, numbers):
+    """The stacks of vLLM of these experts."""
+    both = [np.concatenate([values["gate", one], values["up", one]]) for one in numbers]
+    return {"w13": np.stack(both), "w2": np.stack([values["down", one] for one in numbers])}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_ranks_that_hold_other_experts(tmp_path, ranks):
+    golden, codes, scales = experts()
+    values = {key: one * scales[key] for key, one in codes.items()}
+    common = {name: one for name, one in golden.items() if "experts" not in name}
+    for rank, numbers in enumerate(np.split(np.arange(EXPERTS), ranks)):
+        held = stacked(values, numbers)
+        own = {f"model.layers.0.mlp.experts.{name}_weight": Stored(one) for name, one in held.items()}
+        save(tmp_path / "t" / f"rank{rank}", {**common, **own})
+    g = save(tmp_path / "g", golden)
+    assert npucmp.compare(tmp_path / "t", g).exit_status == 0
+    name = "model.layers.0.mlp.experts.2.down_proj.weight"
+    report = npucmp.compare(tmp_path / "t", save(tmp_path / "g", {**golden, name: Stored(golden[name].values * 2)}))
+    assert report.exit_status == 1 and [root.pair.golden_op.name for root in report.roots] == [name]
+
+
+@pytest.mark.parametrize(
+    "shape, status",
+    [
+        ((EXPERTS, -1, 1), 0),
+        ((EXPERTS, -1), 0),
+        ((2 * EXPERTS, -1, 1), 2),  # of more experts
+        ((EXPERTS // 2, -1, 1), 2),
+        ((1, -1), 2),
+        ((), 2),
+    ],
+)
+def test_codes_of_stacked_experts_have_a_scale_for_each(tmp_path, shape, status):
+    golden, codes, scales = experts()
+    target = {name: one for name, one in golden.items() if "experts" not in name}
+    for (name, own), scale in zip(stacked(codes, range(EXPERTS)).items(), stacked(scales, range(EXPERTS)).values()):
+        target[f"model.layers.0.mlp.experts.{name}_weight"] = Stored(own, "int8")
+        if name == "w2":  # those of the other stack fit
+            scale = scale.reshape(shape) if shape else scale[0, 0, 0]
+        target[f"model.layers.0.mlp.experts.{name}_weight_scale"] = Stored(scale)
+    report = npucmp.compare(save(tmp_path / "t", target), save(tmp_path / "g", golden))
+    assert report.exit_status == status
+    open_ones = {one.pair.golden_op.name.split(".")[-2] for one in report.findings if one.pair.target is None}
+    assert open_ones == ({"down_proj"} if status == 2 else set())
+
+
+@pytest.mark.parametrize(
+    "config, stated",
+    [
+        ({"quantization_config": {"weight_block_size": [16, 1]}}, {"block": (16, 1)}),
+        ({"quantization_config": {"weight_block_size": [0, 16]}}, {}),
+        ({"quantization_config": {"weight_block_size": [16, -1]}}, {}),
+        ({"quantization_config": {"weight_block_size": [16, True]}}, {}),
+        ({"quantization_config": {"weight_block_size": [16]}}, {}),
+        ({"quantization_config": {"weight_block_size": [16, 16, 16]}}, {}),
+        ({"quantization_config": {"weight_block_size": 16}}, {}),
+        ({"quantization_config": [16, 16]}, {}),
+        ({"r": 4, "lora_alpha": 8}, {"lora_scale": 2.0}),
+        ({"r": 4, "lora_alpha": 8, "use_rslora": True}, {"lora_scale": 4.0}),
+        ({"r": 4, "lora_alpha": 8, "use_rslora": 1}, {"lora_scale": 2.0}),
+        ({"r": 1, "lora_alpha": 0.5}, {"lora_scale": 0.5}),
+        ({"r": 0, "lora_alpha": 8}, {}),
+        ({"r": 1 << 31, "lora_alpha": 8}, {}),
+        ({"r": 4.0, "lora_alpha": 8}, {}),
+        ({"r": 4, "lora_alpha": 1 << 31}, {}),
+        ({"r": 4, "lora_alpha": float("nan")}, {}),
+        ({"r": 4, "lora_alpha": "8"}, {}),
+        ({"n_head": 4, "hidden_size": 32}, {"heads": 4, "head_size": 8}),
+        ({"n_head": 5, "hidden_size": 32}, {"heads": 5}),
+        ({"n_head": 4, "hidden_size": 32, "head_dim": 16}, {"heads": 4, "head_size": 16}),
+        ({"n_head": 0, "n_heads": 1, "n_embd": 1}, {"heads": 1, "head_size": 1}),
+        ({"n_head": 1 << 31}, {}),
+        ({"n_head": 4, "num_query_groups": 2, "group_query_attention": False}, {"heads": 4, "kv_heads": 4}),
+        ({"n_head": 4, "num_query_groups": 2, "group_query_attention": True}, {"heads": 4, "kv_heads": 2}),
+        ({"tie_word_embeddings": False, "untie_embeddings_and_output_weights": False}, {"tied": False}),
+        ({"untie_embeddings_and_output_weights": True}, {"tied": False}),
+        ({"untie_embeddings_and_output_weights": 1, "vocab_size": 9}, {"vocabulary": 9}),
+        ({"tie_word_embeddings": "yes"}, {}),
+    ],
+)
+def test_the_settings_that_a_configuration_states(config, stated):
+    assert NetworkSettings.of(config) == NetworkSettings(**stated)
+    other = NetworkSettings(1, 2, 3, True, 4, 5.0, (6, 7))
+    assert NetworkSettings.of(config).over(other) == other._replace(**stated)
 
 
 def test_padding_of_the_golden_is_open(tmp_path, net):

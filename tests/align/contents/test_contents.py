@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import csv
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import npucmp
 from npucmp.align.content_hash import hash_values
+from npucmp.align.contents import similarity
+from npucmp.align.contents.content import ContentReader
+from npucmp.align.contents.content_graph import ContentGraph
+from npucmp.align.contents.content_pairs import ContentPair, ContentPairs
+from npucmp.align.contents.layer_patterns import LayerPatterns
+from npucmp.align.contents.learned_types import LearnedTypes
+from npucmp.align.contents.weight_anchors import match_weights
+from npucmp.align.rank_run import Values
+from npucmp.dump.limits import ANYWHERE
 from npucmp.errors import UsageError
 from npucmp.model import Cause
 from tests.align.contents import networks
+from tests.align.craft import run_with_values
 from tests.synthetic import write_run
 
 PAIRS = {
@@ -238,8 +249,10 @@ def test_two_branches_that_hold_equal_values_in_another_order_stay_apart(tmp_pat
     assert found["encoder__AddV2"] == "layer_encoder_eps_Add" and found["decoder__AddV2"] == "layer_decoder_eps_Add"
 
 
-def test_numbered_names_that_the_values_contradict_are_not_trusted(tmp_path):
-    """Both sides number the calls of each function, and compute two branches of each layer in another order."""
+@pytest.mark.parametrize("is_named", [False, True])
+def test_numbered_names_that_the_values_contradict_are_not_trusted(tmp_path, is_named):
+    """Both sides number the calls of each function, and compute two branches of each layer in another order. Where the
+    user names partners, names count."""
     rng = np.random.default_rng(4)
     x = rng.standard_normal((4, 12)).astype(np.float32)
     weights = [rng.standard_normal((12, 12)).astype(np.float32) for _ in range(12)]
@@ -251,5 +264,107 @@ def test_numbered_names_that_the_values_contradict_are_not_trusted(tmp_path):
             calls[f"{tanh}.tanh.{number}.forward"] = {"in": [z], "out": [np.tanh(z)]}
         calls[f"{tanh}.relu.0.forward"] = {"in": [x], "out": [np.maximum(x, 0)]}
         write_run(tmp_path / side, calls)
-    report = compared(tmp_path / "target", tmp_path / "golden")
-    assert not report.roots and "by value" in report.comparisons[0].aligned_by_content
+    mapping = tmp_path / "mapping.yaml"
+    mapping.write_text('"Torch.tanh.0.forward": "Functional.tanh.0.forward"')
+    more = {"mapping": mapping} if is_named else {}
+    report = compared(tmp_path / "target", tmp_path / "golden", **more)
+    assert bool(report.roots) is is_named
+    assert ("by value" in report.comparisons[0].aligned_by_content) is not is_named
+    if is_named:
+        assert partners(report)["Torch.matmul.0.forward"] == "Torch.matmul.0.forward"
+
+
+@pytest.mark.parametrize("twins, found", [(1, 1), (2, 0), (0, 0)])
+def test_a_content_made_as_in_another_layer_is_a_partner_if_it_is_the_only_one(tmp_path, twins, found):
+    """Layer 0 shows that tanh of a sine is the partner of its like; the values of layer 1 are wrong."""
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((2, 5, 4)).astype(np.float32)
+    graphs = []
+    for side in ("target", "golden"):
+        calls = []
+        for layer in range(2):
+            first, second = (f"Torch.{kind}.{layer}.forward" for kind in ("sin", "tanh"))
+            sine = np.sin(x[layer])
+            calls += [(first, [x[layer]], [sine])]
+            calls += [(second, [sine], [np.tanh(sine)])] if not layer else []
+        calls += [
+            (f"Torch.tanh.{1 + at}.forward", [sine], [rng.standard_normal((5, 4)).astype(np.float32)])
+            for at in range(twins)
+        ]
+        graphs.append(ContentGraph(run_with_values(tmp_path / side, calls), ContentReader(Values(ANYWHERE))))
+    pairs = ContentPairs(*graphs, ContentReader(Values(ANYWHERE)), 1e-3)
+    for golden in graphs[1].contents[:5]:
+        pairs.add(ContentPair(golden.number, golden.number, "content", 1.0, "", error=0.0))
+    assert LayerPatterns(pairs).match() == found
+    assert [(one.target, one.golden) for one in pairs if one.via == "pattern"] == [(5, 5)][:found]
+
+
+@pytest.mark.parametrize(
+    "kinds, alone, is_pair",
+    [
+        (("linear", "conv2d"), (0, 0), True),
+        (("linear", "conv2d"), (1, 0), True),  # one type has no partner elsewhere
+        (("linear", "conv2d"), (0, 1), True),
+        (("linear", "conv2d"), (1, 1), False),  # each has none
+        (("linear", "linear"), (1, 0), True),
+        (("linear", "linear"), (1, 1), False),
+    ],
+)
+def test_types_that_have_no_partners_where_the_runs_agree_have_none(tmp_path, kinds, alone, is_pair):
+    """Both read the same weight and the same activation, and write other values."""
+    rng = np.random.default_rng(6)
+    x, weight = rng.standard_normal((2, 4, 4)).astype(np.float32)
+    graphs, h = [], np.tanh(x)
+    for side, kind in zip(("target", "golden"), kinds):
+        out = rng.standard_normal((4, 4)).astype(np.float32)
+        calls = [("Torch.tanh.0.forward", [x], [h]), (f"Torch.{kind}.0.forward", [h, weight], [out])]
+        graphs.append(ContentGraph(run_with_values(tmp_path / side, calls), ContentReader(Values(ANYWHERE))))
+    pairs = ContentPairs(*graphs, ContentReader(Values(ANYWHERE)), 1e-3)
+    for number in range(3):
+        pairs.add(ContentPair(number, number, "content", 1.0, "", error=0.0))
+    types = LearnedTypes(pairs)
+    for side, (graph, count) in enumerate(zip(graphs, alone)):
+        types.alone[side][graph.type_of(3)] += count
+    assert match_weights(pairs, types) == is_pair
+    assert pairs.to_golden.get(3) == (3 if is_pair else None)
+
+
+BEST = {"score": 1.5, "distance": 0.5, "kin": 0.5}
+SECOND = {"score": 1.0, "distance": 0.6, "kin": 0.5}
+
+
+@pytest.mark.parametrize(
+    "first, second, confidence",
+    [
+        ({}, {}, 0.85),  # as sure as nearness can be
+        ({}, None, 0.85),
+        ({}, {"score": 1.5}, None),  # as good as the other one
+        ({}, {"score": 1.4}, None),
+        ({}, {"score": 1.3}, 0.7),
+        ({"score": 1.109375}, {"score": 1.109375 - similarity.MARGIN}, 0.62),  # a difference of exactly the margin
+        ({"score": 1.109375}, {"score": 1.109375 - similarity.MARGIN + 1e-9}, None),
+        ({"score": similarity.LEAST}, {"score": 0.5}, None),
+        ({"score": similarity.LEAST + 1e-9}, {"score": 0.5}, 0.85),
+        ({"distance": similarity.FARTHEST}, {}, None),
+        ({"distance": similarity.FARTHEST - 1e-9}, {}, 0.85),
+        ({"kin": 0.3}, {}, None),  # too few common relatives
+        ({"kin": 0.3 + 1e-9}, {}, 0.85),
+        ({"kin": 0.0, "distance": similarity.CLOSE}, {}, None),
+        ({"kin": 0.0, "distance": similarity.CLOSE - 1e-9}, {}, 0.85),
+    ],
+)
+@pytest.mark.parametrize("side", [0, 1])
+def test_the_nearest_of_all_is_a_partner_if_it_leaves_no_choice(monkeypatch, first, second, confidence, side):
+    """The second candidate is another golden content of the target's, or another target content of the golden's."""
+    likenesses = [similarity.Likeness(target=0, golden=0, **{**BEST, **first})]
+    if second is not None:
+        likenesses.append(similarity.Likeness(target=side, golden=1 - side, **{**SECOND, **second}))
+    monkeypatch.setattr(similarity, "_likenesses", lambda pairs, types: iter(likenesses))
+    added = []
+    pairs = SimpleNamespace(add=lambda one: added.append(one) or True)
+    count, found = similarity.match_similar(pairs, None)
+    assert (count, found) == (len(added), likenesses)
+    assert [one.confidence for one in added if (one.target, one.golden) == (0, 0)] == (
+        [confidence] if confidence else []
+    )
+    assert len(added) <= 1

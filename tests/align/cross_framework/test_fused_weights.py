@@ -215,3 +215,25 @@ def test_folders_of_files_against_a_dump(tmp_path, write):
 def test_one_world_is_lined_up_as_ever(tmp_path):
     report = compared(tmp_path, vllm(), vllm(bent("0.k_proj", "0.qkv_proj")))
     assert set(report.comparisons[0].matched) == {"name"} and HIDDEN == 16
+
+
+@pytest.mark.parametrize(
+    "own, other, is_partner",
+    [
+        ((6, HIDDEN), (6, HIDDEN), True),
+        ((6, HIDDEN), (6, 5), False),
+        ((6, HIDDEN), (6,), True),  # one number for each token, as ids and positions are
+        ((6,), (6, 5), True),
+        ((6,), (5,), True),
+    ],
+)
+def test_modules_of_one_path_that_read_another_width_are_no_partners(tmp_path, own, other, is_partner):
+    random = np.random.default_rng(8)
+    out = random.standard_normal((6, HIDDEN))
+    records = [
+        [*world(), Record("model.mixer", "Mixer", (random.standard_normal(shape),), (out,))]
+        for world, shape in ((transformers, own), (vllm, other))
+    ]
+    notes = {name: note for name, note in missing(compared(tmp_path, *records)).items() if "ixer" in name}
+    assert bool(notes) is not is_partner
+    assert is_partner or f"it reads [6, 5], this operator [6, {HIDDEN}]" in next(iter(notes.values()))
