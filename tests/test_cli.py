@@ -201,7 +201,6 @@ def test_a_bad_path_is_one_line_and_status_2(broken, name, words, side):
     assert str(broken / name) in got.stderr
 
 
-@pytest.mark.large
 def test_a_path_near_a_dump_is_told_from_it(broken, tmp_path):
     """A slip of the name, a file beside the records, a report where a dump is wanted, a file where its folder is."""
     report = tmp_path / "report"

@@ -183,7 +183,6 @@ def test_a_broken_extension_is_one_line_that_names_it(tmp_path, monkeypatch, inv
     assert "\n" not in str(error) and not (tmp_path / "r" / "summary.json").exists()
 
 
-@pytest.mark.large
 def test_a_broken_extension_does_not_matter_until_it_is_needed(tmp_path, example, dumps):
     groups = {f"npucmp.{kind}": {"a_bad_one": "none:X"} for kind in ("formats", "metrics", "reports")}
     both = os.pathsep.join([str(install(tmp_path / "site", "broken", groups, "pass")), str(example)])

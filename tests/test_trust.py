@@ -115,27 +115,38 @@ def test_hostile_pickles_in_a_dump(place):
     assert verdicts
 
 
-@pytest.mark.large
-@pytest.mark.skipif(not CORPUS.exists(), reason="the corpus of others is not here")
-def test_the_corpus_of_others(place):
-    """jhdf's odd HDF5 files, libzip's broken archives as .pt, the naughty strings as names of operators."""
-    commands = []
-    for file in sorted((CORPUS / "jhdf").glob("*.hdf5")):
-        commands.append(["compare", str(file), str(file), "-o", str(place / "out")])
-    zips = place / "zips" / "target"
-    shutil.copytree(SAMPLES / "msprobe_softmax" / "golden", zips)
-    payloads = sorted(zips.rglob("*.pt"))
-    for at, file in enumerate(sorted((CORPUS / "libzip").rglob("*.zip"))):
-        shutil.copy(file, payloads[at])
-    commands += everything(zips, SAMPLES / "msprobe_softmax" / "golden", place / "out")
+def naughty_names(place):
+    """A dump whose operators have naughty strings as names."""
     strings = [text for text in json.loads((CORPUS / "blns" / "blns.json").read_text()) if text]
     write_run(place / "names", {"X.0.forward": {"in": [np.ones(2)], "out": [np.ones(2)]}})
     file = place / "names" / "step0" / "proc1" / "dump.json"
     top = json.loads(file.read_text())
     top["data"] = {f"{text}.{at}.forward": top["data"]["X.0.forward"] for at, text in enumerate(strings)}
     file.write_text(json.dumps(top))
-    commands += everything(place / "names", place / "names", place / "out")
-    assert guarded(commands, [place, CORPUS, SAMPLES], place / "out", place / "here") == []
+    return everything(place / "names", place / "names", place / "out")
+
+
+def broken_archives(place):
+    """A dump whose tensors are the broken archives of libzip."""
+    zips = place / "zips" / "target"
+    shutil.copytree(SAMPLES / "msprobe_softmax" / "golden", zips)
+    payloads = sorted(zips.rglob("*.pt"))
+    for at, file in enumerate(sorted((CORPUS / "libzip").rglob("*.zip"))):
+        shutil.copy(file, payloads[at])
+    return everything(zips, SAMPLES / "msprobe_softmax" / "golden", place / "out")
+
+
+def odd_hdf5(place):
+    """The odd HDF5 files of jhdf, each as both sides."""
+    files = sorted((CORPUS / "jhdf").glob("*.hdf5"))
+    return [["compare", str(file), str(file), "-o", str(place / "out")] for file in files]
+
+
+@pytest.mark.few(2)
+@pytest.mark.skipif(not CORPUS.exists(), reason="the corpus of others is not here")
+@pytest.mark.parametrize("commands", [naughty_names, odd_hdf5, broken_archives])
+def test_the_corpus_of_others(place, commands):
+    assert guarded(commands(place), [place, CORPUS, SAMPLES], place / "out", place / "here") == []
 
 
 ELSEWHERE = [

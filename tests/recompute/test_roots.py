@@ -134,7 +134,6 @@ def test_samples(sample, cause, words):
     assert first.cause is cause and words in first.because
 
 
-@pytest.mark.large
 def test_replay_is_an_alias(monkeypatch):
     """Of `auto`, and of `all`; both give the same roots and notes."""
     monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)

@@ -205,7 +205,6 @@ def test_a_name_stays_text_in_the_file(name):
     assert data_of(text)["operators"]["columns"]["op"] == {"all": visible(name)}
 
 
-@pytest.mark.large
 def test_what_is_large_is_deflated_and_the_same():
     small, big = named("a"), large(2_000)
     assert '{"deflate":' not in page_of(small) and '{"deflate":' in page_of(big)

@@ -71,7 +71,6 @@ def test_what_a_command_prints(name):
     assert found["schema_version"] == 1 and found["command"] == words[0] and found["outcome"].isupper()
 
 
-@pytest.mark.large
 def test_reports_of_reports(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     two = S / "msprobe_two_ranks"

@@ -63,7 +63,6 @@ def test_a_fault_of_experts_is_named(tmp_path, name):
     assert report.exit_status == 1 and first.pair.golden_op.name in written.right and first.rank == rank
 
 
-@pytest.mark.large
 def test_placements_name_the_rank_of_an_expert_and_the_order_of_its_tokens(tmp_path):
     written = pair(tmp_path, "ep2_exchange")
     assert run("compare", written.target, written.golden, "-o", tmp_path / "out").returncode == 0

@@ -243,7 +243,6 @@ def without(folder, *ranks):
         shutil.rmtree(folder / "step0" / f"rank{rank}")
 
 
-@pytest.mark.large
 def test_a_rank_without_a_partner_is_not_decided(tmp_path):
     written = pair(tmp_path, Layout(dp=2), golden=Layout(dp=2))
     without(written.golden, 1)
@@ -280,7 +279,6 @@ def test_unequal_layouts_of_equally_many_ranks_are_refused(tmp_path, golden):
         npucmp.compare(written.target, written.golden, jobs=1)
 
 
-@pytest.mark.large
 def test_a_part_that_stands_out_differs_although_the_whole_is_within_its_limit(tmp_path):
     """Nothing that is computed from the part is wrong: the dump of one output of one rank was changed alone."""
     written = pair(tmp_path, Layout(tp=4))

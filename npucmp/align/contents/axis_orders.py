@@ -95,10 +95,10 @@ class AxisOrders:
         self._by_shapes: dict[tuple[Shape, Shape], Counter[AxisOrder]] = defaultdict(Counter)
         self._by_rank: dict[tuple[int, int], Counter[AxisOrder]] = defaultdict(Counter)
 
-    def learn(self, target: Shape, golden: Shape, order: AxisOrder) -> None:
-        """Count a pair of contents of these shapes that agrees in an order."""
-        self._by_shapes[target, golden][order] += 1
-        self._by_rank[len(target), len(golden)][order] += 1
+    def learn(self, target: Shape, golden: Shape, order: AxisOrder, count: int = 1) -> None:
+        """Count a pair of contents of these shapes that agrees in an order, or as many as `count`."""
+        self._by_shapes[target, golden][order] += count
+        self._by_rank[len(target), len(golden)][order] += count
 
     def first_try(self, target: Shape, golden: Shape) -> list[AxisOrder]:
         """The orders that any pair of these shapes or ranks shows, then all others."""

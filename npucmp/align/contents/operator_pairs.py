@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Optional, Sequence
 
-from npucmp.align.contents.axis_orders import AxisOrders, possible_orders, without_units
+from npucmp.align.contents.axis_orders import LEARNED, AxisOrders, possible_orders, without_units
 from npucmp.align.contents.axis_views import columns_of, in_one_shape
 from npucmp.align.contents.content import Recording
 from npucmp.align.contents.content_alignment import ContentAlignment
@@ -223,9 +223,8 @@ class OperatorPairs:
             own = self._pairs.shapes(pair.target, pair.golden)
             seen = {own}
             if pair.order is not None:
-                orders.learn(*own, pair.order)
-                if self._are_weights(pair):
-                    orders.learn(*own, pair.order)  # the gradient of a weight is turned as the weight is
+                count = LEARNED if self._are_weights(pair) else 1  # the gradient of a weight is turned as it is
+                orders.learn(*own, pair.order, count)
             for one in self._target.tensors_of(pair.target):
                 for other in self._golden.tensors_of(pair.golden):
                     shapes = without_units(one.tensor.shape), without_units(other.tensor.shape)

@@ -170,7 +170,6 @@ def test_the_report_shows_how_tensors_were_paired(dumps, tmp_path):
     assert folded["golden_op"] == "features_0_BatchNorm2d" and folded["golden_slot"] == "input:2"
 
 
-@pytest.mark.large
 def test_a_corrected_mapping_is_read_back(dumps, tmp_path):
     networks.tf_transformer(tmp_path / "run", changed("block0__proj_k__BiasAdd", lambda out: out[..., ::-1]))
     golden = dumps / "transformer" / "torch"
