@@ -223,7 +223,7 @@ class OperatorPairs:
             own = self._pairs.shapes(pair.target, pair.golden)
             seen = {own}
             if pair.order is not None:
-                count = LEARNED if self._are_weights(pair) else 1  # the gradient of a weight is turned as it is
+                count = LEARNED if self._are_weights(pair) else 1  # its gradient has the same order of axes
                 orders.learn(*own, pair.order, count)
             for one in self._target.tensors_of(pair.target):
                 for other in self._golden.tensors_of(pair.golden):
