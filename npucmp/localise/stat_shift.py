@@ -74,8 +74,8 @@ class StatShift(NamedTuple):
 
 
 def movement(finding: Finding) -> Optional[StatShift]:
-    """The shift of a tensor; None without figures of floats on both sides, or if they belong to two tensors. The unit
-    is at least that of float32, in which figures are written.
+    """The shift of a tensor; None without a figure of floats that both sides have, or if they belong to two tensors. The
+    unit is at least that of float32, in which figures are written.
 
     If values went through coarser types upstream, the shifts of the inputs show it, not this one.
     """
@@ -92,6 +92,8 @@ def _movement(finding: Finding) -> Optional[StatShift]:
     if not own or not 0 < count < MOST or measurement.shapes_differ or y.norm is None:
         return None
     unit = max(SINGLE, own)
+    if not any(a is not None and b is not None for a, b in zip(x, y)):
+        return None
     if x == y:
         return StatShift(0.0, _NO_SHIFT, _NO_SHIFT, count, unit)
     units = _units(y, y.norm, count, unit)

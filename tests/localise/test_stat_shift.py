@@ -50,3 +50,13 @@ def test_shifts_of_many_rows_are_those_of_each(seed):
         assert tuple(column[at] for column in found) == own, finding
         shifted += own[0] > 0.0
     assert shifted > 60
+
+
+def test_a_tensor_without_a_common_figure_has_no_shift():
+    known, nothing = Statistics(1.0, -1.0, 0.1, 8.0), Statistics(None, None, None, None)
+    for figures, expected in [(known, True), (nothing, False), (nothing._replace(norm=8.0), True)]:
+        tensors = [TensorRef("output:0", "float32", (64,), statistics=one) for one in (figures, known)]
+        operator = Operator("add.0", "add", "add", "forward", 0, tuple(tensors))
+        pair = Pair(0, "output:0", operator, operator, *tensors)
+        finding = Finding(Measurement(pair, bound=0.0, statistics=(figures, known)), Verdict.UNKNOWN, "")
+        assert (movement(finding) is not None) is expected
