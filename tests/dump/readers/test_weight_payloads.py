@@ -1,0 +1,177 @@
+"""Payloads that are made of others have the values that numpy computes of the stored ones."""
+
+import numpy as np
+import pytest
+
+from npucmp.dump.readers.assembly import MAX, joined, reshaped, sliced, total
+from npucmp.dump.readers.values import blocks
+from npucmp.dump.readers.weight_payloads import (
+    ENTRIES,
+    paired_rows,
+    product,
+    scaled,
+    selected,
+    stack_entries,
+    steps_of,
+    transposed,
+)
+from npucmp.errors import UnsupportedError
+from npucmp.model import Payload
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """Writes an array behind 8 other bytes, and returns its payload."""
+
+    def write(array):
+        path = tmp_path / f"{len([*tmp_path.iterdir()])}.bin"
+        path.write_bytes(bytes(8) + array.tobytes())
+        return Payload(str(path), array.dtype.name, array.shape, 8)
+
+    return write
+
+
+def values(payload, elements=5):
+    """The values of a payload, read in small blocks, in its shape."""
+    found = [*blocks(payload, elements)]
+    return np.concatenate(found).reshape(payload.shape) if found else np.zeros(payload.shape)
+
+
+def drawn(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def matrices(stored):
+    """A matrix of each kind of payload, and its values."""
+    a, b, low, high, one = drawn(4, 6), drawn(2, 6), drawn(4, 3), drawn(3, 6), drawn(4, 1)
+    codes = RNG.integers(-8, 8, (4, 6)).astype(np.int8)
+    scales = drawn(4, 2)
+    return {
+        "plain": (stored(a), a),
+        "joined rows": (joined([stored(a), stored(b)], 0), np.concatenate([a, b])),
+        "joined columns": (joined([stored(a), stored(one)], 1), np.concatenate([a, one], 1)),
+        "sum": (total([stored(a), stored(a[::-1].copy())]), a + a[::-1]),
+        "largest": (total([stored(a), stored(a[::-1].copy())], MAX), np.maximum(a, a[::-1])),
+        "reshaped": (reshaped(stored(a.reshape(-1)), (4, 6)), a),
+        "product": (product(stored(low), stored(high), 0.5), 0.5 * (low.astype(float) @ high)),
+        "scaled": (scaled(stored(codes), stored(scales), (1, 3)), codes * np.repeat(scales, 3, 1)),
+        "scaled by rows": (scaled(stored(codes), stored(one), (1, 6)), codes * one),
+    }
+
+
+KINDS = [
+    "plain",
+    "joined rows",
+    "joined columns",
+    "sum",
+    "largest",
+    "reshaped",
+    "product",
+    "scaled",
+    "scaled by rows",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("elements", [1, 5, 1000])
+def test_values_and_their_transpose(stored, kind, elements):
+    payload, known = matrices(stored)[kind]
+    assert payload.shape == known.shape
+    np.testing.assert_allclose(values(payload, elements), known, rtol=1e-6)
+    turned = transposed(payload)
+    assert turned.shape == known.T.shape
+    np.testing.assert_allclose(values(turned, elements), known.T, rtol=1e-6)
+    np.testing.assert_allclose(values(transposed(turned), elements), known, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize("axis, start, stop", [(0, 1, 3), (1, 0, 3), (1, 3, 6), (0, 0, 4)])
+def test_slices_are_those_of_the_values(stored, kind, is_turned, axis, start, stop):
+    payload, known = matrices(stored)[kind]
+    if is_turned:
+        payload, known, axis = transposed(payload), known.T, 1 - axis
+    wanted = known[start:stop] if axis == 0 else known[:, start:stop]
+    np.testing.assert_allclose(values(sliced(payload, axis, start, stop)), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("start, stop", [(1, 3), (0, 2), (3, 5)])
+def test_columns_within_a_block_of_a_scale_are_refused(stored, start, stop):
+    payload, _ = matrices(stored)["scaled"]
+    with pytest.raises(UnsupportedError, match="a part of a block of a scale"):
+        sliced(payload, 1, start, stop)
+
+
+def test_the_last_block_of_a_scale_may_be_short(stored):
+    codes, scales = RNG.integers(-8, 8, (5, 7)).astype(np.int8), drawn(3, 2)
+    known = np.repeat(np.repeat(scales, 2, 0)[:5], 4, 1)[:, :7]
+    payload = scaled(stored(codes), stored(scales), (2, 4))
+    np.testing.assert_allclose(values(payload), codes * known)
+    np.testing.assert_allclose(values(sliced(payload, 1, 4, 7)), (codes * known)[:, 4:])
+    steps = steps_of(payload)
+    np.testing.assert_allclose(values(steps), np.abs(known))
+    np.testing.assert_allclose(values(steps_of(joined([payload, payload], 0))), np.abs(np.concatenate([known] * 2)))
+    turned = steps_of(transposed(payload))
+    assert turned.dtype == "float32"
+    np.testing.assert_allclose(values(turned), np.abs(known).T)
+    assert steps_of(stored(codes)) is None
+    assert steps_of(joined([payload, stored(codes)], 0)) is None
+
+
+def test_a_product_over_an_axis_of_no_elements_is_zero(stored):
+    assert not values(product(stored(drawn(4, 0)), stored(drawn(0, 6)), 2.0)).any()
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4)])
+def test_only_matrices_are_turned(stored, shape):
+    payload = stored(drawn(*shape))
+    assert transposed(payload) == payload
+
+
+def test_a_matrix_in_a_dataset_is_turned_as_a_whole(tmp_path):
+    payload = Payload(str(tmp_path / "x.h5"), "float32", (4, 6), 0, dataset="/a")
+    turned = transposed(payload)
+    assert turned.shape == (6, 4) and turned.parts == (payload,) and transposed(turned) == payload
+    with pytest.raises(UnsupportedError):
+        sliced(payload, 0, 0, 1)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, None])
+def test_entries_of_a_stack(stored, axis):
+    a = drawn(4, 3, 2)
+    parts = np.split(a, [1], axis or 0)
+    payload = stored(a) if axis is None else joined([stored(part.copy()) for part in parts], axis)
+    assert [one.shape for one in stack_entries(payload)] == [(3, 2)] * 4
+    for at, one in enumerate(stack_entries(payload)):
+        np.testing.assert_array_equal(values(one), a[at])
+    np.testing.assert_array_equal(values(selected(selected(payload, 2), 1)), a[2, 1])
+
+
+def test_entries_of_a_strided_stack(stored):
+    a = drawn(4, 3)
+    for at, one in enumerate(stack_entries(transposed(stored(a)))):
+        np.testing.assert_array_equal(values(one), a[:, at])
+
+
+@pytest.mark.parametrize("shape, is_refused", [((), True), ((0, 3), True), ((3, 0), True), ((ENTRIES + 1,), True),
+                                               ((ENTRIES,), False), ((1,), False)])  # fmt: skip
+def test_impossible_stacks_are_refused(shape, is_refused):
+    payload = Payload("x", "float32", shape, 0)
+    if not is_refused:
+        assert len([*stack_entries(payload)]) == shape[0]
+        return
+    with pytest.raises(UnsupportedError, match="a stack of shape"):
+        [*stack_entries(payload)]
+
+
+@pytest.mark.parametrize("columns", [None, 3])
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_neighbouring_rows_become_halves(stored, columns, is_plain):
+    a = drawn(12) if columns is None else drawn(12, columns)
+    rows = [head + 2 * at + part for head in (0, 6) for part in (0, 1) for at in range(3)]
+    payload = stored(a) if is_plain else joined([stored(a[:5]), stored(a[5:])], 0)
+    found = paired_rows(payload, 6)
+    assert found.shape == a.shape
+    np.testing.assert_array_equal(values(found), a[rows])
