@@ -134,17 +134,18 @@ def distributed(folder: Path, chunks: Mapping[str, Sequence[tuple[Sequence[int],
             key = {"fqn": pickled_text(name), "offset": _size(offsets), "index": _integer(number)}
             place = {"relative_path": pickled_text(file), "offset": _integer(len(data.get(file, b"")))}
             place["length"] = _integer(len(raw))
-            storage += _object("MetadataIndex", key) + _object("_StorageInfo", place)
+            storage += pickled_object("MetadataIndex", key) + pickled_object("_StorageInfo", place)
             data[file] = data.get(file, b"") + raw
     for name, size in sizes.items():
-        stated += pickled_text(name) + _object("TensorStorageMetadata", {"size": _size(size)})
+        stated += pickled_text(name) + pickled_object("TensorStorageMetadata", {"size": _size(size)})
     table = {"state_dict_metadata": b"}(" + stated + b"u", "storage_data": b"}(" + storage + b"u"}
-    (folder / ".metadata").write_bytes(b"\x80\x02" + _object("Metadata", table) + b".")
+    (folder / ".metadata").write_bytes(b"\x80\x02" + pickled_object("Metadata", table) + b".")
     for file, raw in data.items():
         (folder / file).write_bytes(raw)
 
 
-def _object(name: str, state: Mapping[str, bytes]) -> bytes:
+def pickled_object(name: str, state: Mapping[str, bytes]) -> bytes:
+    """An object of a class of torch.distributed.checkpoint with this state, in a pickle."""
     return f"ctorch.distributed.checkpoint.metadata\n{name}\n".encode() + b")\x81" + _dictionary(state) + b"b"
 
 
