@@ -74,8 +74,8 @@ class StatShift(NamedTuple):
 
 
 def movement(finding: Finding) -> Optional[StatShift]:
-    """The shift of a tensor; None without a figure of floats that both sides have, or if they belong to two tensors. The
-    unit is at least that of float32, in which figures are written.
+    """The shift of a tensor; None without a figure of floats that both sides have, or if they belong to two tensors.
+    The unit is at least that of float32, in which figures are written.
 
     If values went through coarser types upstream, the shifts of the inputs show it, not this one.
     """

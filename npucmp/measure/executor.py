@@ -36,6 +36,7 @@ Answer = tuple[list[Result], Optional[Exception]]  # of a task: results, and the
 BATCH = 256  # items of a task: work: sending one costs as much as measuring a small tensor
 WEIGHT = 4 << 20  # total weight of a task: work: or fewer items with it
 TASKS_PER_WORKER = 2  # tasks of a worker: work: one in progress, and one more so that it need not wait
+START_PAUSES = 0.4, 0.1  # seconds, the last first, before a worker is asked for again: chosen, not measured
 PARENT_CHECK_INTERVAL = 0.5  # seconds between a worker's checks that its parent lives
 # items per worker that may be started before the first has a result; their results wait in memory
 MOST_WAITING = 16 * BATCH
@@ -112,11 +113,15 @@ class Processes:
         done: dict[int, Answer[Result]] = {}
         again: set[int] = set()  # items of a task during which a worker died
         crew: list[_Worker] = []
+        pauses = [*START_PAUSES]
         place = 0
         try:
             while place < len(items):
                 while todo and len(crew) < jobs and (worker := _start_worker(function, items)):
                     crew.append(worker)
+                if not crew and pauses:  # the system may refuse a process for a moment only
+                    time.sleep(pauses.pop())
+                    continue
                 for worker in crew:
                     while todo and len(worker.tasks) < TASKS_PER_WORKER and todo[0].start < place + jobs * MOST_WAITING:
                         worker.give(todo.popleft())

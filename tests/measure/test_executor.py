@@ -145,6 +145,24 @@ def test_a_worker_that_dies_once_costs_nothing(tmp_path):
 
 
 @forks
+@pytest.mark.parametrize("isolated", [True, False])
+@pytest.mark.parametrize("refused", [1, 2, 1000])
+def test_a_system_that_refuses_a_process_for_a_moment_costs_nothing(monkeypatch, refused, isolated):
+    start, refusals = multiprocessing.context.ForkProcess.start, iter(range(refused))
+
+    def refuse(process):
+        if next(refusals, None) is not None:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        start(process)
+
+    monkeypatch.setattr(multiprocessing.context.ForkProcess, "start", refuse)
+    found = list(Processes(2, isolated).map(square, range(3), lost))
+    is_lost = isolated and refused == 1000
+    assert found == [f"{at} lost: no other process can be started" if is_lost else at * at for at in range(3)]
+    assert no_children()
+
+
+@forks
 def test_what_cannot_be_sent_is_a_death(capfd):
     def unsendable(item):
         return b"x" * 200_000, (lambda: 0) if item == 1 else None
