@@ -12,6 +12,7 @@ import sys
 import tempfile
 import zlib
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Iterator
 
@@ -22,11 +23,13 @@ from tests.corpus.bench.dumps import write_case
 from tests.corpus.bench.pairs import case
 from tests.corpus.parallel import cases as parallel
 from tests.corpus.tokens import cases as tokens
+from tests.corpus.weights import score as weights
 
 SAMPLES = Path(__file__).parents[2] / "sample_dumps"
 SHEET = Path(__file__).parent / "sheets" / "answers.txt"
 SEED = 4
 SHOWN = 8  # operators whose evidence is kept
+WEIGHTS = "0 1 3 18 24 27 36 38 45 47 50 55 68 72 75 77 79 82 84 91 93 94 97 98 99 100 103 106 107".split()
 SAMPLE_PAIRS = ("target", "golden"), ("run1", "run2")
 PAIRS = (
     *(
@@ -47,6 +50,7 @@ PAIRS = (
     "tokens/clean/6",
     "tokens/fault/0",
     "tokens/trap/6",
+    *(f"weights/{number}" for number in WEIGHTS),
 )
 
 
@@ -64,8 +68,8 @@ def answer(name: str, folder: Path) -> str:
 
 
 def written(name: str, folder: Path) -> tuple[Path, Path]:
-    """Return the target and the golden of a pair: sample/NAME, bench/NUMBER, layout/NAME/STYLE/NUMBER or
-    tokens/KIND/NUMBER."""
+    """Return the target and the golden of a pair: sample/NAME, bench/NUMBER, layout/NAME/STYLE/NUMBER,
+    tokens/KIND/NUMBER or weights/NUMBER."""
     group, *words = name.split("/")
     if group == "sample":
         place = SAMPLES / words[0]
@@ -77,9 +81,16 @@ def written(name: str, folder: Path) -> tuple[Path, Path]:
     if group == "tokens":
         made = tokens.case(SEED, int(words[1]), words[0], folder)
         return made.target, made.golden
+    if group == "weights":
+        return weights.write(_weight_cases()[int(words[0])], folder)
     several = [*parallel.draw_cases(SEED, words[0], style=words[1])]
     pair = parallel.make(several[int(words[2])], folder)
     return pair.target, pair.golden
+
+
+@cache
+def _weight_cases() -> list[weights.Case]:
+    return [*weights.cases(SEED)]
 
 
 def _lines(one: Comparison) -> Iterator[str]:
