@@ -89,6 +89,9 @@ class Copy:
         self.folder, self._clock = folder, 1_000_000_000
         self._sound: set[str] = set()
         self._broken: set[str] = set()
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(folder / "compiled")
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.dont_write_bytecode = False
         for name in COPIED:
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         for file in (*ROOT.glob("*.md"), *ROOT.glob("*.toml")):
