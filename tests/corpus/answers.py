@@ -38,7 +38,9 @@ PAIRS = (
         if any((one / pair[0]).is_dir() for pair in SAMPLE_PAIRS)
     ),
     *(f"bench/{number}" for number in (0, 1, 2, 3, 5, 17, 19, 29, 34, 43, 44, 48, 54, 61)),
+    *(f"content/{number}" for number in (3, 4, 14, 24, 34, 44, 54, 60)),
     "layout/cp2_zigzag/statistics/1",
+    "layout/dp2/statistics/3",
     "layout/dp2_fsdp/statistics/1",
     "layout/dp2_zero1/statistics/0",
     "layout/dp2_zero1/statistics/1",
@@ -46,9 +48,14 @@ PAIRS = (
     "layout/pp2_vpp2_micro2/statistics/1",
     "layout/tp2/statistics/1",
     "layout/tp2/values/1",
+    "layout/tp2/values/6",
+    "layout/tp2_sp/values/2",
     "tokens/clean/0",
     "tokens/clean/6",
+    "tokens/clean/12",
     "tokens/fault/0",
+    "tokens/fault/2",
+    "tokens/fault/4",
     "tokens/trap/6",
     *(f"weights/{number}" for number in WEIGHTS),
 )
@@ -58,7 +65,8 @@ def answer(name: str, folder: Path) -> str:
     """Return what npucmp answers to a pair, which is written into a folder."""
     target, golden = written(name, folder)
     try:
-        report = npucmp.compare(target, golden, jobs=1)
+        method = "content" if name.startswith("content/") else "auto"
+        report = npucmp.compare(target, golden, jobs=1, align=method)
     except NpucmpError as error:
         return _portable(f"refused: {error}", folder)
     lines = [f"exit status {report.exit_status}", *(f"note: {note}" for note in report.notes)]
@@ -68,14 +76,14 @@ def answer(name: str, folder: Path) -> str:
 
 
 def written(name: str, folder: Path) -> tuple[Path, Path]:
-    """Return the target and the golden of a pair: sample/NAME, bench/NUMBER, layout/NAME/STYLE/NUMBER,
-    tokens/KIND/NUMBER or weights/NUMBER."""
+    """Return the target and the golden of a pair: sample/NAME, bench/NUMBER, content/NUMBER (that of bench, aligned by
+    contents), layout/NAME/STYLE/NUMBER, tokens/KIND/NUMBER or weights/NUMBER."""
     group, *words = name.split("/")
     if group == "sample":
         place = SAMPLES / words[0]
         target, golden = next(pair for pair in SAMPLE_PAIRS if (place / pair[0]).is_dir())
         return place / target, place / golden
-    if group == "bench":
+    if group in ("bench", "content"):
         write_case(case(SEED, int(words[0])), folder)
         return folder / "target", folder / "golden"
     if group == "tokens":
