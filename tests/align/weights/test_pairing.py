@@ -3,13 +3,9 @@
 import numpy as np
 import pytest
 
-from npucmp.align.weights.network_settings import DeclaredLayout
-from npucmp.align.weights.pairing import is_padded, paired_weights
+from npucmp.align.weights.pairing import is_padded
 from npucmp.align.weights.role import Role
-from npucmp.align.weights.structure import structure_of
-from npucmp.dump.limits import ANYWHERE
-from npucmp.dump.readers.values import blocks
-from tests.align.weights.craft import Files, checkpoint
+from tests.align.weights.craft import Pairing, differing, values_of
 
 CHANCE = np.random.default_rng(0)
 ATTENTION = "model.layers.{}.self_attn.{}_proj.weight"
@@ -23,34 +19,7 @@ def drawn(*shape):
 @pytest.fixture
 def paired(tmp_path):
     """Pairs two checkpoints of arrays by name, or of several ranks of them."""
-    files = Files(tmp_path)
-
-    def side(ranks, name, config):
-        ranks = ranks if isinstance(ranks, list) else [ranks]
-        own = [((at,), {key: files(one) for key, one in rank.items()}) for at, rank in enumerate(ranks)]
-        return structure_of(checkpoint(*own, config=config), name)
-
-    def pair(target, golden, target_config=None, golden_config=None, /, **declared):
-        structures = side(target, "target", target_config), side(golden, "golden", golden_config)
-        return paired_weights(*structures, DeclaredLayout(**declared), ANYWHERE)
-
-    return pair
-
-
-def values_of(part):
-    return np.concatenate([*blocks(part.payload)]).reshape(part.shape)
-
-
-def differing(found):
-    """The pairs whose values are not equal: names and notes."""
-    return [
-        (one.name, one.note)
-        for one in found.pairs
-        if one.target is None
-        or one.golden is None
-        or one.target.shape != one.golden.shape
-        or not np.allclose(values_of(one.target), values_of(one.golden), rtol=1e-5)
-    ]
+    return Pairing(tmp_path)
 
 
 def interleaved(q, k, v, groups):
@@ -357,18 +326,13 @@ def test_stages_and_groups_are_told(paired):
     "scale, words",
     [((1,), "per tensor"), ((8, 1), "per channel"), ((8,), "per channel"), ((2, 3), "per block of 4 by 2")],
 )
-def test_codes_are_told_with_their_scale(paired, tmp_path, scale, words):
+def test_codes_are_told_with_their_scale(paired, scale, words):
     name = "model.layers.0.mlp.down_proj.weight"
     factors = np.abs(drawn(*scale)) + 0.5
     codes = CHANCE.integers(-100, 100, (8, 6)).astype(np.int8)
     grid = factors.reshape(-1, 1) if len(scale) == 1 else factors
     whole = codes * np.repeat(np.repeat(grid, 8 // grid.shape[0], 0), 6 // grid.shape[1], 1)
-    files = Files(tmp_path)
-    quantised = structure_of(
-        checkpoint(((0,), {name: files(codes, np.int8), f"{name}_scale": files(factors)})), "target"
-    )
-    plain = structure_of(checkpoint(((0,), {name: files(whole)})), "golden")
-    found = paired_weights(quantised, plain, DeclaredLayout(), ANYWHERE)
+    found = paired({name: codes, f"{name}_scale": factors}, {name: whole.astype(np.float32)})
     assert differing(found) == [] and [one.role for one in found.pairs] == [Role(0, "down", "weight")]
     assert found.lines == [f"1 tensor of the target: int8 times its scale, {words}"]
     assert found.pairs[0].limit.is_quantised

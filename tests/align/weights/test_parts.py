@@ -1,0 +1,319 @@
+"""The parts of a checkpoint: pieces of ranks side by side, fused tensors that are cut, stacks, codes with scales."""
+
+import numpy as np
+import pytest
+
+from npucmp.model import TensorRef
+from tests.align.weights.craft import Pairing, differing
+
+CHANCE = np.random.default_rng(0)
+EMBED = "model.embed_tokens.weight"
+Q, K, V, OUT = (f"model.layers.0.self_attn.{name}_proj.weight" for name in "qkvo")
+GATE, UP, DOWN = (f"model.layers.0.mlp.{name}_proj.weight" for name in ("gate", "up", "down"))
+QKV, GATE_UP = "model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"
+FC1, FC2 = (f"decoder.layers.0.mlp.linear_fc{number}.weight" for number in (1, 2))
+
+
+def drawn(*shape):
+    return CHANCE.standard_normal(shape).astype(np.float32)
+
+
+@pytest.fixture
+def paired(tmp_path):
+    return Pairing(tmp_path)
+
+
+def problems(found):
+    """Why parts of the target cannot be built, by kind."""
+    return {one.role.kind: one.target.problem for one in found.pairs if one.target is not None and one.target.problem}
+
+
+def both_ways(paired, one, other, **options):
+    """Pairs in both directions, of which none differs."""
+    for sides in ((one, other), (other, one)):
+        found = paired(*sides, **options)
+        assert differing(found) == [] and found.only_target == []
+        yield found
+
+
+def attention(query=8, rest=4, width=8):
+    return {Q: drawn(query, width), K: drawn(rest, width), V: drawn(rest, width), OUT: drawn(width, query)}
+
+
+def mlp(inner=6, width=8):
+    return {GATE: drawn(inner, width), UP: drawn(inner, width), DOWN: drawn(width, inner)}
+
+
+def test_q_k_and_v_one_behind_the_other(paired):
+    apart = attention()
+    fused = {QKV: np.concatenate([apart[name] for name in (Q, K, V)]), OUT: apart[OUT]}
+    for found in both_ways(paired, fused, apart):
+        assert len(found.pairs) == 4 and "q, k and v one behind the other" in found.lines[0]
+    assert len(paired(fused, fused).pairs) == 2  # both fuse them alike
+    del fused[OUT], apart[OUT]
+    assert len(differing(paired(fused, apart))) == 3  # without the next matrix, a third each
+    equal = attention(8, 8)
+    del equal[OUT]
+    assert differing(paired({QKV: np.concatenate([equal[name] for name in (Q, K, V)])}, equal)) == []
+
+
+@pytest.mark.parametrize("rows", [8, 9, 11])
+def test_rows_that_are_no_q_k_and_v(paired, rows):
+    apart = attention()
+    found = paired({QKV: drawn(rows, 8), OUT: apart[OUT]}, apart)
+    assert [one.note for one in found.pairs if one.target is None] == ["the target has no such parameter"] * 3
+    assert found.only_target == [QKV]
+
+
+def test_q_k_and_v_on_two_ranks(paired):
+    apart = attention()
+    q, k, v = (np.split(apart[name], 2) for name in (Q, K, V))
+    o, embed = np.split(apart[OUT], 2, 1), drawn(8, 4)
+    ranks = [
+        {EMBED: embed[4 * at : 4 * at + 4], QKV: np.concatenate([q[at], k[at], v[at]]), OUT: o[at]} for at in range(2)
+    ]
+    for found in both_ways(paired, ranks, {EMBED: embed, **apart}):
+        words = {one.role.kind: one.words for one in found.pairs}
+        assert words["o"] == "concat(ranks 0-1, axis 1)" and words["q"] == "q, k and v one behind the other"
+        assert words["embed"] == "concat(ranks 0-1, axis 0)"
+
+
+@pytest.mark.parametrize("up_first", [False, True])
+def test_gate_and_up_one_behind_the_other(paired, up_first):
+    apart = mlp()
+    order = (UP, GATE) if up_first else (GATE, UP)
+    fused = {GATE_UP: np.concatenate([apart[name] for name in order]), DOWN: apart[DOWN]}
+    found = paired(fused, apart, up_first=up_first)
+    words = "up and gate one behind the other" if up_first else "gate and up one behind the other"
+    assert differing(found) == [] and found.lines == [f"target: {words}"]
+    assert len(differing(paired(fused, apart, up_first=not up_first))) == 2
+    found = paired(fused, fused, up_first=True)  # the order of the target alone is declared
+    assert len(found.pairs) == 3 and len(differing(found)) == 2
+    assert len(paired(fused, fused).pairs) == 2
+
+
+def test_gate_and_up_of_several_ranks_lie_on_each(paired):
+    apart, embed = mlp(), drawn(8, 4)
+    gate, up = (np.split(apart[name], 2) for name in (GATE, UP))
+    down = np.split(apart[DOWN], 2, 1)
+    ranks = [
+        {EMBED: embed[4 * at : 4 * at + 4], GATE_UP: np.concatenate([gate[at], up[at]]), DOWN: down[at]}
+        for at in range(2)
+    ]
+    for found in both_ways(paired, ranks, {EMBED: embed, **apart}):
+        assert any(line.endswith("gate and up one behind the other on each rank") for line in found.lines)
+    whole = {EMBED: embed, GATE_UP: np.concatenate([apart[GATE], apart[UP]]), DOWN: apart[DOWN]}
+    for found in both_ways(paired, ranks, whole):  # fused alike, but in pieces of unequal order
+        assert len(found.pairs) == 4
+    assert len(paired(ranks, ranks).pairs) == 3
+
+
+@pytest.mark.parametrize("is_gated", [True, False])
+def test_the_first_matrix_of_megatron_may_hold_a_gate(paired, is_gated):
+    if is_gated:
+        apart = mlp()
+        fused = {FC1: np.concatenate([apart[GATE], apart[UP]]), FC2: apart[DOWN]}
+        bias = {name.replace("weight", "bias"): drawn(6) for name in (GATE, UP)}
+        fused[FC1.replace("weight", "bias")] = np.concatenate([*bias.values()])
+        apart = {**apart, **bias}
+    else:
+        first, second = drawn(16, 4), drawn(4, 16)
+        apart = {"transformer.h.0.mlp.c_fc.weight": first, "transformer.h.0.mlp.c_proj.weight": second}
+        fused = {FC1: first, FC2: second}
+    for found in both_ways(paired, fused, apart):
+        assert len(found.pairs) == (5 if is_gated else 2)
+        kinds = {one.role.kind for one in found.pairs}
+        assert kinds == ({"gate", "up", "down"} if is_gated else {"fc", "fc2"})
+
+
+@pytest.mark.parametrize("is_turned", [True, False])
+def test_matrices_that_conv1d_turns(paired, is_turned):
+    names = {"attn.c_attn": (12, 4), "attn.c_proj": (4, 4), "mlp.c_fc": (16, 4), "mlp.c_proj": (4, 16)}
+    plain = {f"transformer.h.0.{name}.weight": drawn(*shape) for name, shape in names.items()}
+    plain["transformer.wte.weight"] = drawn(8, 4)
+    own = {name: one.T.copy() if "wte" not in name else one for name, one in plain.items()} if is_turned else plain
+    for number, found in enumerate(both_ways(paired, own, plain)):
+        side = ("target", "golden")[number]
+        assert found.lines == [f"{side}: Conv1D: matrices transposed to (out, in)"] * is_turned
+    assert paired(own, own).lines == []
+
+
+def test_the_low_rank_parts_of_q_and_of_k_and_v(paired):
+    p = "model.layers.0.self_attn."
+    apart = {f"{p}q_a_proj.weight": drawn(6, 8), f"{p}kv_a_proj_with_mqa.weight": drawn(5, 8),
+             f"{p}q_a_layernorm.weight": drawn(6)}  # fmt: skip
+    fused = {f"{p}fused_qkv_a_proj_with_mqa.weight": np.concatenate([*apart.values()][:2]),
+             f"{p}q_a_layernorm.weight": apart[f"{p}q_a_layernorm.weight"]}  # fmt: skip
+    for found in both_ways(paired, fused, apart):
+        assert len(found.pairs) == 3 and "low-rank parts of q and of k and v" in found.lines[0]
+
+
+def stacked(count=4, inner=3, width=5, router=True):
+    """Experts apart, and stacked as vLLM holds them."""
+    p = "model.layers.0.mlp."
+    apart, stacks = {}, {}
+    names = {name: [drawn(*((width, inner) if name == "down" else (inner, width))) for _ in range(count)]
+             for name in ("gate", "up", "down")}  # fmt: skip
+    for name, own in names.items():
+        apart.update({f"{p}experts.{at}.{name}_proj.weight": one for at, one in enumerate(own)})
+    stacks[f"{p}experts.w13_weight"] = np.concatenate([np.stack(names["gate"]), np.stack(names["up"])], 1)
+    stacks[f"{p}experts.w2_weight"] = np.stack(names["down"])
+    if router:
+        apart[f"{p}gate.weight"] = stacks[f"{p}gate.weight"] = drawn(count, width)
+    return apart, stacks
+
+
+def test_stacked_experts(paired):
+    apart, stacks = stacked()
+    for found in both_ways(paired, stacks, apart):
+        assert len(found.pairs) == 13 and "experts stacked along the first axis" in found.lines[0]
+    assert len(paired(stacks, stacks).pairs) == 3
+    swapped = {**stacks}
+    first, second = np.split(stacks["model.layers.0.mlp.experts.w13_weight"], 2, 1)
+    swapped["model.layers.0.mlp.experts.w13_weight"] = np.concatenate([second, first], 1)
+    assert differing(paired(swapped, apart, up_first=True)) == []
+    assert len(differing(paired(swapped, apart))) == 8
+
+
+@pytest.mark.parametrize("how", ["groups", "shards"])
+def test_stacked_experts_on_ranks(paired, how):
+    apart, stacks = stacked(4, 4, 5)
+    w13, w2 = (stacks[f"model.layers.0.mlp.experts.{name}_weight"] for name in ("w13", "w2"))
+    embed, gate = drawn(8, 4), stacks["model.layers.0.mlp.gate.weight"]
+    ranks = []
+    for at in range(2):
+        if how == "groups":
+            own = w13[2 * at : 2 * at + 2], w2[2 * at : 2 * at + 2]
+            rows = embed
+        else:
+            halves = [one[:, 2 * at : 2 * at + 2] for one in np.split(w13, 2, 1)]
+            own = np.concatenate(halves, 1), w2[:, :, 2 * at : 2 * at + 2]
+            rows = embed[4 * at : 4 * at + 4]
+        ranks.append({EMBED: rows, "model.layers.0.mlp.gate.weight": gate,
+                      "model.layers.0.mlp.experts.w13_weight": own[0].copy(),
+                      "model.layers.0.mlp.experts.w2_weight": own[1].copy()})  # fmt: skip
+    golden = {EMBED: embed, **apart}
+    found = paired(ranks, golden)
+    assert differing(found) == []
+    assert sorted(one.role.expert for one in found.pairs if one.role.kind == "down") == [0, 1, 2, 3]
+    assert differing(paired(ranks, {EMBED: embed, **stacks})) == []
+    words = "expert-parallel groups 2" if how == "groups" else "tensor parallel 2"
+    assert found.lines[0] == f"target: {words}"
+
+
+def test_heads_of_k_and_v_that_several_ranks_hold(paired):
+    apart, embed = attention(8, 2), drawn(8, 4)
+    ranks = []
+    for at in range(4):
+        head = at // 2
+        ranks.append({EMBED: embed[2 * at : 2 * at + 2], Q: apart[Q][2 * at : 2 * at + 2],
+                      K: apart[K][head : head + 1], V: apart[V][head : head + 1],
+                      OUT: apart[OUT][:, 2 * at : 2 * at + 2].copy()})  # fmt: skip
+    found = paired(ranks, {EMBED: embed, **apart})
+    assert differing(found) == []
+    assert "2 tensors of the target: heads of k and v on 2 ranks each" in found.lines
+    assert [(one.role.kind, one.copy) for one in found.pairs if one.role.kind in "kv"] == [
+        ("k", 0), ("k", 1), ("v", 0), ("v", 1)]  # fmt: skip
+    ranks[1][K] = drawn(1, 8)
+    assert [one for one, _ in differing(paired(ranks, {EMBED: embed, **apart}))] == [K]
+    ranks[1][K], ranks[2][V] = ranks[0][K], drawn(1, 8)
+    assert [one for one, _ in differing(paired(ranks, {EMBED: embed, **apart}))] == [V]
+
+
+def test_the_columns_of_an_embedding_of_meta_on_ranks(paired):
+    embed, q = drawn(8, 6), drawn(4, 6)
+    ranks = [{"tok_embeddings.weight": embed[:, 3 * at : 3 * at + 3].copy(),
+              "layers.0.attention.wo.weight": q[:, 3 * at : 3 * at + 3].copy()} for at in range(2)]  # fmt: skip
+    found = paired(ranks, {EMBED: embed, OUT: q})
+    assert differing(found) == [] and {one.words for one in found.pairs} == {"concat(ranks 0-1, axis 1)"}
+
+
+@pytest.mark.parametrize("shape, axis", [((4, 6), 0), ((4, 6), 1), ((4,), 0)])
+def test_a_tensor_without_a_convention_lies_on_ranks_as_the_other_side_shows(paired, shape, axis):
+    embed, one = drawn(8, 4), drawn(*shape)
+    parts = np.split(one, 2, axis)
+    ranks = [{EMBED: embed[4 * at : 4 * at + 4], "own.w": parts[at].copy()} for at in range(2)]
+    for found in both_ways(paired, ranks, {EMBED: embed, "own.w": one}):
+        assert found.pairs[-1].words == f"concat(ranks 0-1, axis {axis})"
+    copies = [{**rank, "own.w": one} for rank in ranks]
+    found = paired(copies, {EMBED: embed, "own.w": one})
+    assert differing(found) == [] and [part.copy for part in found.pairs] == [0, 0, 1]
+
+
+def test_a_tensor_that_a_rank_lacks_has_the_reason(paired):
+    whole = {EMBED: drawn(8, 4), **mlp()}
+    ranks = [{EMBED: half} for half in np.split(whole[EMBED], 2)]
+    for rank, name in ((0, GATE), (1, UP)):
+        ranks[rank][name] = whole[name][3 * rank : 3 * rank + 3]
+    ranks[0]["own.w"], whole["own.w"] = drawn(3), drawn(3)
+    found = paired(ranks, whole)
+    assert problems(found) == {"gate": "tensor-parallel rank 1 of stage 0 has no such tensor",
+                               "up": "tensor-parallel rank 0 of stage 0 has no such tensor"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [
+        (lambda one: one.astype(np.float64), "ranks hold it in unequal types"),
+        (lambda one: drawn(3, 7), "ranks hold shapes that do not fit side by side along axis 0"),
+    ],
+)
+def test_pieces_that_do_not_fit_have_the_reason(paired, change, why):
+    whole = {EMBED: drawn(8, 4), **mlp()}
+    ranks = [{EMBED: whole[EMBED][4 * at : 4 * at + 4], GATE: whole[GATE][3 * at : 3 * at + 3]} for at in range(2)]
+    ranks[1][GATE] = change(ranks[1][GATE])
+    assert problems(paired(ranks, whole)) == {"gate": why}
+
+
+@pytest.mark.parametrize(
+    "broken, why",
+    [
+        (TensorRef("output:0", "float32", (6, 8), "f", problem="cut off"), "cut off"),
+        (TensorRef("output:0", "float32", (6, 8), "f"), "without values"),
+    ],
+)
+def test_a_tensor_that_cannot_be_read_has_the_reason(paired, broken, why):
+    found = paired({**mlp(), GATE: broken}, mlp())
+    assert problems(found) == {"gate": why}
+
+
+@pytest.mark.parametrize("scale_shape", [(2,), (2, 1)])
+def test_each_part_of_a_fused_tensor_may_have_one_scale(paired, scale_shape):
+    codes = CHANCE.integers(-100, 100, (12, 8)).astype(np.int8)
+    scales = np.array([0.5, 3.0], np.float32)
+    golden = {GATE: (codes[:6] * scales[0]).astype(np.float32), UP: (codes[6:] * scales[1]).astype(np.float32),
+              DOWN: drawn(8, 6)}  # fmt: skip
+    fused = {GATE_UP: codes, f"{GATE_UP}_scale": scales.reshape(scale_shape), DOWN: golden[DOWN]}
+    found = paired(fused, golden)
+    assert differing(found) == [] and all(one.limit.is_quantised for one in found.pairs if one.role.kind != "down")
+
+
+def test_stacked_codes_have_a_scale_for_each_expert(paired):
+    apart, stacks = stacked(2, 3, 4)
+    p = "model.layers.0.mlp.experts."
+    codes = CHANCE.integers(-100, 100, (2, 6, 4)).astype(np.int8)
+    scales = np.abs(drawn(2, 6, 1)) + 0.5
+    quantised = {**stacks, f"{p}w13_weight": codes, f"{p}w13_weight_scale": scales}
+    for at in range(2):
+        values = (codes[at] * scales[at]).astype(np.float32)
+        apart[f"{p}{at}.gate_proj.weight"], apart[f"{p}{at}.up_proj.weight"] = values[:3], values[3:]
+    assert differing(paired(quantised, apart)) == []
+    quantised[f"{p}w13_weight_scale"] = scales[:1]
+    found = paired(quantised, apart)
+    assert {one.role.kind for one in found.pairs if one.target is None} == {"gate", "up"}
+
+
+def test_codes_without_a_scale_are_bare(paired):
+    codes = CHANCE.integers(-100, 100, (6, 8)).astype(np.int8)
+    found = paired({GATE: codes}, {GATE: codes.astype(np.float32)})
+    assert [one.target.is_bare for one in found.pairs] == [True] and [one.golden.is_bare for one in found.pairs] == [
+        False
+    ]
+
+
+def test_parts_name_their_tensors(paired):
+    apart = attention()
+    fused = {QKV: np.concatenate([apart[name] for name in (Q, K, V)]), OUT: apart[OUT]}
+    found = {one.role.kind: one.target for one in paired(fused, apart).pairs}
+    assert [(found[kind].name, found[kind].slot) for kind in "qkvo"] == [(QKV, "q"), (QKV, "k"), (QKV, "v"), (OUT, "")]
+    assert found["q"].names == ((0, QKV),) and found["q"].shape == (8, 8) and found["q"].dtype == "float32"
