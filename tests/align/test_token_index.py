@@ -219,8 +219,17 @@ def test_rows_of_a_sequence_before_the_batch_are_named_by_the_memory(tmp_path):
     assert [index.where(at)[1] for at in (0, 1, 4, 6)] == ["[0, 0]", "[1, 0]", "[2, 1]", "[1, 2]"]
 
 
-@pytest.mark.parametrize("number, place", [(0, (0, 0, 0)), (5, (0, 1, 1)), (11, (0, 2, 3)), (12, (1, 0, 0)), (14, (1, 0, 2)),
-                                           (15, (2, 0, 0))])  # fmt: skip
+@pytest.mark.parametrize(
+    "number, place",
+    [
+        (0, (0, 0, 0)),
+        (5, (0, 1, 1)),
+        (11, (0, 2, 3)),
+        (12, (1, 0, 0)),
+        (14, (1, 0, 2)),
+        (15, (2, 0, 0)),
+    ],
+)
 def test_the_place_of_a_row(number, place):
     assert place_of(number, bare_side((3, 4), (3, 1), (2,)).shapes) == place
 
