@@ -204,3 +204,10 @@ def test_rounds_begin_with_the_usual_evidence():
     pairs = {**{(at, at): 8 for at in range(20)}, (25, 25): 2}
     found = matched(pairs, [(0, 0)] * 30, [(0, 0)] * 22 + [(1, 0)] * 8)
     assert found.rounds[:20].tolist() == [0] * 20 and found.rounds[25] > 0 and found.rows[25] == 25
+
+
+@pytest.mark.parametrize("pairs", [((0, 5), (1, 0)), ((1, 5), (0, 7)), ((0, 1), (5, 0)), ((7, 0), (3, 1))])
+def test_candidates_beside_each_other_do_not_exclude_each_other(pairs):
+    """They agree as well, in rows or tokens that are neighbours."""
+    found = matched(dict.fromkeys(pairs, 5), ONE_LANE, ONE_LANE[:8])
+    assert {(int(found.rows[token]), token) for _, token in pairs} == {*pairs}
