@@ -15,7 +15,7 @@ from npucmp.dump.readers.assembly import joined, reshaped
 from npucmp.dump.readers.strides import compact
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload, TensorRef
-from npucmp.model.dtypes import size_of
+from npucmp.model.dtypes import lookup
 
 BLOCK = 1 << 20  # elements: work
 
@@ -68,12 +68,12 @@ def selected(steps: Mapping[int, StepTensor], runs: Sequence[RowRun], rest: tupl
     parts = []
     for run in runs:
         payload, axes = steps[run.step]
-        size = size_of(payload.dtype, ())
-        if axes.width != math.prod(rest) or size < 1:
+        kind = lookup(payload.dtype)
+        if axes.width != math.prod(rest) or kind is None or kind.bits:
             raise UnsupportedError("rows of tokens of different sizes")
-        offset = payload.offset + (run.lane * axes.lane_stride + run.place * axes.place_stride) * size
+        offset = payload.offset + (run.lane * axes.lane_stride + run.place * axes.place_stride) * kind.itemsize
         shape, strides = (run.length, *axes.rest), (axes.place_stride, *axes.rest_strides)
-        part = payload._replace(shape=shape, strides=compact(shape, strides), offset=int(offset))
+        part = payload._replace(shape=shape, strides=compact(shape, strides), offset=offset)
         parts.append(part)
     found = joined(parts, 0)
     return reshaped(found, (found.shape[0], *rest))

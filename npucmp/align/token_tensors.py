@@ -106,16 +106,12 @@ def tensor_pairs(
             continue
         left = keys[0].get((pair.target_op.order, pair.target.own_slot or pair.target.slot))
         right = keys[1].get((pair.golden_op.order, pair.golden.own_slot or pair.golden.slot))
-        if left is None or right is None or not _has_tokens(left[1], count) or left[1].shape != right[1].shape:
+        if left is None or right is None or left[1].label != _TOKENS or left[1].shape != right[1].shape:
             continue
         width = left[1].shape[1] if len(left[1].shape) > 1 else 1
         is_float = left[1].dtype.startswith(("float", "bfloat", "hifloat"))
         found.append((pair.golden_op.order, TensorPair(left[0], right[0], is_float, right[1].is_output, width)))
     return [one for _, one in sorted(found, key=lambda both: both[0])]
-
-
-def _has_tokens(tensor: TensorRef, count: int) -> bool:
-    return tensor.label == _TOKENS and tensor.shape[:1] == (count,)
 
 
 _TOKENS = "tokens"
@@ -127,7 +123,7 @@ def _uniform(run: Run, tokens: TokenShape, count: int) -> Run:
     for operator in run.operators:
         tensors = []
         for one in operator.tensors:
-            axes = token_axes(one.shape, (), tokens) if is_activation(operator, one) and one.slot else None
+            axes = token_axes(one.shape, (), tokens) if is_activation(operator, one) else None
             bare = one._replace(file="", payload=None, statistics=None, checksum="", label="")
             if axes is not None:
                 shape = (count, axes.width) if axes.rest else (count,)

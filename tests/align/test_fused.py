@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npucmp.align import align, pairs
-from npucmp.align.fused import match, match_parts
+from npucmp.align.fused import guess_fusion, match, match_parts
 from npucmp.model import Operator, TensorRef
 from tests.align.craft import a_run
 
@@ -201,3 +201,50 @@ def test_operators_that_no_compiler_touched_pair_by_what_they_are():
         ("Reshape-op0", "Reshape-op0"),
     ]
     assert all(pair.golden is not None for pair in pairs(fused, plain, found) if pair.operator.name == "Reshape-op0")
+
+
+def shaped(name, *shapes, order=0, inserted=False):
+    refs = tuple(TensorRef(f"output:{at}", "float32", shape) for at, shape in enumerate(shapes))
+    return Operator(name, "", name, "", order, refs, inserted=inserted)
+
+
+BIG, SMALL = (4, 8, 8), (4, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "fused, plain, originals, by_name, by_order",
+    [
+        ([("conv", BIG), ("relu", BIG)], [("conv", BIG), ("relu", BIG)], [(), ()], [], []),
+        ([("convrelu", BIG)], [("conv", BIG), ("relu", BIG)], [("conv", "relu")], ["convrelu"], []),
+        ([("convrelu", BIG)], [("conv", BIG), ("bn", BIG), ("relu", BIG)], [("conv", "bn", "relu")], ["convrelu"], []),
+        ([("convrelu", BIG)], [("conv", BIG), ("bn", SMALL), ("relu", BIG)], [("conv", "relu")], ["convrelu"], []),
+        # the name of the first one: up to the last operator behind it with its shape
+        ([("conv", BIG), ("end", SMALL)], [("conv", BIG), ("bn", BIG), ("pool", SMALL), ("end", SMALL)],
+         [("conv", "bn"), ()], [], ["conv"]),
+        ([("conv", BIG), ("end", SMALL)], [("conv", BIG), ("pool", SMALL), ("up", BIG), ("end", SMALL)],
+         [("conv", "pool", "up"), ()], [], ["conv"]),
+        ([("conv", BIG), ("end", SMALL)], [("conv", BIG), ("pool", SMALL), ("end", SMALL)], [(), ()], [], []),
+        ([("conv", BIG), ("strange", SMALL)], [("conv", BIG), ("bn", BIG)], [(), ()], [], []),  # it may contain bn
+        ([("convrelu", BIG)], [("conv", BIG), ("relu", BIG), ("bn", BIG)], [("conv", "relu", "bn")], [], ["convrelu"]),
+        ([("other", BIG)], [("conv", BIG)], [()], [], []),
+        ([("abc", BIG)], [("a", BIG), ("bc", BIG), ("ab", BIG), ("c", BIG)], [()], [], []),  # two ways to split it
+    ],
+)  # fmt: skip
+def test_the_originals_of_fused_operators_by_names_and_order(fused, plain, originals, by_name, by_order):
+    run_of = [a_run([shaped(*one, order=order) for order, one in enumerate(side)]) for side in (fused, plain)]
+    found, names, places = guess_fusion(*run_of)
+    assert [one.originals for one in found.operators] == originals and (names, places) == (by_name, by_order)
+    origins = [[tensor.origin for tensor in one.tensors] for one in found.operators]
+    assert origins == [[f"{one[-1]}:0"] if one else [""] for one in originals]
+
+
+def test_inserted_operators_take_no_part_in_a_guess():
+    fused = a_run([shaped("conv", BIG), shaped("cast", BIG, order=1, inserted=True)])
+    plain = a_run([shaped("conv", BIG), shaped("bn", BIG, order=1, inserted=True), shaped("relu", BIG, order=2)])
+    found, _, by_order = guess_fusion(fused, plain)
+    assert [one.originals for one in found.operators] == [("conv", "relu"), ()] and by_order == ["conv"]
+
+
+def test_each_output_of_a_guessed_operator_has_an_origin():
+    found, *_ = guess_fusion(a_run([shaped("ab", BIG, SMALL)]), a_run([shaped("a", BIG), shaped("b", BIG, order=1)]))
+    assert [one.origin for one in found.operators[0].tensors] == ["b:0", "b:1"]

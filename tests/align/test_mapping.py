@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from npucmp.align import align
-from npucmp.align.mapping import load, match
+from npucmp.align.cross_framework.msprobe_mapping import MsprobeMapping
+from npucmp.align.mapping import OperatorNames, load, match, split_mapping
 from npucmp.errors import DumpError, NpucmpError, UsageError
 from tests.align.craft import a_run, own
 
@@ -114,3 +115,55 @@ def test_load_names_the_file_that_cannot_be_read(tmp_path, make, suffix):
     with pytest.raises(DumpError) as caught:
         load(tmp_path / f"m.{suffix}")
     assert isinstance(caught.value, NpucmpError) and f"m.{suffix}" in str(caught.value)
+
+
+NET = named("Module.net.a.Linear.forward.0", "Module.net.b.Linear.forward.0")
+
+
+@pytest.mark.parametrize(
+    "names, whole, cells",
+    [
+        ({NET[0].name: "x"}, {NET[0].name: "x"}, {}),
+        ({NET[0].name: "x", "gone": "y"}, {NET[0].name: "x"}, {}),
+        ({"net.a": "net.c", "gone": "y"}, {}, {"net.a": "net.c"}),
+        ({"net.a": "net.c", NET[1].name: "y"}, {NET[1].name: "y"}, {"net.a": "net.c"}),
+        ({"a.net": "net.c", "": "y"}, {}, {}),  # its words, in another order
+        ({"net.a": "net.c", "npucmp": "content"}, {}, {"net.a": "net.c"}),
+    ],
+)
+def test_names_of_a_table_are_operators_or_parts_of_paths(names, whole, cells):
+    found, vendor = split_mapping(names, NET)
+    assert (found, vendor.cells, vendor.apis) == (whole, cells, {})
+
+
+@pytest.mark.parametrize("there, is_other", [("output.0", False), ("output.1", True)])
+def test_names_of_tensors_map_their_operators_and_slots(there, is_other):
+    here, other = NET[0].name, "Cell.net.a.Dense.forward.0"
+    found, vendor = split_mapping({f"{here}.output.0": f"{other}.{there}"}, NET)
+    assert found == {here: other} and vendor.cells == {}
+    assert {name: api.slots for name, api in vendor.apis.items()} == (
+        {here: {"output:0": "output:1"}} if is_other else {}
+    )
+
+
+def test_a_file_of_msprobe_has_no_names_of_operators():
+    vendor = MsprobeMapping(cells={"a": "b"})
+    assert split_mapping(vendor, NET) == ({}, vendor)
+
+
+@pytest.mark.parametrize(
+    "name, has, is_part",
+    [
+        (NET[0].name, True, False),
+        (f"{NET[0].name}.output.0", True, False),
+        ("net.a", True, True),
+        ("net", True, True),
+        ("Module", False, False),  # the first word is no part
+        ("a.net", False, False),
+        ("net.c", False, False),
+        ("x", False, False),
+    ],
+)
+def test_what_a_name_refers_to(name, has, is_part):
+    runs = OperatorNames(one.name for one in NET)
+    assert (runs.has(name), runs.has_part(name)) == (has, is_part)

@@ -15,7 +15,10 @@ LINEAR = "Module.layers.0.fc1.Linear.forward.0"
 
 
 def pairs(target, golden) -> list:
-    return sorted((m.target.order, m.golden.order) for m in match(target, golden, []))
+    found = match(target, golden, [])
+    sides = {*map(id, target)}, {*map(id, golden)}
+    assert all(id(m.target) in sides[0] and id(m.golden) in sides[1] for m in found)
+    return sorted((m.target.order, m.golden.order) for m in found)
 
 
 def numbered(*names, shapes=None) -> list:

@@ -8,6 +8,7 @@ import pytest
 import npucmp
 from npucmp.align import align, pairs
 from npucmp.align.pairing_coverage import extent
+from npucmp.model import Pair
 from tests.align.craft import a_run, network, own, run_of
 from tests.test_samples import SAMPLES
 
@@ -73,3 +74,84 @@ def test_a_dump_of_a_run_that_crashed_does_not_agree(tmp_path):
     faulty = cut_dump(SAMPLES / "msprobe_softmax" / "target", tmp_path / "faulty", 40)
     report = npucmp.compare(faulty, SAMPLES / "msprobe_softmax" / "golden")
     assert report.exit_status == 1 and "the target ends at operator 40 of " in report.comparisons[0].notes[0]
+
+
+def rows(text, phases=None, **fields):
+    """Pairs of operators named by letters: "a" of both sides, "-a" of the target alone, "+a" of the golden alone."""
+    made = []
+    for order, word in enumerate(text.split()):
+        name = word.lstrip("+-")
+        one = own(name, order, phase=(phases or {}).get(name, "forward"))._replace(**fields.get(name, {}))
+        for ref in one.tensors:
+            sides = None if word[0] == "+" else one, None if word[0] == "-" else one
+            refs = (ref if side else None for side in sides)
+            made.append(Pair(order, ref.slot, *sides, *refs))
+    return made
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("a b c", []),
+        ("a b +c +d", []),  # two may be missing at an end
+        ("a b +c +d +e", ["the target ends at operator 2 of 5, after b"]),
+        ("a b -c -d -e", ["the golden ends at operator 2 of 5, after b"]),
+        ("+x +y a b", []),
+        ("+x +y +z a b", ["the target begins at operator 4 of 5, with a"]),
+        ("-x -y -z a b", ["the golden begins at operator 4 of 5, with a"]),
+        ("a b +c +d +e -f", []),  # as many of the other side may be the same operators
+        ("a b +c +d +e +f -g", ["the target ends at operator 2 of 6, after b"]),
+        ("a +x +y +z b +c +d +e", []),  # as many are missing in between
+        ("a +x +y +z b +c +d +e +f", ["the target ends at operator 5 of 9, after b"]),
+        ("a -x -y -z b +c +d +e", ["the target ends at operator 2 of 5, after b"]),
+        ("+x +y +z a -c -d -e", ["the target begins at operator 4 of 4, with a",
+                                 "the golden ends at operator 1 of 4, after a"]),
+        ("+x +y +z -a -b -c", []),  # nothing in common
+    ],
+)  # fmt: skip
+def test_the_ends_of_a_run(text, words):
+    found = extent(rows(text))
+    assert list(found.words) == list(found.incomplete) == words
+    assert extent(rows(text), ordered=False).words == ()
+    named = [word.replace("the target", "A").replace("the golden", "B") for word in words]
+    assert list(extent(rows(text), called=("A", "B")).words) == named
+
+
+@pytest.mark.parametrize(
+    "text, phases, words",
+    [
+        ("a +b", {"b": "backward"}, ["the target has no backward operators"]),
+        ("a -b", {"b": "backward"}, ["the golden has no backward operators"]),
+        ("a b +c", {"b": "backward", "c": "backward"}, []),
+        ("a +b", {"a": "", "b": "forward"}, []),  # one without a phase counts as forward
+        ("a +b", {"b": ""}, []),
+        ("a +b", {"a": "", "b": "backward"}, ["the target has no backward operators"]),
+        ("a +b +c", {"b": "update", "c": "backward"}, ["the target has no backward operators",
+                                                       "the target has no update operators"]),
+        ("+b", {}, []),
+    ],
+)  # fmt: skip
+def test_the_phases_that_a_run_lacks(text, phases, words):
+    found = extent(rows(text, phases))
+    assert list(found.words) == words and found.incomplete == ()
+
+
+@pytest.mark.parametrize(
+    "fields, is_said",
+    [({}, True), ({"inserted": True}, False), ({"path": "Module.x"}, False)],
+    ids=["operators", "inserted by a compiler", "modules beside operators"],
+)
+def test_operators_that_are_of_the_network(fields, is_said):
+    assert bool(extent(rows("a b +c +d +e", c=fields)).words) is is_said
+
+
+def test_modules_count_if_there_are_no_other_operators():
+    paths = {name: {"path": f"Module.{name}"} for name in "abcde"}
+    assert extent(rows("a b +c +d +e", **paths)).words == ("the target ends at operator 2 of 5, after b",)
+
+
+def test_earlier_executions_and_recomputed_operators_do_not_count():
+    assert extent(rows("+a +a +a a b")).words == ()
+    many = {"a": {"unique": False}}
+    assert extent(rows("+a +a +a a b", **many)).words == ("the target begins at operator 4 of 5, with a",)
+    assert extent(rows("a b +c +d +e"), again=frozenset({4})).words == ()

@@ -11,8 +11,8 @@ from npucmp.align.token_tensors import TensorPair
 def evidence_of(pairs, tokens):
     """Evidence: {(row, token): count of tensors that agree}, in the order of rows."""
     known = sorted(pairs)
-    rows, found = (np.array([one[at] for one in known]) for at in (0, 1))
-    counts = np.array([pairs[one] for one in known])
+    rows, found = (np.array([one[at] for one in known], np.int64) for at in (0, 1))
+    counts = np.array([pairs[one] for one in known], np.int64)
     pair = TensorPair(("op", 0, "output:0"), ("op", 0, "output:0"), True, True, 8)
     return TokenEvidence(rows, found, counts, 8, pair, False, np.arange(tokens))
 
@@ -109,3 +109,105 @@ def pair(operator, slot, is_float, width=1):
 )
 def test_ids_are_the_integers_of_which_an_operator_makes_activations(pairs, found):
     assert [one.golden[2] for one in id_pairs(None, pairs)] == found
+
+
+ONE_LANE = [(0, 0)] * 10
+
+
+@pytest.mark.parametrize(
+    "rows, tokens, chains",
+    [
+        (REQUEST, REQUEST, 1),
+        (STEPS, REQUEST, 3),  # a step begins a chain
+        (REQUEST, [(0, 0), (0, 0), (1, 0), (1, 0)], 2),  # so does a request
+        ([(0, 0), (1, 0), (1, 0), (2, 0)], [(0, 0), (0, 0), (0, 0), (1, 0)], 3),
+    ],
+)
+def test_each_chain_costs_a_quarter_of_the_tensors(rows, tokens, chains):
+    """A candidate counts one more than the tensors that agree."""
+    found = matched(diagonal(), rows, tokens)
+    assert found.evidence == 4 * 9 and found.total == found.evidence - chains * 9 / 4
+
+
+def test_a_gap_between_tokens_ends_a_chain():
+    found = matched({(0, 0): 8, (1, 1): 8, (3, 2): 8, (4, 4): 8}, ONE_LANE, ONE_LANE[:5])
+    assert found.rows.tolist() == [0, 1, 3, -1, 4] and found.total == 4 * 9 - 3 * 9 / 4
+    assert found.rounds.tolist()[3] == -1 and min(found.rounds[found.rows >= 0]) == 0
+
+
+def test_tokens_without_candidates_have_no_row():
+    found = matched({}, ONE_LANE, REQUEST)
+    assert found.rows.tolist() == found.rounds.tolist() == [-1] * 4 and (found.total, found.evidence) == (0, 0)
+
+
+@pytest.mark.parametrize("count, rows", [(8, [0, -1]), (7, [-1, -1]), (5, [-1, -1])])
+def test_two_rows_that_agree_as_well_are_no_choice_unless_all_tensors_agree(count, rows):
+    """The other token, of another request, has no row."""
+    found = matched({(0, 0): count, (5, 0): count}, ONE_LANE, [(0, 0), (1, 0)])
+    assert found.rows.tolist() == rows
+
+
+@pytest.mark.parametrize("better", [0, 5])
+def test_the_row_that_agrees_better_is_taken(better):
+    pairs = {(0, 0): 5, (5, 0): 5}
+    pairs[better, 0] = 6
+    assert matched(pairs, ONE_LANE, [(0, 0)]).rows.tolist() == [better]
+
+
+@pytest.mark.parametrize("length, rows", [(1, [-1]), (2, [0, 1]), (3, [0, 1, 2])])
+def test_the_first_of_two_copies_of_a_prompt_is_taken(length, rows):
+    """A copy has several tokens in a row."""
+    pairs = {(start + at, at): 6 for start in (0, 5) for at in range(length)}
+    assert matched(pairs, ONE_LANE, ONE_LANE[:length]).rows.tolist() == rows
+
+
+def test_the_first_of_two_requests_with_equal_tokens_has_the_row():
+    pairs = {(at, start + at): 6 for start in (0, 2) for at in range(2)}
+    assert matched(pairs, ONE_LANE, [(0, 0)] * 2 + [(1, 0)] * 2).rows.tolist() == [0, 1, -1, -1]
+
+
+def test_a_chain_with_more_evidence_keeps_its_rows():
+    """The rest of the other chain is taken behind it."""
+    pairs = {(at, at): 8 for at in range(6)}
+    pairs.update({(at + 3, at): 7 for at in range(6)})
+    found = matched(pairs, ONE_LANE, ONE_LANE[:6])
+    assert found.rows.tolist() == [*range(6)]
+
+
+def test_the_longest_free_stretch_of_a_chain_is_taken():
+    """Request 1 has the rows in the middle of another chain."""
+    tokens = [(0, 0)] * 7 + [(1, 0)] * 2
+    pairs = {(at, at): 6 for at in range(7)}
+    pairs.update({(2, 7): 8, (3, 8): 8})
+    found = matched(pairs, ONE_LANE, tokens)
+    assert found.rows.tolist() == [0, 1, 2, 3, 4, 5, 6, -1, -1]  # the longer chain has more evidence in all
+    pairs = {one: 1 if one[1] in (2, 3) else count for one, count in pairs.items()}
+    assert matched(pairs, ONE_LANE, tokens).rows.tolist() == [0, 1, -1, -1, 4, 5, 6, 2, 3]
+
+
+@pytest.mark.parametrize("count, row", [(8, 2), (4, 2), (3, 2), (0, 2)])
+def test_weak_tokens_between_others_are_taken_later(count, row):
+    """Fewer than half of the usual tensors agree there."""
+    found = matched({**diagonal(5), (2, 2): count}, ONE_LANE, ONE_LANE[:5])
+    assert found.rows.tolist() == [0, 1, row, 3, 4]
+    assert found.evidence == 4 * 9 + count + 1
+
+
+def test_lanes_of_the_target_end_chains():
+    """The second token stands in another lane, where it may be of another request."""
+    found = matched({(0, 0): 8, (1, 1): 8}, [(0, 0), (1, 0)], REQUEST[:2])
+    assert found.rows.tolist() == [0, 1] and found.total == 2 * 9 - 2 * 9 / 4
+
+
+def test_rounds_begin_with_the_usual_evidence():
+    """A token with less than half of it waits for a later round."""
+    pairs = {**{(at, at): 8 for at in range(20)}, (25, 25): 2}
+    found = matched(pairs, [(0, 0)] * 30, [(0, 0)] * 22 + [(1, 0)] * 8)
+    assert found.rounds[:20].tolist() == [0] * 20 and found.rounds[25] > 0 and found.rows[25] == 25
+
+
+@pytest.mark.parametrize("pairs", [((0, 5), (1, 0)), ((1, 5), (0, 7)), ((0, 1), (5, 0)), ((7, 0), (3, 1))])
+def test_candidates_beside_each_other_do_not_exclude_each_other(pairs):
+    """They agree as well, in rows or tokens that are neighbours."""
+    found = matched(dict.fromkeys(pairs, 5), ONE_LANE, ONE_LANE[:8])
+    assert {(int(found.rows[token]), token) for _, token in pairs} == {*pairs}

@@ -11,10 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from npucmp import compare, precheck
+from npucmp.align.updates import by_entries, is_update, match, parameter_name
 from npucmp.cli import npucmp
-from npucmp.model import Cause, Verdict
+from npucmp.model import Cause, Match, Operator, TensorRef, Verdict
 from npucmp.model.cause import sentences
 from npucmp.model.precheck_result import Status
+from tests.align.craft import api
 from tests.synthetic import with_statistics, write_run
 
 SHAPES = {"a.weight": (8, 6), "a.bias": (6,), "b.weight": (8, 6), "norm.weight": (6,), "c.weight": (6, 6)}
@@ -126,3 +128,157 @@ def test_parameters_in_another_group_leave_the_step_comparable(tmp_path):
         for row in found.rows
         if row.row in ("network.shapes", "network.operators") and row.status is not Status.SAME
     ]
+
+
+# ---- calls and lists made by hand ----
+
+SGD = ("File /site/torch/optim/sgd.py, line 1, in step",)
+
+
+@pytest.mark.parametrize(
+    "fields, expected",
+    [
+        ({"scope": "optimizer"}, True),
+        ({"scope": "clip_grad"}, True),
+        ({"scope": "optimizer.layer"}, False),
+        ({"stack": SGD}, True),
+        ({"stack": ("File /x.py, line 2, in f", *SGD)}, True),
+        ({"stack": ("File C:\\torch\\optim\\sgd.py, line 1, in step",)}, True),
+        ({"stack": ("File /torch/nn/utils/clip_grad.py, line 1, in f",)}, True),
+        ({"stack": ("File /src/optimizers/a/b.py, line 1, in f",)}, True),
+        ({"stack": ("File /src/optimal, line 1, in f",)}, False),
+        ({"stack": ("File /src/model.py, line 1, in optim",)}, False),
+        ({}, False),
+        ({"scope": "optimizer", "path": "Module.optimizer"}, False),  # a module
+    ],
+)
+def test_calls_of_an_optimizer(fields, expected):
+    assert is_update(api("Torch.add", 0, "forward", 0, **fields)) is expected
+    assert not is_update(api("Torch.add", 0, "backward", 0, **fields))
+
+
+def update(order, values, folder, kind="Torch.mul", scope="optimizer"):
+    """A call of the optimizer that reads these values, or none."""
+    ref = []
+    if values is not None:
+        np.save(folder / f"{order} {kind}.npy", values)
+        ref = [
+            TensorRef("input:0", "float32", values.shape, str(folder / f"{order} {kind}.npy"), "npy", label=str(order))
+        ]
+    return api(kind, order, "forward", order, (), (), scope=scope)._replace(tensors=tuple(ref))
+
+
+VALUES = [np.random.default_rng(at).standard_normal((4, 4)).astype(np.float32) for at in range(5)]
+
+
+def matched(folder, target, golden, **more):
+    """Partners by order; each side is a list of numbers of values, None for a call that reads none."""
+    runs = []
+    for name, side in (("target", target), ("golden", golden)):
+        (folder / name).mkdir()
+        runs.append([update(order, None if one is None else VALUES[one], folder / name, **more)
+                     for order, one in enumerate(side)])  # fmt: skip
+    found = match(*runs, ())
+    assert all((one.via, one.confidence) == ("content", 0.9) for one in found)
+    return [(one.target.order, one.golden.order) for one in found]
+
+
+@pytest.mark.parametrize(
+    "target, golden, expected",
+    [
+        ([0, 1, 2], [0, 1, 2, 3], [(0, 0), (1, 1), (2, 2)]),
+        ([2, 0, 1], [0, 1, 2, 3], [(0, 2), (1, 0), (2, 1)]),  # in any order
+        ([0, 1, 2], [3, 4, 1, 2], [(0, 1), (1, 2), (2, 3)]),  # a call beside partners: the one before them
+        ([1, 2, 0], [1, 2, 3, 4], [(0, 0), (1, 1), (2, 2)]),  # and the one behind them
+        ([0, 0, 1], [0, 1], [(1, 0), (2, 1)]),  # two calls of one content: the neighbour of a partner
+        ([0, 1], [2, 3, 4], []),
+        ([0, 1], [2, 3], []),  # equal kinds and shapes in the same order
+        ([], [0, 1], []),
+        ([0, 1], [], []),
+        ([None, 0, None, 1], [None, 2, None, 0, None, 1], [(0, 2), (1, 3), (2, 4), (3, 5)]),  # steps of a counter
+    ],
+)
+def test_calls_with_one_content_are_partners(tmp_path, target, golden, expected):
+    assert matched(tmp_path, target, golden) == expected
+
+
+def test_only_calls_of_the_optimizer_are_matched(tmp_path):
+    assert matched(tmp_path, [0, 1], [2, 0, 1], scope="layer") == []
+
+
+def test_neighbours_of_another_kind_are_no_partners(tmp_path):
+    for name in ("target", "golden"):
+        (tmp_path / name).mkdir()
+    target = [update(0, None, tmp_path, "Torch.add"), update(1, VALUES[0], tmp_path / "target")]
+    golden = [update(0, None, tmp_path, "Torch.sub"), update(1, VALUES[0], tmp_path / "golden")]
+    golden.append(update(2, VALUES[1], tmp_path / "golden"))
+    assert [(one.target.order, one.golden.order) for one in match(target, golden, ())] == [(1, 1)]
+
+
+def lists(folder, values, slots=("input:0.",)):
+    """A call that takes lists of tensors: of each slot a list of these values."""
+    folder.mkdir(exist_ok=True)
+    refs = []
+    for slot in slots:
+        for number, one in enumerate(values):
+            file = str(folder / f"{slot}{number}.npy")
+            np.save(file, one)
+            refs.append(TensorRef(f"{slot}{number}", "float32", one.shape, file, "npy", label=f"{slot}{number}"))
+    return api("Torch._foreach_mul", 0, "forward", 0, (), (), scope="optimizer")._replace(tensors=tuple(refs))
+
+
+WIDE = [np.random.default_rng(at).standard_normal((4, 4 + at)).astype(np.float32) for at in range(5)]
+
+
+def entries(folder, target, golden, slots=("input:0.",)):
+    """Slots of the golden's tensors after the match, with the numbers that they had."""
+    sides = lists(folder / "target", target, slots), lists(folder / "golden", golden, slots)
+    found = by_entries(Match(*sides, "name", 1.0))
+    assert found.target == sides[0]
+    return [(one.own_slot or one.slot, one.slot) for one in found.golden.tensors]
+
+
+@pytest.mark.parametrize(
+    "target, golden, numbers",
+    [
+        ([0, 1, 2], [0, 1, 2], [0, 1, 2]),
+        ([1, 2], [0, 1, 2], [2, 0, 1]),  # the one without a partner follows all others
+        ([0, 1, 2], [2, 0], [2, 0]),
+        ([2, 1, 0], [0, 1, 2], [2, 1, 0]),
+        ([3, 4], [0, 1, 3], [2, 3, 0]),
+    ],
+)
+@pytest.mark.parametrize("slots", [("input:0.",), ("input:0.", "output:")])
+def test_entries_of_lists_are_partners_by_content(tmp_path, target, golden, numbers, slots):
+    found = entries(tmp_path, [WIDE[at] for at in target], [WIDE[at] for at in golden], slots)
+    assert found == [(f"{slot}{at}", f"{slot}{number}") for slot in slots for at, number in enumerate(numbers)]
+
+
+def test_entries_of_other_content_are_partners_by_shape_in_order(tmp_path):
+    changed = [WIDE[1] * 2, WIDE[0] * 2, WIDE[1] * 3]
+    found = entries(tmp_path, [WIDE[1], WIDE[0], WIDE[1] + 1], [changed[1], changed[0], changed[2]])
+    assert [there for _, there in found] == ["input:0.1", "input:0.0", "input:0.2"]
+
+
+def test_lists_of_equal_shapes_keep_their_order(tmp_path):
+    assert entries(tmp_path, VALUES[:3], VALUES[2::-1]) == [(f"input:0.{at}",) * 2 for at in range(3)]
+
+
+@pytest.mark.parametrize(
+    "slot, phase, path, name, expected",
+    [
+        ("param:weight", "forward", "Module.a.b", "Module.a.b.Linear", "a.b.weight"),
+        ("grad:weight", "backward", "Module.a.b", "Module.a.b.Linear", "a.b.weight"),
+        ("param:weight", "forward", "", "linear", "linear param:weight"),
+        ("input:1", "forward", "", "Functional.linear.0.forward", "Functional.linear.0.forward input:1"),
+        ("input:0", "forward", "", "Functional.linear.0.forward", ""),
+        ("output:1", "backward", "", "Functional.linear.0.backward", "Functional.linear.0.backward output:1"),
+        ("input:1", "backward", "", "Functional.linear.0.backward", ""),
+        ("output:1", "forward", "", "Functional.linear.0.forward", ""),
+    ],
+)
+def test_the_name_of_a_parameter(slot, phase, path, name, expected):
+    operator = Operator(name, "linear", f"Functional.linear.{phase}", phase, 0, (), path=path)
+    tensor = TensorRef(slot, "float32", (4, 4))
+    assert parameter_name(tensor, operator) == expected
+    assert parameter_name(None, operator) == parameter_name(tensor, None) == ""
