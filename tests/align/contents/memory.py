@@ -32,12 +32,15 @@ class MemoryValues(Values):
         return Payload(name, array.dtype.name, array.shape, 0)
 
     def array(self, tensor: TensorRef) -> Any:
-        return None if tensor.payload is None else self._view(tensor.payload).reshape(tensor.shape)
+        view = None if tensor.payload is None else self._view(tensor.payload)
+        return None if view is None else view.reshape(tensor.shape)
 
     def _view(self, payload: Payload) -> Any:
         if payload.parts:
             return self._view(payload.parts[0]).reshape(payload.shape)
-        flat = self.arrays[payload.path]
+        flat = self.arrays.get(payload.path)
+        if flat is None:
+            return None
         strides = [one * flat.itemsize for one in payload.strides or c_strides(payload.shape)]
         return np.lib.stride_tricks.as_strided(flat[payload.offset // flat.itemsize :], payload.shape, strides)
 
@@ -66,9 +69,9 @@ def recorded(array: Any) -> TensorRef:
     return TensorRef("", "float32", array.shape, statistics=found)
 
 
-def pairs_in_memory(target, golden, known=(), noise=NOISE, ordered=True) -> ContentPairs:
+def pairs_in_memory(target, golden, known=(), noise=NOISE, ordered=True, values=None) -> ContentPairs:
     """The pairs of two runs, none but the `known` ones: numbers of contents, which are equal if only one is given."""
-    values = MemoryValues()
+    values = values or MemoryValues()
     reader = ContentReader(values)
     graphs = [ContentGraph(run_in_memory(values, calls, ordered), reader) for calls in (target, golden)]
     pairs = ContentPairs(*graphs, reader, noise)
