@@ -166,9 +166,8 @@ class OperatorPairs:
         partners, the only ones on both sides."""
         found = []
         goldens: dict[object, list[int]] = defaultdict(list)
-        matched = {one for one, _ in self._used}
         for place, operator in enumerate(self._golden.operators):
-            if place not in matched and not self._golden.writes[place] and self._golden.reads[place]:
+            if not self._golden.writes[place] and self._golden.reads[place]:
                 key = same_type(operator.op_type), frozenset(self._golden.reads[place])
                 goldens[key].append(place)
         targets: dict[object, list[int]] = defaultdict(list)
@@ -267,19 +266,28 @@ class OperatorPairs:
         }
         for draft in drafts:
             pair_leftovers(draft, self._target, self._golden, used, self._pairs)
-        for draft in drafts:
+        upstream = [self._upstream_rows(draft, used) for draft in drafts]
+        for draft, more in zip(drafts, upstream):
             leftover = []
             if owners[draft.golden] is draft:
                 operator = self._golden.operators[draft.golden]
                 leftover = [one for one in operator.tensors if (draft.golden, one.slot) not in used]
-            self._add_match(draft, leftover)
+            self._add_match(draft, more, leftover)
 
-    def _add_match(self, draft: OperatorDraft, leftover: Sequence[TensorRef]) -> None:
-        rows = [row for tensor in draft.operator.tensors for row in self._rows_of(draft, tensor)]
+    def _upstream_rows(self, draft: OperatorDraft, used: set[tuple[int, str]]) -> list[TensorRow]:
+        """The rows of the inputs upstream, whose golden tensors are added to `used`."""
+        rows = []
         for tensor, slot, pair in self._upstream_inputs(draft):
-            partner = TensorPartner(self._golden_input(draft, tensor, pair), pair)
-            row = self._row(draft, tensor, slot, partner)
-            rows += [row._replace(target=row.target and row.target.in_slot(slot))] if row is not None else []
+            recording = self._golden_input(draft, tensor, pair)
+            row = self._row(draft, tensor, slot, TensorPartner(recording, pair))
+            if row is not None:
+                rows.append(row._replace(target=row.target and row.target.in_slot(slot)))
+                used.add((recording.operator, recording.tensor.slot))
+        return rows
+
+    def _add_match(self, draft: OperatorDraft, upstream: Sequence[TensorRow], leftover: Sequence[TensorRef]) -> None:
+        rows = [row for tensor in draft.operator.tensors for row in self._rows_of(draft, tensor)]
+        rows += upstream
         own = self._golden_operator(draft, draft.golden)
         slots = {one.slot for one in rows}
         for tensor in leftover:
