@@ -33,6 +33,7 @@ from npucmp.model.optypes import op_type, same_type
 from npucmp.model.relation import SAME_ORDER, AxisOrder, SliceRelation
 
 UPSTREAM = 24  # steps: chosen: more than any decomposed operator has
+_CONFIRMING = ("contracts", "normalises")
 ALIKE = 4.0  # noise: chosen: errors of pairs by value, whose tensors agree within the noise of the runs
 
 
@@ -244,8 +245,6 @@ class OperatorPairs:
         if pair.error is None and pair.via == "content":
             return SAME_ORDER
         learned = self._orders.learned(*shapes, own)
-        if shapes[0] == shapes[1] and SAME_ORDER not in learned and len(shapes[0]) < 2:
-            learned = [SAME_ORDER]
         if self._are_weights(pair) and pair.error is not None:
             learned += [one for one in possible_orders(*shapes) if one not in learned]
         if len(learned) < 2:
@@ -378,7 +377,7 @@ class OperatorPairs:
         ):
             return False
         makers = [self._target.operators[place] for place in self._target.contents[number].makers]
-        return any(one.path or op_type(one.op_type).has("contracts", "normalises") for one in makers)
+        return any(one.path or op_type(one.op_type).has(*_CONFIRMING) for one in makers)
 
     def _sliced(self, draft: OperatorDraft, tensor: TensorRef, number: int) -> list[TensorRow]:
         if number in self._parts:

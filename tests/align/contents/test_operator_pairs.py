@@ -366,14 +366,14 @@ def test_a_pair_without_an_error_has_the_order_of_two_others():
     assert relations(paired(target, golden, known), 2) == {"output:0": ""}
 
 
-def test_a_few_elements_show_no_order():
-    values = [drawn(60 + at, 3, 5) for at in range(3)]
-    small = [one[:, :3] for one in values]
-    for shapes, is_learned in ((small, False), ([drawn(70 + at, 4, 4) for at in range(3)], True)):
-        target = [("tanh", [], [one]) for one in shapes]
-        golden = [("tanh", [], [turned(one)]) for one in shapes]
-        found = paired(target, golden, [by_turn(number) for number in range(3)])
-        assert relations(found) == {"output:0": PERMUTED if is_learned else ""}
+@pytest.mark.parametrize("width, order", [(5, ""), (6, PERMUTED)])
+def test_fewer_than_sixteen_elements_show_no_order(width, order):
+    """Pairs of two axes show an order for others of two axes."""
+    values = [drawn(60 + at, 3, width) for at in range(3)]
+    target = [*(("tanh", [], [one]) for one in values), ("exp", [], [SQUARE[0]])]
+    golden = [*(("tanh", [], [turned(one)]) for one in values), ("exp", [], [turned(SQUARE[0] + np.float32(0.1))])]
+    known = [by_turn(0), by_turn(1), by_turn(2), by_value(3, 3, error=None, via="similar")]
+    assert relations(paired(target, golden, known), 3) == {"output:0": order}
 
 
 def test_a_weight_has_the_order_in_which_its_values_agree():
@@ -477,6 +477,32 @@ def test_an_arrangement_is_compared_if_no_product_of_it_is_right(then, golden, k
     assert arranged(then, golden, known) == COMPARED
 
 
+@pytest.mark.parametrize("count, row", [(1, COMPARED), (2, LEFT)])
+def test_a_product_confirms_in_an_order_that_two_other_pairs_show(count, row):
+    product, *others = (drawn(100 + at, 5, 5) for at in range(count + 1))
+    target = [("tanh", [], [SQUARE[0]]), ("linear", [SQUARE[0], W], [product])]
+    golden = [("tanh", [], [groups(SQUARE[0])]), ("linear", [groups(SQUARE[0]), W], [turned(product)])]
+    target += [("tanh", [], [one]) for one in others]
+    golden += [("tanh", [], [turned(one)]) for one in others]
+    found = paired(target, golden, [0, 1, by_turn(2), *(by_turn(3 + at) for at in range(count))])
+    assert rows(found, 0)[0] == row
+
+
+def test_contents_that_agree_in_their_own_shapes_are_compared():
+    """Each pair names the order in which its contents agree."""
+    flat = ("tanh", [], [groups(SQUARE[0]).reshape(36)]), ("linear", [groups(SQUARE[0]).reshape(36), W], [B])
+    for both in (([("tanh", [], [SQUARE[0]]), PRODUCT], flat), (flat, [("tanh", [], [SQUARE[0]]), PRODUCT])):
+        found = paired(*both, [by_value(0, 0, order=SAME_ORDER), 1, 2])
+        assert rows(found, 0)[0] == COMPARED
+        assert rows(paired(*both, [0, 1, 2]), 0)[0] == LEFT
+
+
+def test_a_tensor_that_agrees_in_another_order_is_compared():
+    target = [("tanh", [], [X]), ("linear", [X, W], [B])]
+    golden = [("tanh", [], [turned(X)]), ("linear", [turned(X), W], [B])]
+    assert relations(paired(target, golden, [0, 1, 2])) == {"output:0": PERMUTED}
+
+
 @pytest.mark.parametrize("then, more", [("layer_norm", {}), ("Block", {"path": "m"}), ("linear", {})])
 def test_a_norm_or_a_module_confirms_an_arrangement_too(then, more):
     both = ((then, [one, W], [B], more) for one in (SQUARE[0], groups(SQUARE[0])))
@@ -513,8 +539,17 @@ def test_a_product_before_the_tensor_confirms_nothing():
     golden = [("tanh", [], [SQUARE[0]]), PRODUCT, ("reshape", [SQUARE[0]], [view[::-1].copy()])]
     found = paired(target, golden, [0, 1, 2])
     assert [one[1] for one in rows(found, 2) if one[0] == "output:0"] == ["reshape.2 output:0"]
-    found = paired(target, golden, [0, 1, 2], ordered=False)
-    assert [one[1] for one in rows(found, 2) if one[0] == "output:0"] == [""]
+    for order in (None, SAME_ORDER):
+        found = paired(target, golden, [by_value(0, 0, order=order), 1, 2], ordered=False)
+        assert [one[1] for one in rows(found, 2) if one[0] == "output:0"] == [""]
+
+
+@pytest.mark.parametrize("ordered, row", [(True, COMPARED), (False, LEFT)])
+def test_without_an_order_of_execution_the_first_operator_may_confirm(ordered, row):
+    target = [PRODUCT, ("tanh", [], [SQUARE[0]])]
+    golden = [GROUPED, ("tanh", [], [groups(SQUARE[0])])]
+    found = paired(target, golden, [0, 1, 2], ordered=ordered)
+    assert rows(found, 1)[0][:2] == (row[0], row[1] and "tanh.1 output:0")
 
 
 # Parts
