@@ -11,6 +11,7 @@ layout of it, and if it is the wrong one, what the operator computes differs.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from typing import Optional, Sequence
 
@@ -351,12 +352,14 @@ class OperatorPairs:
         shapes = without_units(tensor.shape), without_units(golden.shape)
         if self._pairs.tensor_order(tensor, golden, shapes, [order]) is not None:
             return False
-        return self._is_confirmed(pair.target, draft.place if tensor.is_output else min(contents[0].makers, default=-1))
+        return self._is_confirmed(
+            pair.target, draft.place if tensor.is_output else min(contents[0].makers, default=-math.inf)
+        )
 
-    def _is_confirmed(self, number: int, place: int) -> bool:
+    def _is_confirmed(self, number: int, place: float) -> bool:
         """Whether a product, a norm or a module made what its partner has, of this content. If the order is
         known, that stands behind the operator at `place`."""
-        place = place if self._target.run.ordered else -1
+        place = place if self._target.run.ordered else -math.inf
         seen, level = {number}, self._target.children[number]
         for _ in range(UPSTREAM):
             level = {one for one in level - seen if any(maker > place for maker in self._target.contents[one].makers)}

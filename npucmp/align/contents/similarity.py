@@ -198,10 +198,10 @@ def value_distances(pairs: ContentPairs, targets: Sequence[Content], goldens: Se
             for theirs in columns.values():
                 shapes = pairs.shapes(targets[mine[0]].number, goldens[theirs[0]].number)
                 for order in pairs.axes.learned(*shapes):
-                    x, y = _samples(pairs, order, [targets[at] for at in mine], [goldens[at] for at in theirs])
-                    if x is not None and y is not None:
+                    both = _samples(pairs, order, [targets[at] for at in mine], [goldens[at] for at in theirs])
+                    if both is not None:
                         places = np.ix_(mine, theirs)
-                        found[places] = np.minimum(found[places], _distances(x, y))
+                        found[places] = np.minimum(found[places], _distances(*both))
     scales = [np.array([one.rms for one in side]) for side in (targets, goldens)]
     sketches = sketch_distances(here, there, *scales)
     return np.minimum(found, np.where(sketches < 1e-5, 0.1, 0.45 + 2 * sketches))
@@ -216,7 +216,7 @@ def _by_shape(contents: Sequence[Content]) -> dict[tuple[int, ...], list[int]]:
 
 def _samples(
     pairs: ContentPairs, order: AxisOrder, targets: Sequence[Content], goldens: Sequence[Content]
-) -> tuple[Any, Any]:
+) -> Optional[tuple[Any, Any]]:
     """Samples of contents of two shapes at corresponding places, one row each; None if one cannot be read."""
     import numpy as np
 
@@ -226,7 +226,7 @@ def _samples(
     for side, (contents, places) in enumerate(zip((targets, goldens), both)):
         rows = [pairs.picked_values(side, one.number, places) for one in contents]
         if any(one is None for one in rows):
-            return None, None
+            return None
         values = np.nan_to_num(np.array(rows), nan=1e3, posinf=1e3, neginf=0.0)
         found.append(np.where(values < MASKED, 0.0, values))
     return found[0], found[1]
@@ -237,8 +237,8 @@ def _distances(x: Any, y: Any) -> Any:
     import numpy as np
 
     squares, others = (x * x).sum(1)[:, None], (y * y).sum(1)[None]
-    apart = np.maximum(0.0, squares + others - 2 * x @ y.T)
-    return np.sqrt(apart / np.maximum(_FLOOR, np.maximum(squares, others)))
+    apart = (squares + others - 2 * x @ y.T).clip(0.0)
+    return np.sqrt(apart / np.maximum(squares, others).clip(_FLOOR))
 
 
 def golden_place(pairs: ContentPairs) -> Callable[[int], float]:
