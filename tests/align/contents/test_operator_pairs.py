@@ -270,6 +270,9 @@ def test_a_graph_names_what_an_operator_reads_without_a_record():
     target = [RELU, ("sin", [read], [S]), ("exp", [S], [B])]
     found = paired(target, [RELU, ("fused", [A], [B])], [0, 1, (3, 2)])
     assert rows(found, 2)[-1][:2] == ("input:0 of relu.0", "fused.1 input:0")
+    target = [RELU, ("sin", [A], [S]), ("exp", [S, read], [B])]
+    found = paired(target, [RELU, ("fused", [A], [B])], [0, 1, (3, 2)])
+    assert ("input:0 of sin.1", "fused.1 input:0", "") in rows(found, 2)
 
 
 def test_what_a_generator_makes_bounds_no_input():
@@ -529,7 +532,9 @@ def test_a_tensor_that_agrees_is_in_no_other_arrangement():
 def test_an_arrangement_that_is_read_is_no_difference_either():
     target = [("tanh", [], [SQUARE[0]]), PRODUCT]
     golden = [("tanh", [], [groups(SQUARE[0])]), GROUPED]
-    assert rows(paired(target, golden, [0, 1, 2]), 1)[0][:2] == ("input:0", "")
+    for before in (0, 3):
+        found = paired(target, [("noop", [], [])] * before + golden, [0, 1, 2])
+        assert rows(found, 1)[0][:2] == ("input:0", "")
 
 
 def test_a_product_before_the_tensor_confirms_nothing():
