@@ -266,13 +266,17 @@ class OperatorPairs:
         }
         for draft in drafts:
             pair_leftovers(draft, self._target, self._golden, used, self._pairs)
-        upstream = [self._upstream_rows(draft, used) for draft in drafts]
-        for draft, more in zip(drafts, upstream):
+        rows = [
+            [row for tensor in draft.operator.tensors for row in self._rows_of(draft, tensor, used)]
+            + self._upstream_rows(draft, used)
+            for draft in drafts
+        ]
+        for draft, some in zip(drafts, rows):
             leftover = []
             if owners[draft.golden] is draft:
                 operator = self._golden.operators[draft.golden]
                 leftover = [one for one in operator.tensors if (draft.golden, one.slot) not in used]
-            self._add_match(draft, more, leftover)
+            self._add_match(draft, some, leftover)
 
     def _upstream_rows(self, draft: OperatorDraft, used: set[tuple[int, str]]) -> list[TensorRow]:
         """The rows of the inputs upstream, whose golden tensors are added to `used`."""
@@ -285,9 +289,7 @@ class OperatorPairs:
                 used.add((recording.operator, recording.tensor.slot))
         return rows
 
-    def _add_match(self, draft: OperatorDraft, upstream: Sequence[TensorRow], leftover: Sequence[TensorRef]) -> None:
-        rows = [row for tensor in draft.operator.tensors for row in self._rows_of(draft, tensor)]
-        rows += upstream
+    def _add_match(self, draft: OperatorDraft, rows: list[TensorRow], leftover: Sequence[TensorRef]) -> None:
         own = self._golden_operator(draft, draft.golden)
         slots = {one.slot for one in rows}
         for tensor in leftover:
@@ -305,8 +307,8 @@ class OperatorPairs:
             self._partners[key] = operator._replace(arguments=draft.operator.arguments)
         return self._partners[key]
 
-    def _rows_of(self, draft: OperatorDraft, tensor: TensorRef) -> list[TensorRow]:
-        """The row of a tensor, or those of its slices."""
+    def _rows_of(self, draft: OperatorDraft, tensor: TensorRef, used: set[tuple[int, str]]) -> list[TensorRow]:
+        """The row of a tensor, or those of its slices, whose golden tensors are added to `used`."""
         own = self._golden_operator(draft, draft.golden)
         partner = draft.partners.get(tensor.slot)
         row = None
@@ -320,7 +322,7 @@ class OperatorPairs:
         if row is not None:
             return [row]
         number = self._target.content_of.get((draft.place, tensor.slot)) if tensor.is_output else None
-        found = [] if number is None else self._sliced(draft, tensor, number)
+        found = [] if number is None else self._sliced(draft, tensor, number, used)
         note = "the golden run has no such tensor"
         read = self._target.content_of.get((draft.place, tensor.slot))
         if not tensor.is_output and read is not None and not self._target.is_bounded(read, self._pairs.with_copies):
@@ -382,7 +384,9 @@ class OperatorPairs:
         makers = [self._target.operators[place] for place in self._target.contents[number].makers]
         return any(one.path or op_type(one.op_type).has(*_CONFIRMING) for one in makers)
 
-    def _sliced(self, draft: OperatorDraft, tensor: TensorRef, number: int) -> list[TensorRow]:
+    def _sliced(
+        self, draft: OperatorDraft, tensor: TensorRef, number: int, used: set[tuple[int, str]]
+    ) -> list[TensorRow]:
         if number in self._parts:
             one = self._parts[number]
             whole = self._golden.contents[one.whole]
@@ -392,6 +396,7 @@ class OperatorPairs:
                 relation = SliceRelation(len(whole.shape) - 1, one.start, one.start + one.width, of_golden=True)
                 target = tensor._replace(relation=relation)
                 golden_op = self._golden_operator(draft, whole.makers[0])
+                used.add((whole.makers[0], whole.tensor.slot))
                 return [TensorRow(tensor.slot, golden_op, target, view._replace(relation=None), *_of_slice(one))]
         found = []
         for one in sorted(self._slices.get(number, ()), key=lambda each: each.start):
@@ -400,6 +405,7 @@ class OperatorPairs:
             if view is not None:
                 slot = f"{tensor.slot}.{one.start}"
                 golden_op = self._golden_operator(draft, part.makers[0])
+                used.add((part.makers[0], part.tensor.slot))
                 found.append(TensorRow(slot, golden_op, view, part.tensor, *_of_slice(one)))
         return found
 
