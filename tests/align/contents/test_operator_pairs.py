@@ -268,6 +268,14 @@ def test_an_input_upstream_is_that_of_the_last_reader_before_the_operator():
     assert [one[0] for one in rows(found, 0)][-1] == "input:1 of sin.1"
 
 
+@pytest.mark.parametrize("steps, is_near", [(24, True), (25, False)])
+def test_inputs_upstream_are_within_twenty_four_steps(steps, is_near):
+    chain = [A, *(drawn(200 + at, 8) for at in range(steps))]
+    target = [RELU, *(("sin", [one], [other]) for one, other in zip(chain, chain[1:])), ("exp", [chain[-1]], [B])]
+    found = paired(target, [RELU, ("fused", [A], [B])], [0, 1, (steps + 2, 2)])
+    assert ("input:0 of sin.1" in [one[0] for one in rows(found, steps + 1)]) is is_near
+
+
 def test_a_graph_names_what_an_operator_reads_without_a_record():
     """The sine reads the output of the relu by the graph. The golden tensor that is compared with it is not left."""
     read = TensorRef("", "float32", (), source="relu.0:0")
@@ -392,6 +400,22 @@ def test_a_weight_has_the_order_in_which_its_values_agree():
     assert relations(found)["input:1"] == PERMUTED
     found = paired([("matmul", [X, square], [A])], [("linear", [X, square], [A])], [0, 1, 2])
     assert relations(found)["input:1"] == ""
+
+
+def test_a_weight_of_one_run_alone_has_an_order_that_other_pairs_show():
+    square, golden_square = SQUARE[0], turned(SQUARE[0])
+    golden = [("sin", [], [golden_square]), ("linear", [X, golden_square], [A])]
+    found = paired([("matmul", [X, square], [A])], golden, [(0, 1), by_value(1, 0, order=TURN), 2])
+    assert "input:1" not in relations(found)
+    found = paired(golden, [("matmul", [X, square], [A])], [(1, 0), by_value(0, 1, order=TURN), 2])
+    assert "input:1" not in relations(found, 1)
+
+
+def test_the_only_order_is_taken_where_values_are_no_numbers():
+    damaged = X.copy()
+    damaged[0, 0] = np.nan
+    found = paired([("tanh", [], [X])], [("tanh", [], [damaged])], [by_value(0, 0, error=None, via="similar")])
+    assert relations(found) == {"output:0": ""}
 
 
 def test_the_gradient_of_a_weight_has_its_order():
