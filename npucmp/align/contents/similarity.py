@@ -30,7 +30,6 @@ MOST_SURE = 0.85  # confidence: chosen: never as sure as equal values
 MANY = 1024  # contents: work: more of one size are compared in blocks
 _BLOCK = 256  # contents: work
 _TRIED = 4  # candidates: work: of each content
-_UNKNOWN = 9.0  # distance: definition: of contents in shapes whose order of axes was not learned
 _FLOOR = 1e-12  # definition: keeps a quotient finite
 
 
@@ -188,7 +187,7 @@ def value_distances(pairs: ContentPairs, targets: Sequence[Content], goldens: Se
     """The distance of the values of each two contents of one size, in learned orders of axes, else by sketches."""
     import numpy as np
 
-    found = np.full((len(targets), len(goldens)), _UNKNOWN)
+    found = np.full((len(targets), len(goldens)), np.inf)
     if any(one.sketch.quantiles is None for one in (*targets, *goldens)):
         here, there = (np.array([one.sketch.figures for one in side]) for side in (targets, goldens))
     else:

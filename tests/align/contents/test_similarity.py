@@ -62,6 +62,15 @@ def test_the_nearest_is_added(fit):
     )
 
 
+def test_the_confidence_is_the_lead_over_the_second_candidate():
+    second = ("tanh", [A], [B + np.float32(0.7) * drawn(30, 4, 6)])
+    pairs = pairs_in_memory(faulty(B), faulty(NEAR, second), [0, 1])
+    _, found = match_similar(pairs, types_that())
+    lead = abs(found[0].score - found[1].score)
+    assert 0.12 < lead < 0.35 and pairs.to_golden[2] == 2
+    assert pairs.found[2].confidence == round(0.5 + lead, 2) != round(0.5 + lead, 3)
+
+
 def test_a_copy_has_the_relatives_of_its_source():
     pairs = pairs_in_memory(faulty(B), faulty(NEAR), [0])
     assert candidates(pairs)[2, 2].kin == 1.0
