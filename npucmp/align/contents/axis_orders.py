@@ -29,12 +29,12 @@ def without_units(shape: Sequence[int]) -> Shape:
 def reaches(order: AxisOrder, target: Shape, golden: Shape) -> bool:
     """Return whether a target shape in this order of axes can be a golden shape, both without units."""
     if order == SAME_ORDER:
-        return target == golden or _borders(target) >= _borders(golden) or _borders(target) <= _borders(golden)
+        borders = _borders(target), _borders(golden)
+        return borders[0] | borders[1] in borders
     turned, other = (golden, target) if order.of_golden else (target, golden)
     if len(turned) != len(order.axes):
         return False
-    shape = tuple(turned[axis] for axis in order.axes)
-    return shape == other if len(shape) == len(other) else _borders(shape) >= _borders(other)
+    return _borders(tuple(turned[axis] for axis in order.axes)) >= _borders(other)
 
 
 def _borders(shape: Shape) -> set[int]:
@@ -142,7 +142,7 @@ class AxisOrders:
     def words(self) -> str:
         """The most frequent order of four axes, or else of three: "NHWC → NCHW"; "" for the same order."""
         for rank in (4, 3):
-            counted = self._by_rank[rank, rank].most_common(1)
+            counted = self._by_rank[rank, rank].most_common()
             if counted and counted[0][0] != SAME_ORDER and counted[0][1] >= LEARNED:
                 return _NAMED.get(counted[0][0].axes) or counted[0][0].words
         return ""

@@ -12,6 +12,7 @@ from npucmp.model import TensorRef
 from npucmp.model.relation import SAME_ORDER, AxisOrder
 
 COMPARED = 1 << 16  # elements: work: of larger tensors so many are compared
+_SAMPLED = 256  # elements: work: so many show which orders of axes are wrong
 _ORDERLESS = ("content", "mapping")  # stages whose pairs no other pair contradicts
 Near = Optional[tuple[set[int], set[int]]]  # contents of each side near new pairs; None: all
 _TINY = 1e-30  # definition: keeps a quotient finite
@@ -156,7 +157,7 @@ class ContentPairs:
     def best_order(self, target: int, golden: int, enough: float) -> tuple[Optional[float], AxisOrder]:
         """The smallest error of two contents in any order of axes, and that order; the first one below `enough`."""
         size = self.target.contents[target].size
-        few = sample_places(size, 256)
+        few = sample_places(size, _SAMPLED)
         best: tuple[Optional[float], AxisOrder] = (None, SAME_ORDER)
         for order in self.axes.first_try(*self.shapes(target, golden)):
             x, y = self._picked(target, golden, order, few)
@@ -181,7 +182,7 @@ class ContentPairs:
     ) -> Optional[AxisOrder]:
         """The order of axes in which two tensors agree best, of `orders` or of all. If it is `strict`, the tensors must
         agree within the noise. None without such an order, or if values are not recorded."""
-        places = sample_places(math.prod(target.shape), 256)
+        places = sample_places(math.prod(target.shape), _SAMPLED)
         best, least = None, math.inf
         for order in orders or self.axes.first_try(*shapes):
             here, there = places_in(order, *shapes, places)
@@ -209,12 +210,9 @@ class ContentPairs:
 
     def learned_error(self, target: int, golden: int) -> tuple[Optional[float], Optional[AxisOrder]]:
         """The smallest error of two contents in the learned orders, and that order."""
-        best: tuple[Optional[float], Optional[AxisOrder]] = (None, None)
-        for order in self.axes.learned(*self.shapes(target, golden)):
-            error = self.error(target, golden, order)
-            if best[1] is None or (error is not None and (best[0] is None or error < best[0])):
-                best = error, order
-        return best
+        orders = self.axes.learned(*self.shapes(target, golden))
+        errors = [(self.error(target, golden, order), order) for order in orders]
+        return min(errors, key=lambda one: math.inf if one[0] is None else one[0], default=(None, None))
 
 
 def relative_error(x: Any, y: Any) -> float:

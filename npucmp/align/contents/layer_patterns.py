@@ -26,8 +26,7 @@ class LayerPatterns:
         self._patterns: tuple[dict[int, Hashable], dict[int, Hashable]] = ({}, {})
         self._partners: dict[Hashable, set[Hashable]] = defaultdict(set)
         for one in pairs:
-            both = pairs.target.contents[one.target].makers and pairs.golden.contents[one.golden].makers
-            if one.via == BY_VALUE and both:
+            if one.via == BY_VALUE:
                 self._partners[self._pattern(0, one.target)].add(self._pattern(1, one.golden))
 
     def match(self) -> int:

@@ -11,6 +11,7 @@ layout of it, and if it is the wrong one, what the operator computes differs.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from typing import Optional, Sequence
 
@@ -33,6 +34,7 @@ from npucmp.model.optypes import op_type, same_type
 from npucmp.model.relation import SAME_ORDER, AxisOrder, SliceRelation
 
 UPSTREAM = 24  # steps: chosen: more than any decomposed operator has
+_CONFIRMING = ("contracts", "normalises")
 ALIKE = 4.0  # noise: chosen: errors of pairs by value, whose tensors agree within the noise of the runs
 
 
@@ -166,9 +168,8 @@ class OperatorPairs:
         partners, the only ones on both sides."""
         found = []
         goldens: dict[object, list[int]] = defaultdict(list)
-        matched = {one for one, _ in self._used}
         for place, operator in enumerate(self._golden.operators):
-            if place not in matched and not self._golden.writes[place] and self._golden.reads[place]:
+            if not self._golden.writes[place] and self._golden.reads[place]:
                 key = same_type(operator.op_type), frozenset(self._golden.reads[place])
                 goldens[key].append(place)
         targets: dict[object, list[int]] = defaultdict(list)
@@ -245,8 +246,6 @@ class OperatorPairs:
         if pair.error is None and pair.via == "content":
             return SAME_ORDER
         learned = self._orders.learned(*shapes, own)
-        if shapes[0] == shapes[1] and SAME_ORDER not in learned and len(shapes[0]) < 2:
-            learned = [SAME_ORDER]
         if self._are_weights(pair) and pair.error is not None:
             learned += [one for one in possible_orders(*shapes) if one not in learned]
         if len(learned) < 2:
@@ -267,19 +266,30 @@ class OperatorPairs:
         }
         for draft in drafts:
             pair_leftovers(draft, self._target, self._golden, used, self._pairs)
-        for draft in drafts:
+        rows = [
+            [row for tensor in draft.operator.tensors for row in self._rows_of(draft, tensor, used)]
+            + self._upstream_rows(draft, used)
+            for draft in drafts
+        ]
+        for draft, some in zip(drafts, rows):
             leftover = []
             if owners[draft.golden] is draft:
                 operator = self._golden.operators[draft.golden]
                 leftover = [one for one in operator.tensors if (draft.golden, one.slot) not in used]
-            self._add_match(draft, leftover)
+            self._add_match(draft, some, leftover)
 
-    def _add_match(self, draft: OperatorDraft, leftover: Sequence[TensorRef]) -> None:
-        rows = [row for tensor in draft.operator.tensors for row in self._rows_of(draft, tensor)]
+    def _upstream_rows(self, draft: OperatorDraft, used: set[tuple[int, str]]) -> list[TensorRow]:
+        """The rows of the inputs upstream, whose golden tensors are added to `used`."""
+        rows = []
         for tensor, slot, pair in self._upstream_inputs(draft):
-            partner = TensorPartner(self._golden_input(draft, tensor, pair), pair)
-            row = self._row(draft, tensor, slot, partner)
-            rows += [row._replace(target=row.target and row.target.in_slot(slot))] if row is not None else []
+            recording = self._golden_input(draft, tensor, pair)
+            row = self._row(draft, tensor, slot, TensorPartner(recording, pair))
+            if row is not None:
+                rows.append(row._replace(target=row.target and row.target.in_slot(slot)))
+                used.add((recording.operator, recording.tensor.slot))
+        return rows
+
+    def _add_match(self, draft: OperatorDraft, rows: list[TensorRow], leftover: Sequence[TensorRef]) -> None:
         own = self._golden_operator(draft, draft.golden)
         slots = {one.slot for one in rows}
         for tensor in leftover:
@@ -297,8 +307,8 @@ class OperatorPairs:
             self._partners[key] = operator._replace(arguments=draft.operator.arguments)
         return self._partners[key]
 
-    def _rows_of(self, draft: OperatorDraft, tensor: TensorRef) -> list[TensorRow]:
-        """The row of a tensor, or those of its slices."""
+    def _rows_of(self, draft: OperatorDraft, tensor: TensorRef, used: set[tuple[int, str]]) -> list[TensorRow]:
+        """The row of a tensor, or those of its slices, whose golden tensors are added to `used`."""
         own = self._golden_operator(draft, draft.golden)
         partner = draft.partners.get(tensor.slot)
         row = None
@@ -312,7 +322,7 @@ class OperatorPairs:
         if row is not None:
             return [row]
         number = self._target.content_of.get((draft.place, tensor.slot)) if tensor.is_output else None
-        found = [] if number is None else self._sliced(draft, tensor, number)
+        found = [] if number is None else self._sliced(draft, tensor, number, used)
         note = "the golden run has no such tensor"
         read = self._target.content_of.get((draft.place, tensor.slot))
         if not tensor.is_output and read is not None and not self._target.is_bounded(read, self._pairs.with_copies):
@@ -344,12 +354,14 @@ class OperatorPairs:
         shapes = without_units(tensor.shape), without_units(golden.shape)
         if self._pairs.tensor_order(tensor, golden, shapes, [order]) is not None:
             return False
-        return self._is_confirmed(pair.target, draft.place if tensor.is_output else min(contents[0].makers, default=-1))
+        return self._is_confirmed(
+            pair.target, draft.place if tensor.is_output else min(contents[0].makers, default=-math.inf)
+        )
 
-    def _is_confirmed(self, number: int, place: int) -> bool:
+    def _is_confirmed(self, number: int, place: float) -> bool:
         """Whether a product, a norm or a module made what its partner has, of this content. If the order is
         known, that stands behind the operator at `place`."""
-        place = place if self._target.run.ordered else -1
+        place = place if self._target.run.ordered else -math.inf
         seen, level = {number}, self._target.children[number]
         for _ in range(UPSTREAM):
             level = {one for one in level - seen if any(maker > place for maker in self._target.contents[one].makers)}
@@ -370,9 +382,11 @@ class OperatorPairs:
         ):
             return False
         makers = [self._target.operators[place] for place in self._target.contents[number].makers]
-        return any(one.path or op_type(one.op_type).has("contracts", "normalises") for one in makers)
+        return any(one.path or op_type(one.op_type).has(*_CONFIRMING) for one in makers)
 
-    def _sliced(self, draft: OperatorDraft, tensor: TensorRef, number: int) -> list[TensorRow]:
+    def _sliced(
+        self, draft: OperatorDraft, tensor: TensorRef, number: int, used: set[tuple[int, str]]
+    ) -> list[TensorRow]:
         if number in self._parts:
             one = self._parts[number]
             whole = self._golden.contents[one.whole]
@@ -382,6 +396,7 @@ class OperatorPairs:
                 relation = SliceRelation(len(whole.shape) - 1, one.start, one.start + one.width, of_golden=True)
                 target = tensor._replace(relation=relation)
                 golden_op = self._golden_operator(draft, whole.makers[0])
+                used.add((whole.makers[0], whole.tensor.slot))
                 return [TensorRow(tensor.slot, golden_op, target, view._replace(relation=None), *_of_slice(one))]
         found = []
         for one in sorted(self._slices.get(number, ()), key=lambda each: each.start):
@@ -390,6 +405,7 @@ class OperatorPairs:
             if view is not None:
                 slot = f"{tensor.slot}.{one.start}"
                 golden_op = self._golden_operator(draft, part.makers[0])
+                used.add((part.makers[0], part.tensor.slot))
                 found.append(TensorRow(slot, golden_op, view, part.tensor, *_of_slice(one)))
         return found
 

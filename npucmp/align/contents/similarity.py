@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from typing import Any, Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.contents.axis_orders import places_in
-from npucmp.align.contents.content import FEWEST, MASKED, Content
+from npucmp.align.contents.content import MASKED, Content
 from npucmp.align.contents.content_graph import adds_bias_apart
 from npucmp.align.contents.content_pairs import ContentPair, ContentPairs, sample_places
 from npucmp.align.contents.learned_types import LearnedTypes
@@ -28,8 +28,8 @@ FARTHEST = 0.7  # distance: chosen: unrelated values have 1.4
 CLOSE = 0.2  # distance: chosen: so near values need no common relatives
 MOST_SURE = 0.85  # confidence: chosen: never as sure as equal values
 MANY = 1024  # contents: work: more of one size are compared in blocks
+_BLOCK = 256  # contents: work
 _TRIED = 4  # candidates: work: of each content
-_UNKNOWN = 9.0  # distance: definition: of contents in shapes whose order of axes was not learned
 _FLOOR = 1e-12  # definition: keeps a quotient finite
 
 
@@ -65,24 +65,22 @@ def match_similar(pairs: ContentPairs, types: LearnedTypes) -> tuple[int, Sequen
 
 
 def _second(scores: Sequence[float], own: float) -> float:
-    """The best other score; -1 without one."""
+    """The best other score; 0 without one."""
     others = scores[1:] if scores[0] == own else scores[:1]
-    return others[0] if others else -1.0
+    return others[0] if others else 0.0
 
 
 def _likenesses(pairs: ContentPairs, types: LearnedTypes) -> Iterator[Likeness]:
     groups: dict[int, tuple[list[Content], list[Content]]] = defaultdict(lambda: ([], []))
     for side, graph in enumerate((pairs.target, pairs.golden)):
         for content in graph.contents:
-            fits = content.size >= FEWEST and (content.makers or len(content.shape) > 2)
+            fits = content.makers or len(content.shape) > 2
             if fits and not (content.is_weight and content.makers) and pairs.is_open(side, content.number):
                 groups[content.size][side].append(content)
     place = golden_place(pairs)
     width = 4 + 0.01 * len(pairs.golden.operators)
     relatives = _Relatives(pairs)
     for targets, goldens in groups.values():
-        if not targets or not goldens:
-            continue
         for target, golden, distance in _near(pairs, targets, goldens, place, width):
             if not (target.makers or golden.makers) or not pairs.same_pass(target.number, golden.number):
                 continue
@@ -135,8 +133,8 @@ def _near(
     else:
         sorted_targets = sorted(targets, key=lambda one: one.first)
         blocks = []
-        for start in range(0, len(targets), MANY // 4):
-            some = sorted_targets[start : start + MANY // 4]
+        for start in range(0, len(targets), _BLOCK):
+            some = sorted_targets[start : start + _BLOCK]
             low, high = place(some[0].first) - 8 * width, place(some[-1].first) + 8 * width
             blocks.append((some, [one for one in goldens if low <= one.first <= high]))
     for rows, columns in blocks:
@@ -189,7 +187,7 @@ def value_distances(pairs: ContentPairs, targets: Sequence[Content], goldens: Se
     """The distance of the values of each two contents of one size, in learned orders of axes, else by sketches."""
     import numpy as np
 
-    found = np.full((len(targets), len(goldens)), _UNKNOWN)
+    found = np.full((len(targets), len(goldens)), np.inf)
     if any(one.sketch.quantiles is None for one in (*targets, *goldens)):
         here, there = (np.array([one.sketch.figures for one in side]) for side in (targets, goldens))
     else:
@@ -199,10 +197,10 @@ def value_distances(pairs: ContentPairs, targets: Sequence[Content], goldens: Se
             for theirs in columns.values():
                 shapes = pairs.shapes(targets[mine[0]].number, goldens[theirs[0]].number)
                 for order in pairs.axes.learned(*shapes):
-                    x, y = _samples(pairs, order, [targets[at] for at in mine], [goldens[at] for at in theirs])
-                    if x is not None and y is not None:
+                    both = _samples(pairs, order, [targets[at] for at in mine], [goldens[at] for at in theirs])
+                    if both is not None:
                         places = np.ix_(mine, theirs)
-                        found[places] = np.minimum(found[places], _distances(x, y))
+                        found[places] = np.minimum(found[places], _distances(*both))
     scales = [np.array([one.rms for one in side]) for side in (targets, goldens)]
     sketches = sketch_distances(here, there, *scales)
     return np.minimum(found, np.where(sketches < 1e-5, 0.1, 0.45 + 2 * sketches))
@@ -217,7 +215,7 @@ def _by_shape(contents: Sequence[Content]) -> dict[tuple[int, ...], list[int]]:
 
 def _samples(
     pairs: ContentPairs, order: AxisOrder, targets: Sequence[Content], goldens: Sequence[Content]
-) -> tuple[Any, Any]:
+) -> Optional[tuple[Any, Any]]:
     """Samples of contents of two shapes at corresponding places, one row each; None if one cannot be read."""
     import numpy as np
 
@@ -227,7 +225,7 @@ def _samples(
     for side, (contents, places) in enumerate(zip((targets, goldens), both)):
         rows = [pairs.picked_values(side, one.number, places) for one in contents]
         if any(one is None for one in rows):
-            return None, None
+            return None
         values = np.nan_to_num(np.array(rows), nan=1e3, posinf=1e3, neginf=0.0)
         found.append(np.where(values < MASKED, 0.0, values))
     return found[0], found[1]
@@ -238,8 +236,8 @@ def _distances(x: Any, y: Any) -> Any:
     import numpy as np
 
     squares, others = (x * x).sum(1)[:, None], (y * y).sum(1)[None]
-    apart = np.maximum(0.0, squares + others - 2 * x @ y.T)
-    return np.sqrt(apart / np.maximum(_FLOOR, np.maximum(squares, others)))
+    apart = (squares + others - 2 * x @ y.T).clip(0.0)
+    return np.sqrt(apart / np.maximum(squares, others).clip(_FLOOR))
 
 
 def golden_place(pairs: ContentPairs) -> Callable[[int], float]:
@@ -263,15 +261,15 @@ def _longest_rising(both: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The longest part of these points in which the second numbers never fall."""
     tails: list[int] = []
     at: list[int] = []
-    before = [-1] * len(both)
+    before: list[Optional[int]] = []
     for number, (_, place) in enumerate(both):
         where = bisect_right(tails, place)
-        before[number] = at[where - 1] if where else -1
+        before.append(at[where - 1] if where else None)
         tails[where : where + 1] = [place]
         at[where : where + 1] = [number]
     found = []
-    number = at[-1] if at else -1
-    while number >= 0:
-        found.append(both[number])
-        number = before[number]
+    last = at[-1] if at else None
+    while last is not None:
+        found.append(both[last])
+        last = before[last]
     return sorted({*found})

@@ -59,10 +59,10 @@ def find_slices(pairs: ContentPairs) -> list[ContentSlice]:
 
 
 def _slices_of(pairs: ContentPairs, whole: Content, parts: list[Content], of_golden: bool) -> Iterator[ContentSlice]:
-    rows = _first_rows(pairs, whole, 1 if of_golden else 0)
+    rows = _first_rows(pairs, whole, int(of_golden))
     for part in parts if rows is not None else ():
         width = _width(part)
-        own = _first_rows(pairs, part, 0 if of_golden else 1)
+        own = _first_rows(pairs, part, int(not of_golden))
         start = _start(rows, own, 1.5 * pairs.noise) if own is not None and width >= NARROWEST else None
         if start is not None:
             yield ContentSlice(whole.number, part.number, start, width, of_golden)
@@ -73,10 +73,9 @@ def _start(rows: Any, own: Any, limit: float) -> Any:
     import numpy as np
 
     windows = np.lib.stride_tricks.sliding_window_view(rows, own.shape[1], axis=1)
-    norm = float((own * own).sum())
-    errors = np.sqrt(((windows - own[:, None]) ** 2).sum((0, 2)) / max(1e-30, norm))
-    best = int(np.argmin(errors))
-    return best if errors[best] < limit else None
+    squares = ((windows - own[:, None]) ** 2).sum((0, 2))
+    best = int(np.argmin(squares))
+    return best if squares[best] < limit**2 * (own * own).sum() else None
 
 
 def _first_rows(pairs: ContentPairs, content: Content, side: int) -> Any:
@@ -88,17 +87,16 @@ def _first_rows(pairs: ContentPairs, content: Content, side: int) -> Any:
 
 
 def _width(content: Content) -> int:
-    return content.tensor.shape[-1] if len(content.tensor.shape) > 1 else 0
+    return content.tensor.shape[-1]
 
 
 def _rows(content: Content) -> int:
-    width = _width(content)
-    return content.size // width if width else 0
+    return content.size // _width(content)
 
 
 def _is_projected(graph: ContentGraph, content: Content) -> bool:
-    """Whether a content, or what it is computed from, is computed from a weight."""
-    if _width(content) == 0:
+    """Whether a content with rows, or what it is computed from, is computed from a weight."""
+    if len(content.tensor.shape) < 2:
         return False
     near = [content.number, *graph.parents[content.number]]
     return any(graph.contents[parent].is_weight for one in near for parent in graph.parents[one])

@@ -16,6 +16,7 @@ from npucmp.align.contents.learned_types import LearnedTypes
 from npucmp.model.optypes import op_type
 
 STRUCTURE, COPY = "structure", "copy"
+_HANDING = ("views", "hands on", "copies")
 CONFIDENCE = 0.8  # confidence: chosen: 2,589 right and 8 wrong on 389 pairs
 
 
@@ -64,16 +65,12 @@ def _is_open(pairs: ContentPairs, side: int, number: int) -> bool:
 
 
 def _read_alike(pairs: ContentPairs, target: int, golden: int) -> bool:
-    """Whether the makers of two contents read as many contents, as often (x·x is no multiple of x); a product as many
+    """Whether the makers of two contents read the same partners as often (x·x is no multiple of x); a product as many
     operands, so that a bias apart from the product is not taken for one inside it."""
-    here, there = pairs.target.maker(target), pairs.golden.maker(golden)
-    if here is None or there is None:
-        return False
     places = pairs.target.contents[target].makers[0], pairs.golden.contents[golden].makers[0]
-    if len({*pairs.target.reads[places[0]]}) != len({*pairs.golden.reads[places[1]]}):
-        return False
     if _times_read(pairs.target, places[0]) != _times_read(pairs.golden, places[1]):
         return False
+    here, there = pairs.target.operators[places[0]], pairs.golden.operators[places[1]]
     contracts = op_type(here.op_type).has("contracts") or op_type(there.op_type).has("contracts")
     return not contracts or len(operands(here)) == len(operands(there))
 
@@ -105,4 +102,4 @@ def add_copies(pairs: ContentPairs) -> None:
 
 def _hands_on(spelled: str) -> bool:
     found = op_type(spelled)
-    return found.has("views", "hands on", "copies") and not found.has("picks", "sums")
+    return found.has(*_HANDING) and not found.has("picks")
