@@ -14,29 +14,13 @@ from npucmp.align.placement import Fit, fit_figures
 from npucmp.align.placement_choice import Decision
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
-from npucmp.align.rank_run import RankRun, Values
 from npucmp.align.row_order import row_axes
 from npucmp.align.split_updates import SplitUpdates
-from npucmp.dump.limits import ANYWHERE
 from npucmp.model import Statistics
 from npucmp.model.relation import SUM, WHOLE, Placement
-from tests.align.craft import run_with_values
+from tests.align.rank_craft import held, numbers, rank_of
 
 SHARD = Placement("shard", 0)
-
-
-def rank_of(folder, calls, rank=0):
-    """A rank with these calls."""
-    return RankRun(run_with_values(folder, calls, rank), rank, Values(ANYWHERE))
-
-
-def held(folder, *tensors):
-    """Tensors that one operator reads."""
-    return rank_of(folder, [("Torch.add.0.forward", tensors, [])]).operators[0].inputs
-
-
-def numbers(*shape, seed=0, dtype=np.float32):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def test_derived_values_are_kept_until_there_are_too_many(tmp_path, monkeypatch):
