@@ -11,6 +11,7 @@ from tests.align.craft import run_with_values
 
 def rank_of(folder, calls, rank=0):
     """A rank with these calls."""
+    folder.mkdir(parents=True, exist_ok=True)
     return RankRun(run_with_values(folder, calls, rank), rank, Values(ANYWHERE))
 
 

@@ -15,7 +15,6 @@ from npucmp.align.placement_choice import Decision
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
 from npucmp.align.row_order import row_axes
-from npucmp.align.split_updates import SplitUpdates
 from npucmp.model import Statistics
 from npucmp.model.relation import SUM, WHOLE, Placement
 from tests.align.rank_craft import held, numbers, rank_of
@@ -218,66 +217,6 @@ def test_numbers_of_another_type_leave_modules_partners(tmp_path):
     ranks = {number: rank_of(tmp_path / f"{number}", rank, number) for number in range(2)}
     found = RankPartners(ranks, rank_of(tmp_path / "golden", golden)).found
     assert {rank for rank, _ in found["Module.mix.0.forward"]} == {0, 1}
-
-
-FIRST, SECOND, THIRD = (
-    np.abs(numbers(*shape, seed=at)) + 0.5 + 3 * at for at, shape in enumerate([(3, 4), (6,), (2, 2)])
-)
-
-
-def updates(folder, buffer, parameters, padding=0, is_cast=False, size=2, group=(0, 1)):
-    """The golden operators that find partners: ranks split a flat buffer, and the golden updates each parameter.
-    `is_cast`: the ranks cast the buffer before."""
-    whole = np.concatenate([*(one.reshape(-1) for one in buffer), np.zeros(padding, np.float32)])
-    ranks = {}
-    for rank, own in enumerate(np.split(whole, 2)):
-        rate, add = 0.1 * numbers(own.size, seed=7 + rank), "Torch.add.0.forward"
-        calls = [*TRAINED, (add, [own, rate], [own + rate])]
-        if is_cast:
-            cast = (own * np.float32(1.001)).astype(np.float32)
-            calls[2:] = [("Torch.to.0.forward", [own], [cast]), (add, [cast, rate], [cast + rate])]
-        gathered = numbers(size * own.size, seed=3)
-        calls.append(("Distributed.all_gather.0.forward", [own + rate], [gathered], group))
-        ranks[rank] = rank_of(folder / f"{rank}", calls, rank)
-    rates = [numbers(*one.shape, seed=20 + at) for at, one in enumerate(parameters)]
-    steps = [
-        (f"Torch.add.{at}.forward", [one, rate], [one - rate]) for at, (one, rate) in enumerate(zip(parameters, rates))
-    ]
-    golden = rank_of(folder / "golden", [*TRAINED, *steps])
-    known = {one.name: dict.fromkeys(ranks, one.inputs[0]) for one in golden.update}
-    found = SplitUpdates(ranks, golden, [(0, 1)]).of_buffers(known, {*known})
-    return {int(name.split(".")[2]): parts[0].inputs[0].array for name, parts in found.items() if len(parts) == 1}
-
-
-ALL = [FIRST, SECOND, THIRD]
-
-
-@pytest.mark.parametrize("is_cast", [False, True])
-@pytest.mark.parametrize("order", [1, -1])
-def test_parameters_are_found_in_a_flat_buffer(tmp_path, is_cast, order):
-    found = updates(tmp_path, ALL[::order], ALL, is_cast=is_cast)
-    assert found == {at: pytest.approx(one, rel=2e-3 * is_cast) for at, one in enumerate(ALL)}
-
-
-@pytest.mark.parametrize(
-    "buffer, known, padding, found",
-    [
-        ([FIRST, SECOND, THIRD], [FIRST, SECOND, THIRD + 9], 0, {0, 1, 2}),  # the last one is where these end
-        ([FIRST, SECOND, THIRD], [FIRST, SECOND + 9, THIRD], 0, {0, 1, 2}),
-        ([FIRST, SECOND], [FIRST, SECOND + 9, THIRD + 9], 2, set()),  # a lone match
-        ([FIRST], [FIRST, SECOND + 9], 0, {0}),  # it fills the buffer
-        ([FIRST], [FIRST], 8, {0}),  # all that is known
-        ([FIRST], [FIRST, SECOND + 9], 2, set()),
-        ([SECOND, SECOND], [FIRST, THIRD], 0, set()),
-    ],
-)
-def test_a_parameter_with_a_fault_stands_between_its_neighbours(tmp_path, buffer, known, padding, found):
-    assert {*updates(tmp_path, buffer, known, padding)} == found
-
-
-@pytest.mark.parametrize("more", [{"size": 3}, {"size": 1}, {"group": (0, 2)}])
-def test_ranks_that_exchange_no_parts_hold_no_buffer(tmp_path, more):
-    assert updates(tmp_path, ALL, ALL, **more) == {}
 
 
 @pytest.mark.parametrize(
