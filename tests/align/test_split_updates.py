@@ -319,6 +319,16 @@ def test_tensors_that_are_no_part_of_the_buffer_stay_as_they_are(tmp_path):
     assert part.inputs[4].figures == (2.0, 1.0, 1.5, 4.0) and part.outputs[0].figures is None
 
 
+def test_one_number_of_each_rank_is_no_parameter_of_two_elements(tmp_path):
+    small = np.float32([30.7, 31.9])
+    calls = buffer_of(flat(small, *ALL))
+    for own in calls:
+        name, read, written = own[0]
+        own[0] = name, [*read, RATE.reshape(1)], written
+    (part,) = updated(tmp_path, calls, steps([small, *ALL]))["Torch.add.0.forward"]
+    assert [one.shape for one in part.tensors] == [(2,), (2,), (1,), (2,)]
+
+
 def test_a_tensor_that_ends_with_the_parameter_is_cut(tmp_path):
     calls = buffer_of(flat(*ALL))
     for own in calls:
@@ -390,6 +400,11 @@ def test_rows_that_are_no_rows_of_the_parameter(tmp_path):
     assert updated(tmp_path / "figures", calls, golden, rows=True) == {}
     number = [("Torch.add.0.forward", [np.float32(0.3), GRADIENT], [GRADIENT])]
     assert updated(tmp_path / "number", calls, number, rows=True) == {}
+
+
+def test_one_rank_splits_no_rows(tmp_path):
+    parameter = numbers(4, 3, seed=5)
+    assert updated(tmp_path, row_calls(parameter, 1), steps([parameter]), [(0,)], rows=True) == {}
 
 
 def test_groups_of_rows(tmp_path):
