@@ -89,6 +89,8 @@ def test_equal_parts_belong_to_their_own_rank():
         (GOLDEN[[2, 3, 0, 1]], (3,), (ROWS,), None),  # three ranks do not split four rows
         (GOLDEN[[2, 3, 0, 1]], (2,), (Placement("zigzag", 0),), None),
         (GOLDEN[[2, 3, 0, 1]], (2,), (Placement("shard", 0, (1, 1)),), None),
+        (np.concatenate([LOWER, -UPPER]), (2,), (ROWS,), None),
+        (np.concatenate([-UPPER, UPPER]), (2,), (ROWS,), None),
         (LOWER, (2,), (ROWS,), None),  # a part
     ],
 )
