@@ -7,15 +7,28 @@ import pytest
 
 from npucmp.align.layout_sizes import parse_layout
 from npucmp.align.placement_search import PlacementSearch
-from npucmp.align.rank_partners import RankPartners
 from npucmp.model import Statistics
 from tests.align.craft import Recorded
 from tests.align.rank_craft import numbers, rank_of
-
-
-def searched(folder, ranks, golden, values=True, **more):
-    runs = {at: rank_of(folder / f"{at}", calls, at) for at, calls in enumerate(ranks)}
-    return PlacementSearch(RankPartners(runs, rank_of(folder / "golden", golden), **more), values)
+from tests.align.rank_networks import (
+    GX,
+    LABELS,
+    B,
+    H,
+    V,
+    W,
+    X,
+    Y,
+    Z,
+    backward,
+    batch,
+    call,
+    layer,
+    searched,
+    shared,
+    tensor_parallel,
+    trained,
+)
 
 
 def decisions(search):
@@ -29,41 +42,6 @@ def decisions(search):
         short = name.split(".", 1)[1].replace(".forward", "").replace(".backward", " back")
         found[f"{short} {slot.replace('put:', ' ')}"] = ", ".join(words)
     return found
-
-
-def call(kind, inputs, outputs, number=0, phase="forward", prefix="Torch"):
-    return f"{prefix}.{kind}.{number}.{phase}", inputs, outputs
-
-
-def shared(kind, *tensors, group=(0, 1)):
-    return f"Distributed.{kind}.0.forward", [tensors[0]], [tensors[-1]], group
-
-
-# Tensor parallelism
-
-X, W, V, B = numbers(4, 6, seed=1), numbers(8, 6, seed=2), numbers(5, 8, seed=3), numbers(4, 5, seed=4)
-H = X @ W.T
-R = np.maximum(H, 0)
-Y = R @ V.T
-Z = Y + B
-
-
-def layer(w, v, y, own=np.s_[:], fault="", z=Z):
-    """linear, relu, linear, add: the first product is split by columns, the second by rows of its weight."""
-    h, r = H[:, own], R[:, own]
-    return [
-        call("linear", [X, w], [h]),
-        call("relu", [h], [r]),
-        call("linear", [r, v], [y], 1),
-        *([] if fault == "not reduced" or y is Y else [shared("all_reduce", y, Y)]),
-        call("add", [y if fault == "not reduced" else Y, B], [y + B if fault == "not reduced" else z]),
-    ]
-
-
-def tensor_parallel(fault=""):
-    halves = [np.s_[:4], np.s_[4:]]
-    parts = [R[:, own] @ V[:, own].T for own in halves]
-    return [layer(W[own], V[:, own], part, own, fault) for own, part in zip(halves, parts)]
 
 
 AGREES = {
@@ -85,31 +63,6 @@ def test_a_partial_sum_that_an_addend_reads_is_illegal(tmp_path):
     assert found.pop("add.0 in 0") == "differs, whole whole, illegal"
     assert found.pop("add.0 out 0").startswith("differs")
     assert found.items() <= AGREES.items()
-
-
-# Gradients
-
-GZ = numbers(4, 5, seed=9)
-GR = GZ @ V
-GH = GR * (H > 0)
-GX, GW, GV = GH @ W, GH.T @ X, GZ.T @ R
-
-
-def backward(own, gx, scale=1.0):
-    """The backward pass of a layer; gradients of the weights of a rank are those of its part."""
-    return [
-        call("add", [GZ * scale], [GZ * scale], phase="backward"),
-        call("linear", [GZ * scale], [GR[:, own] * scale, GV[:, own] * scale], 1, "backward"),
-        call("relu", [GR[:, own] * scale], [GH[:, own] * scale], phase="backward"),
-        call("linear", [GH[:, own] * scale], [gx * scale, GW[own] * scale], phase="backward"),
-    ]
-
-
-def trained(fault="", scale=1.0):
-    halves = [np.s_[:4], np.s_[4:]]
-    parts = [GH[:, own] @ W[own] for own in halves]
-    parts = [GX, GX] if fault == "reduced" else parts
-    return [[*one, *backward(own, gx, scale)] for one, own, gx in zip(tensor_parallel(), halves, parts)]
 
 
 GRADIENTS = {
@@ -145,24 +98,6 @@ def test_a_factor_of_gradients_that_no_layout_has(tmp_path):
     known = "relu.0 back in 0", "linear.0 back in 0", "linear.0 back out 0"
     assert [found[slot].split(", ")[1] for slot in known] == [GRADIENTS[slot] for slot in known]
     assert search.scale is None and search.scaled_from == ""
-
-
-# Data parallelism
-
-LABELS = numbers(4, 5, seed=11)
-
-
-def batch(rows, number=0):
-    """A product, a mean loss, and their gradients."""
-    x, labels, w = X[rows], LABELS[rows], W[:5]
-    y = x @ w.T
-    loss, gradient = np.float32(((y - labels) ** 2).mean()), 2 * (y - labels) / y.size
-    return [
-        call("linear", [x, w], [y], number),
-        call("mse_loss", [y, labels], [loss], number),
-        call("mse_loss", [np.float32(1.0)], [gradient], number, "backward"),
-        call("linear", [gradient], [gradient @ w, gradient.T @ x], number, "backward"),
-    ]
 
 
 @pytest.mark.parametrize(
