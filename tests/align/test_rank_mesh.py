@@ -13,7 +13,7 @@ from npucmp.model.relation import SUM, WHOLE, Placement
 
 
 def operator(kind, peer=None):
-    name = "src" if "recv" in kind else "dst"
+    name = "input:src" if "recv" in kind else "input:dst"
     op = Operator(f"{kind}.0", kind, kind, "forward", 0, (), arguments={} if peer is None else {name: peer})
     return SimpleNamespace(op=op, type=op_type_of(op))
 
