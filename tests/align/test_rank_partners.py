@@ -110,9 +110,10 @@ def test_stages_of_a_pipeline_have_operators_of_their_own(tmp_path):
 
 
 def test_stages_of_a_stated_layout(tmp_path):
-    for text, stages in (("pp=2", {0: 0, 1: 1}), ("tp=2", {0: 0, 1: 0})):
-        partners = partners_of(tmp_path / text, staged(sends=False), layer(W, V, Y), sizes=parse_layout(text))
-        assert partners.stages == stages
+    for sends, text, stages in ((False, "pp=2", [0, 1]), (False, "tp=2", [0, 0]), (True, "tp=2", [0, 1])):
+        folder = tmp_path / f"{text} {sends}"
+        partners = partners_of(folder, staged(sends), layer(W, V, Y), sizes=parse_layout(text))
+        assert [*partners.stages.values()] == stages
 
 
 # Micro batches
@@ -140,6 +141,7 @@ QUARTERS = [np.s_[at : at + 1] for at in range(4)]
         ([micro(*QUARTERS[::2]), micro(*QUARTERS[1::2])], micro(*QUARTERS),
          [{(0, 0): 0}, {(1, 0): 0}, {(0, 0): 1}, {(1, 0): 1}]),
         ([micro(ALL)], micro(ALL), [{(0, 0): 0}]),
+        ([micro(*QUARTERS)], micro(QUARTERS[0], QUARTERS[1]), [{(0, 0): 0}, {(0, 0): 1}]),  # more than the golden has
         ([micro(UPPER, LOWER), micro(UPPER)], micro(ALL), [{(0, 0): 0, (0, 1): 1, (1, 0): 0}]),
     ],
 )  # fmt: skip
@@ -298,3 +300,101 @@ def test_an_update_of_which_one_rank_splits_the_buffer(tmp_path):
     assert at == (0, 0) and part.ranks == group and np.array_equal(part.inputs[0].array, weight)
     assert partners.mesh(partners.golden.operators[2]).ranks == group
     assert {(0, "Torch.add.0.forward"), (0, "Torch.linear.0.forward")} <= {*partners.golden_of}
+
+
+OWN, THEIRS = numbers(6, 6, seed=50), numbers(6, 6, seed=51) + 30
+STEP = numbers(6, 6, seed=52)
+
+
+def add(*tensors):
+    return call("add", [*tensors], [tensors[0] + 1])
+
+
+def stages(*updates):
+    """Ranks of two stages, with what they run behind the backward pass."""
+    sine, half = call("sin", [X], [X], phase="backward"), len(updates) // 2
+    ranks = []
+    for at, own in enumerate(updates):
+        peer = at + half if at < half else at - half
+        move = ("Distributed.send.0.forward", [X], [], {"input:dst": peer}) if at < half else (
+            "Distributed.recv.0.forward", [], [X], {"input:src": peer})  # fmt: skip
+        ranks.append([call("linear", [X, W], [X @ W.T]), move, sine, *own])
+    return ranks
+
+
+@pytest.mark.parametrize(
+    "updates, ranks",
+    [
+        ([[add(OWN, STEP)], [add(THEIRS, STEP)]], {0}),  # another parameter
+        ([[add(OWN, STEP)], [add(OWN[:3], STEP[:3])]], {0, 1}),
+        ([[add(OWN + 1, STEP)], [add(THEIRS, STEP)]], {0, 1}),  # no stage has the golden's
+        ([[add(OWN, STEP)], [add(np.concatenate([OWN[:3], THEIRS[3:]]), STEP)]], {0, 1}),  # a half of it
+        # one rank of the second stage lacks it
+        ([[add(OWN, STEP)], [add(OWN, STEP)], [add(np.concatenate([OWN[:3], THEIRS[3:]]), STEP)], []], {0, 1}),
+        ([[add(OWN, STEP)], [], [], []], {0}),
+        ([[add(OWN, STEP)]] * 4, {0, 1, 2, 3}),
+    ],
+)
+def test_the_update_of_a_parameter_of_one_stage(tmp_path, updates, ranks):
+    golden = [call("linear", [X, W], [X @ W.T]), call("sin", [X], [X], phase="backward"), add(OWN, STEP)]
+    partners = partners_of(tmp_path, stages(*updates), golden)
+    assert {at for at, _ in partners.found["Torch.add.0.forward"]} == ranks
+
+
+# Experts
+
+TOKENS = numbers(3, 6, seed=60) + 30  # tokens that no golden expert gets
+MADE = TOKENS @ W.T
+
+
+def experts(activation="silu", more=(), reads=MADE, name="silu"):
+    """An expert with other tokens than the golden's, and its activation, whose rows are none of the golden's."""
+    return [call("linear", [TOKENS, W], [MADE]), call(name, [reads], [MADE * 2]), *more]
+
+
+@pytest.mark.parametrize(
+    "rank, golden_more, is_partner",
+    [
+        (experts(), [], True),
+        (experts(name="gelu"), [], False),
+        (experts(reads=MADE + 1), [], False),  # it reads another tensor
+        (experts(more=[call("sin", [MADE], [MADE * 3])]), [], False),  # not the only reader
+        (experts(), [call("sin", [X @ W.T], [X])], False),
+        ([experts()[0], call("silu", [MADE, TOKENS], [MADE * 2])], [], False),  # another number of inputs
+        ([experts()[0], ("Torch.silu.0.forward", [MADE], [MADE * 2, MADE])], [], False),
+    ],
+)
+def test_an_activation_of_an_expert_is_the_only_reader_of_what_partners_wrote(tmp_path, rank, golden_more, is_partner):
+    golden = [call("linear", [X, W], [X @ W.T]), call("silu", [X @ W.T], [numbers(4, 8, seed=61)]), *golden_more]
+    partners = partners_of(tmp_path, [rank], golden)
+    assert {*partners.found["Torch.linear.0.forward"]} == {(0, 0)}
+    assert bool(partners.found["Torch.silu.0.forward"]) is is_partner
+
+
+def test_tokens_are_picked_for_the_expert_that_reads_them(tmp_path):
+    """A router sends the same tokens to two experts; the rank has the second one."""
+    some, other = X[:2], numbers(8, 6, seed=62)
+    picks = [call("index_select", [X, np.array([0, 1])], [some], at) for at in range(2)]
+    golden = [*picks, call("linear", [some, W], [some @ W.T]), call("linear", [some * 2, other], [some @ other.T], 1)]
+    golden[1] = call("index_select", [X * 2, np.array([0, 1])], [some * 2], 1)
+    rank = [
+        call("index_select", [X * 2, np.array([0, 1])], [some * 2]),
+        call("linear", [some * 2, other], [some @ other.T]),
+    ]
+    partners = partners_of(tmp_path, [rank], golden)
+    assert [{*partners.found[f"Torch.index_select.{at}.forward"]} for at in range(2)] == [set(), {(0, 0)}]
+
+
+@pytest.mark.parametrize(
+    "rows, origin, is_partner",
+    [(3, "none", False), (2, "none", True), (3, "operator", True)],
+)
+def test_pieces_that_a_rank_joins(tmp_path, rows, origin, is_partner):
+    """The golden joins what operators wrote; pieces of a rank that none wrote, and of no part's shape, are others."""
+    left, right = np.cos(X), np.cos(Y)
+    golden = [call("cos", [X], [left]), call("cos", [Y], [right], 1), call("cat", [left, right], [Y * 2])]
+    piece = left[:rows]
+    before = [call("slice", [left], [piece])] if origin == "operator" else []
+    rank = [*golden[:2], *before, call("cat", [piece, right], [Y * 2])]
+    partners = partners_of(tmp_path, [rank], golden)
+    assert bool(partners.found["Torch.cat.0.forward"]) is is_partner
