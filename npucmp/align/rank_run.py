@@ -393,8 +393,6 @@ class RankRun:
                      for each in one.outputs if each.shape == tensor.shape)  # fmt: skip
             found = next(empty, None)
             return NOWHERE if found is None else Origin("operator", found)
-        if tensor.content is None:
-            return NOWHERE
         before = [one for one in self._writers.get(tensor.content, ()) if one.operator.order < tensor.operator.order]
         if not before:
             return NOWHERE

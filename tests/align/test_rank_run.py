@@ -301,6 +301,9 @@ def test_contents_of_tensors_that_are_read_block_by_block(tmp_path, monkeypatch)
     one, copy, other, constant = held(tmp_path, x, x[::-1].copy(), y, np.ones((4, 6), np.float32))
     assert one.array is None and one.content is not None
     assert one.content == copy.content != other.content
+    monkeypatch.undo()
+    (held_whole,) = held(tmp_path / "whole", x)
+    assert held_whole.array is not None and held_whole.content == one.content
     assert constant.content is None
 
 
@@ -326,7 +329,7 @@ def test_the_latest_operator_that_wrote_a_tensor_before(tmp_path):
         ("Torch.sin.0.forward", [x, y, empty], [x]),
         ("Distributed.broadcast.0.forward", [x], [y]),
         ("Torch.sin.1.forward", [x, y], [empty]),
-        ("Torch.sin.2.forward", [x, empty, np.zeros((0, 4), np.float32)], [x]),
+        ("Torch.sin.2.forward", [x, empty, np.zeros((0, 4), np.float32)], [x, np.zeros((0, 4), np.float32)]),
     ]
     run = rank_of(tmp_path, calls)
     found = [[run.origin(one) for one in operator.inputs] for operator in run.operators]
@@ -566,3 +569,25 @@ def test_a_number_is_reduced_by_the_last_reduction_alone(tmp_path):
     assert found == [True, False, False]
     first = rank_of(tmp_path / "two", [*calls[:3], calls[5], calls[3]])
     assert not first.feeds_reduction(first.by_name["Torch.max.2.forward"].outputs[0])  # two numbers
+
+
+def test_a_sum_of_parts_has_no_rank_beyond(tmp_path):
+    part, whole = Statistics(9.0, -1.0, 0.0, 3.0), Statistics(2.0, -2.0, 0.0, 5.0)
+    parts = [rank_of(tmp_path / f"{at}", [("Torch.add.0.forward", [part], [])], at).operators[0] for at in (0, 1)]
+    mesh = Mesh({(0, 0): parts[0], (1, 0): parts[1]}, (2, 2), (0, 1))
+    search = SimpleNamespace(part=lambda name, op, slot: op.inputs[0])
+    (golden,) = held(tmp_path / "golden", whole)
+    assert rank_beyond(search, mesh, golden, Decision("differs", Fit(0.5, (SHARD, SUM)))) is None
+
+
+@pytest.mark.parametrize("dtype, room", [("float32", 2e-3), ("float16", 0.03), ("bfloat16", 0.03)])
+@pytest.mark.parametrize("times, is_beyond", [(0.9, False), (1.1, True)])
+def test_rounding_of_a_part_that_is_no_part(tmp_path, dtype, room, times, is_beyond):
+    part, whole = Statistics(2.0 + 4.0 * times * room, -4.0, 0.0, 5.0), Statistics(2.0, -4.0, 0.0, 5.0)
+    (one,) = rank_of(tmp_path / "rank", [("Torch.add.0.forward", [part], [])], 3).operators
+    (golden,) = rank_of(tmp_path / "golden", [("Torch.add.0.forward", [whole], [])]).operators
+    ref = golden.op.tensors[0]._replace(dtype=dtype)
+    held_by = rank_run.RankOperator(golden.op._replace(tensors=(ref,)), 0, golden.values).inputs[0]
+    search = SimpleNamespace(part=lambda name, op, slot: op.inputs[0])
+    found = rank_beyond(search, Mesh({(0,): one}, (1,), (3,)), held_by, Decision("differs", Fit(0.5, (SHARD,))))
+    assert found == (3 if is_beyond else None)
