@@ -381,3 +381,95 @@ def test_states_placements_and_origins(tmp_path):
     assert search.origins(mesh, "input:9") == {}
     search.found.clear()
     assert search.state(linear, linear.inputs[1]) == "" and search.placed(linear, linear.inputs[1]) is None
+
+
+# Numbers and places
+
+
+def test_the_largest_values_of_parts_and_their_places(tmp_path):
+    """Each rank counts places within its part."""
+    ranks = [[call("sin", [X], [own]), call("max", [own], [own.max(1), own.argmax(1)])] for own in (H[:, :4], H[:, 4:])]
+    search = searched(tmp_path, ranks, [call("sin", [X], [H]), call("max", [H], [H.max(1), H.argmax(1)])])
+    assert decisions(search) == {
+        "sin.0 in 0": "whole whole", "sin.0 out 0": "shard(1) whole", "max.0 in 0": "shard(1) whole",
+        "max.0 out 0": "max whole", "max.0 out 1": "local",
+    }  # fmt: skip
+
+
+def test_numbers_of_occurrences_among_parts_add_up(tmp_path):
+    counts, parts = np.array([5, 2, 9]), (np.array([1, 2, 4]), np.array([4, 0, 5]))
+    for name, more, words in (("sums", 0, "sum whole"), ("other", 1, "local")):
+        ranks = [[call("bincount", [X[own]], [part + more])] for own, part in zip((np.s_[:2], np.s_[2:]), parts)]
+        found = decisions(searched(tmp_path / name, ranks, [call("bincount", [X], [counts])]))
+        assert found == {"bincount.0 in 0": "shard(0) whole", "bincount.0 out 0": words}
+
+
+def test_one_number_of_operators_with_other_arguments_is_local(tmp_path):
+    golden = [("Torch.sum.0.forward", [X], [np.float32(3.3)], {"input:dim": 1})]
+    for name, of_ranks, words in (("same", 1, "differs, whole whole"), ("other", 2, "local")):
+        ranks = [[("Torch.sum.0.forward", [X], [np.float32(7.9)], {"input:dim": of_ranks})]] * 2
+        assert decisions(searched(tmp_path / name, ranks, golden))["sum.0 out 0"] == words
+    ranks = [[("Torch.sum.0.forward", [X], [Y + 9], {"input:dim": 2})]] * 2  # several numbers differ
+    golden = [("Torch.sum.0.forward", [X], [Y], {"input:dim": 1})]
+    assert decisions(searched(tmp_path / "several", ranks, golden))["sum.0 out 0"].startswith("differs")
+
+
+def test_places_among_the_rows_of_a_rank_are_local(tmp_path):
+    """If the ranks have rows of their own; if all have all rows, they differ."""
+    for name, parts, words in (("rows", (np.s_[:2], np.s_[2:]), "local"), ("whole", (np.s_[:], np.s_[:]), "differs")):
+        ranks = [[call("index_select", [X[own], np.array([1, 0, at])], [])] for at, own in enumerate(parts)]
+        found = decisions(searched(tmp_path / name, ranks, [call("index_select", [X, np.array([3, 2, 1])], [])]))
+        assert found["index_select.0 in 1"].split(",")[0] == words
+        assert found["index_select.0 in 0"] == ("shard(0) whole" if name == "rows" else "whole whole")
+
+
+@pytest.mark.parametrize("own, words", [(H > 0, "whole whole"), (H > 1, "differs")])
+def test_a_mask_that_all_ranks_have_differs(tmp_path, own, words):
+    calls = [call("where", [own, H], [H])]
+    found = decisions(searched(tmp_path, [calls, calls], [call("where", [H > 0, H], [H])]))
+    assert found["where.0 in 0"].split(", ")[0] == words
+
+
+def test_a_mask_of_each_rank_is_local_beside_a_part(tmp_path):
+    """Masks of one shape that differ between ranks, of which each goes with a part of the other tensor."""
+    masks = np.array([[True], [False], [True], [True]]), np.array([[False], [True], [True], [False]])
+    ranks = [[call("sin", [X], [own]), call("mul", [own, mask], [own * mask])]
+             for own, mask in zip((H[:, :4], H[:, 4:]), masks)]  # fmt: skip
+    golden = [call("sin", [X], [H]), call("mul", [H, ~masks[0]], [H * ~masks[0]])]
+    found = decisions(searched(tmp_path, ranks, golden))
+    assert found["mul.0 in 0"] == "shard(1) whole" and found["mul.0 in 1"] == "local"
+    whole = [[call("sin", [X], [H]), call("mul", [H, mask], [H * mask])] for mask in masks]
+    found = decisions(searched(tmp_path / "whole", whole, golden))
+    assert found["mul.0 in 1"].startswith("differs")
+
+
+# Layers of which several placements agree
+
+
+def test_an_axis_of_ranks_splits_tensors_of_one_operator_alike(tmp_path):
+    """The blocks of a dimension in which parts agree: a contiguous part before parts of two blocks."""
+    wide = np.repeat(numbers(4, 1, seed=80), 8, axis=1)  # equal columns agree in any order
+    ranks = [[call("sin", [wide[:, own]], [H[:, own]])] for own in (np.s_[:4], np.s_[4:])]
+    found = decisions(searched(tmp_path, ranks, [call("sin", [wide], [H])]))
+    assert found == {"sin.0 in 0": "shard(1) whole", "sin.0 out 0": "shard(1) whole"}
+
+
+BLOCKS = [np.r_[0:2, 4:6], np.r_[2:4, 6:8]]
+
+
+def test_of_placements_that_agree_that_of_the_other_tensors_is_taken(tmp_path):
+    equal = np.repeat(numbers(4, 1, seed=80), 8, axis=1)
+    ranks = [[call("add", [H[:, own], equal[:, :4]], [(H + equal)[:, own]])] for own in BLOCKS]
+    search = searched(tmp_path, ranks, [call("add", [H, equal], [H + equal])])
+    words = "shard(1, in 2 blocks) whole"
+    assert decisions(search) == {"add.0 in 0": words, "add.0 in 1": words, "add.0 out 0": words}
+
+
+def test_the_second_walk_knows_what_agrees_in_other_layers(tmp_path):
+    """A tensor that agrees in several ways is held as that of other layers."""
+    weights = [numbers(8, 6, seed=85), np.repeat(numbers(1, 6, seed=86), 8, axis=0), numbers(8, 6, seed=87)]
+    ranks = [[call("mix", [one[own]], [], at) for at, one in enumerate(weights)] for own in BLOCKS]
+    search = searched(tmp_path, ranks, [call("mix", [one], [], at) for at, one in enumerate(weights)])
+    words = "shard(0, in 2 blocks) whole"
+    assert decisions(search) == {f"mix.{at} in 0": words for at in range(3)}
+    assert [one.by for one in search.found.values()][1] == "agreement"
