@@ -87,10 +87,10 @@ def placed(search: PlacementSearch, step: Optional[int]) -> Iterator[PlacedTenso
     for golden in search.golden.operators:
         mesh = search.partners.mesh(golden)
         for one in golden.tensors:
-            decision = search.found.get((golden.name, one.slot))
-            if mesh is None or decision is None:
+            if mesh is None:
                 yield PlacedTensor(step, golden.name, one.slot, "without a partner")
                 continue
+            decision = search.found[golden.name, one.slot]
             relation = None if decision.fit is None else relation_of(search, one, decision, mesh)
             yield PlacedTensor(step, golden.name, one.slot, decision.state, relation)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import ne
 from typing import Optional
 
 from npucmp.align.placement import ARRAYS, Placements, distance
@@ -32,7 +33,7 @@ def exchanged_parts(
         return None
     found = {}
     for at, part in parts.items():
-        likely = [at, *(other for other in cells if other != at)]
+        likely = sorted(cells, key=lambda other: sum(map(ne, at, other)))  # of copies of a part, the nearest
         place = next((other for other in likely if distance(part, own[other]) < AGREES), None)
         if place is None:
             return None

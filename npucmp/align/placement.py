@@ -229,7 +229,7 @@ def distance(found: Any, exact: Any, scale: float = 1.0) -> float:
         found = found / scale
     if exact.size > 8 and (low := exact.min()) <= MASKED:
         kept = exact > low / 2
-        if kept.any() and not kept.all() and np.abs(exact[kept]).max() < -low / 50:
+        if kept.any() and np.abs(exact[kept]).max() < -low / 50:
             if ((found > low / 2) != kept).any():
                 return math.inf
             found, exact = found[kept], exact[kept]

@@ -139,13 +139,8 @@ def assemble(cells: Mapping[Coordinates, Any], placements: Sequence[Placement], 
     """Put the parts of a mesh together, axis by axis from the fastest. If ranks hold copies, the first one is taken.
     Raises Misfit."""
     zigzag = [axis for axis, one in enumerate(placements) if one.kind == "zigzag"]
-    done = False
     for axis, one in enumerate(placements):
-        own = zigzag if one.kind == "zigzag" else [axis]
-        if one.kind == "zigzag":
-            if done:
-                continue
-            done = True
+        own = zigzag if one.kind == "zigzag" else [axis]  # the first zigzag joins them all
         groups: dict[Coordinates, list[tuple[Coordinates, Any]]] = defaultdict(list)
         for at, cell in cells.items():
             rest = tuple(0 if number in own else place for number, place in enumerate(at))

@@ -108,6 +108,8 @@ class RankPartners:
                 own = [one for rank in lane if batch < len(self.ranks[rank].micro_batches)
                        for one in self.ranks[rank].micro_batches[batch]]  # fmt: skip
                 at = 0 if len(goldens) == 1 else self._golden_batch(number, batch, len(goldens))
+                if at >= len(goldens):  # the golden has several micro batches, but fewer
+                    continue
                 pairs = self._with_producers(match_lane(own, goldens[at], most))
                 pairs = [(one, golden) for one, golden in pairs if not self._joins_other_pieces(one, golden, most)]
                 for one, golden in self._with_readers(pairs, own, goldens[at]):
@@ -224,9 +226,7 @@ class RankPartners:
         """The golden's micro batch of a lane's."""
         if count == self.micro_batches:
             return batch
-        return (
-            min(batch * len(self.lanes) + lane, count - 1) if count == self.micro_batches * len(self.lanes) else batch
-        )
+        return batch * len(self.lanes) + lane if count == self.micro_batches * len(self.lanes) else batch
 
     def _match_backward(self) -> None:
         """Backward records have the partners of their forward operators; gradients of parameters those of their

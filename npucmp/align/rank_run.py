@@ -247,9 +247,11 @@ class HeldTensor:
         assert found is not None
         return found
 
-    def vector_marks(self, axis: int) -> Optional[Any]:
-        """A few projections of every row (axis 0), column or window; None if the values are not known."""
-        return self._values.vector_marks(self.ref, axis)
+    def vector_marks(self, axis: int) -> Any:
+        """A few projections of every row (axis 0), column or window."""
+        found = self._values.vector_marks(self.ref, axis)
+        assert found is not None
+        return found
 
 
 def _hash_of_finite(values: Any) -> Hashable:
@@ -391,8 +393,6 @@ class RankRun:
                      for each in one.outputs if each.shape == tensor.shape)  # fmt: skip
             found = next(empty, None)
             return NOWHERE if found is None else Origin("operator", found)
-        if tensor.content is None:
-            return NOWHERE
         before = [one for one in self._writers.get(tensor.content, ()) if one.operator.order < tensor.operator.order]
         if not before:
             return NOWHERE

@@ -78,7 +78,7 @@ class SplitUpdates:
             return None
         rows = -(-parameter.shape[0] // len(group))
         first, last = (min(parameter.shape[0], (group.index(rank) + more) * rows) for more in (0, 1))
-        if first >= last:
+        if first == last:
             return None
         payload = assembly.sliced(parameter.payload, 0, first, last)
         own = HeldTensor(parameter.operator, parameter.ref._replace(shape=payload.shape, payload=payload, file=""),

@@ -24,6 +24,13 @@ class Call(NamedTuple):
     arguments: tuple = ()
 
 
+class Recorded(NamedTuple):
+    """A tensor of this shape, of which statistics alone were recorded."""
+
+    statistics: Statistics
+    shape: tuple
+
+
 def tensors(owner: str, inputs, outputs) -> tuple[TensorRef, ...]:
     slots = [(f"input:{i}", shape) for i, shape in enumerate(inputs)]
     slots += [(f"output:{i}", shape) for i, shape in enumerate(outputs)]
@@ -57,8 +64,8 @@ def a_run(operators, path="run") -> Run:
 
 
 def run_with_values(folder, calls, rank=0) -> Run:
-    """A run with these calls in order: (name, inputs, outputs), or with the group of a collective. Tensors are arrays,
-    written to files, or statistics."""
+    """A run with these calls in order: (name, inputs, outputs), or with the group of a collective, or with arguments.
+    Tensors are arrays, written to files, or statistics, of four elements or in a shape."""
     folder.mkdir(exist_ok=True)
     operators = []
     for order, (name, inputs, outputs, *group) in enumerate(calls):
@@ -66,7 +73,8 @@ def run_with_values(folder, calls, rank=0) -> Run:
         refs += [_with_values(folder, f"{rank} {order}", f"output:{at}", one) for at, one in enumerate(outputs)]
         prefix, kind, number, phase = name.split(".")
         path = kind if prefix == "Module" else ""
-        arguments = {"group": RankGroup(group[0])} if group else {}
+        more = group[0] if group else {}
+        arguments = more if isinstance(more, dict) else {"group": RankGroup(more)}
         operators.append(Operator(name, kind, f"{prefix}.{kind}.{phase}", phase, order, tuple(refs),
                                   arguments=arguments, call=f"{prefix}.{kind}.{number}", path=path))  # fmt: skip
     return a_run(operators, str(folder))
@@ -74,7 +82,9 @@ def run_with_values(folder, calls, rank=0) -> Run:
 
 def _with_values(folder, owner, slot, one) -> TensorRef:
     if isinstance(one, Statistics):
-        return TensorRef(slot, "float32", (4,), statistics=one, label=f"{owner} {slot}")
+        one = Recorded(one, (4,))
+    if isinstance(one, Recorded):
+        return TensorRef(slot, "float32", one.shape, statistics=one.statistics, label=f"{owner} {slot}")
     one, file = np.asarray(one), str(folder / f"{owner} {slot}.npy")
     np.save(file, one)
     return TensorRef(slot, one.dtype.name, one.shape, file, "npy", label=f"{owner} {slot}")

@@ -4,7 +4,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from npucmp.align.partial_sums import sums_of_gradient, sums_of_input, sums_of_output
+from npucmp.align.partial_sums import (
+    hands_on,
+    partial_axes,
+    reduced_axes,
+    split_axes,
+    splits_rows,
+    sums_of_gradient,
+    sums_of_input,
+    sums_of_output,
+)
 from npucmp.align.rank_mesh import Mesh
 from npucmp.model import Operator
 from npucmp.model.optypes import op_type_of
@@ -80,3 +89,52 @@ def test_an_output_may_be_a_partial_sum(golden, size, inputs, axes):
 )
 def test_the_gradient_of_what_ranks_hold_whole_may_be_a_partial_sum(own, others, arrived, axes):
     assert sums_of_gradient(own, others, arrived, MESH) == axes
+
+
+ROWS, COLUMNS = Placement("shard", 0), Placement("shard", 1)
+
+
+def test_axes_of_placements():
+    placements = (ROWS, SUM, WHOLE, MAX, COLUMNS)
+    assert partial_axes(placements) == {1, 3} and split_axes(placements) == {0, 4}
+    assert partial_axes(None) == split_axes(None) == set()
+
+
+@pytest.mark.parametrize(
+    "placements, axes, splits",
+    [((ROWS,), [0], True), ((ROWS,), [1], False), ((COLUMNS,), [0], False), ((SUM,), [0], False), (None, [0], False),
+     ((WHOLE, ROWS), [0, 1], True)],
+)  # fmt: skip
+def test_ranks_with_rows_of_their_own(placements, axes, splits):
+    assert splits_rows(placements, axes) is splits
+
+
+@pytest.mark.parametrize("kind, is_handed_on", [("add", True), ("transpose", True), ("cat", True), ("cast", True),
+                                                ("relu", False), ("layer_norm", False), ("max", False),
+                                                ("linear", False)])  # fmt: skip
+def test_operators_that_hand_on_a_partial_sum(kind, is_handed_on):
+    assert hands_on(operator(kind)) is is_handed_on
+
+
+def origin(*groups):
+    return SimpleNamespace(operator=SimpleNamespace(groups=[*groups]))
+
+
+@pytest.mark.parametrize(
+    "origins, axes",
+    [
+        ([], set()),
+        ([origin((0, 1))], {0}),
+        ([origin((0, 2))], {1}),
+        ([origin((0, 3))], {0, 1}),
+        ([origin((0,))], set()),
+        ([origin((2, 3)), origin((1, 3))], {0, 1}),
+        ([origin((0, 1), (0, 2))], {0, 1}),
+        ([origin((0, 8))], set()),  # a rank that is not in the mesh
+        ([origin((0, 1)), origin()], {0, 1, 2}),  # no group is recorded
+        ([SimpleNamespace(operator=None)], {0, 1, 2}),
+    ],
+)
+def test_axes_over_which_collectives_communicated(origins, axes):
+    cells = {(rank % 2, rank // 2, 0): SimpleNamespace(rank=rank) for rank in range(4)}
+    assert reduced_axes(Mesh(cells, (2, 2, 1), (0, 1, 2, 3)), dict(enumerate(origins))) == axes

@@ -14,29 +14,15 @@ from npucmp.align.placement import Fit, fit_figures
 from npucmp.align.placement_choice import Decision
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
-from npucmp.align.rank_run import RankRun, Values
+from npucmp.align.rank_run import Values
 from npucmp.align.row_order import row_axes
-from npucmp.align.split_updates import SplitUpdates
 from npucmp.dump.limits import ANYWHERE
 from npucmp.model import Statistics
 from npucmp.model.relation import SUM, WHOLE, Placement
-from tests.align.craft import run_with_values
+from tests.align.craft import Recorded
+from tests.align.rank_craft import held, numbers, rank_of
 
 SHARD = Placement("shard", 0)
-
-
-def rank_of(folder, calls, rank=0):
-    """A rank with these calls."""
-    return RankRun(run_with_values(folder, calls, rank), rank, Values(ANYWHERE))
-
-
-def held(folder, *tensors):
-    """Tensors that one operator reads."""
-    return rank_of(folder, [("Torch.add.0.forward", tensors, [])]).operators[0].inputs
-
-
-def numbers(*shape, seed=0, dtype=np.float32):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def test_derived_values_are_kept_until_there_are_too_many(tmp_path, monkeypatch):
@@ -236,66 +222,6 @@ def test_numbers_of_another_type_leave_modules_partners(tmp_path):
     assert {rank for rank, _ in found["Module.mix.0.forward"]} == {0, 1}
 
 
-FIRST, SECOND, THIRD = (
-    np.abs(numbers(*shape, seed=at)) + 0.5 + 3 * at for at, shape in enumerate([(3, 4), (6,), (2, 2)])
-)
-
-
-def updates(folder, buffer, parameters, padding=0, is_cast=False, size=2, group=(0, 1)):
-    """The golden operators that find partners: ranks split a flat buffer, and the golden updates each parameter.
-    `is_cast`: the ranks cast the buffer before."""
-    whole = np.concatenate([*(one.reshape(-1) for one in buffer), np.zeros(padding, np.float32)])
-    ranks = {}
-    for rank, own in enumerate(np.split(whole, 2)):
-        rate, add = 0.1 * numbers(own.size, seed=7 + rank), "Torch.add.0.forward"
-        calls = [*TRAINED, (add, [own, rate], [own + rate])]
-        if is_cast:
-            cast = (own * np.float32(1.001)).astype(np.float32)
-            calls[2:] = [("Torch.to.0.forward", [own], [cast]), (add, [cast, rate], [cast + rate])]
-        gathered = numbers(size * own.size, seed=3)
-        calls.append(("Distributed.all_gather.0.forward", [own + rate], [gathered], group))
-        ranks[rank] = rank_of(folder / f"{rank}", calls, rank)
-    rates = [numbers(*one.shape, seed=20 + at) for at, one in enumerate(parameters)]
-    steps = [
-        (f"Torch.add.{at}.forward", [one, rate], [one - rate]) for at, (one, rate) in enumerate(zip(parameters, rates))
-    ]
-    golden = rank_of(folder / "golden", [*TRAINED, *steps])
-    known = {one.name: dict.fromkeys(ranks, one.inputs[0]) for one in golden.update}
-    found = SplitUpdates(ranks, golden, [(0, 1)]).of_buffers(known, {*known})
-    return {int(name.split(".")[2]): parts[0].inputs[0].array for name, parts in found.items() if len(parts) == 1}
-
-
-ALL = [FIRST, SECOND, THIRD]
-
-
-@pytest.mark.parametrize("is_cast", [False, True])
-@pytest.mark.parametrize("order", [1, -1])
-def test_parameters_are_found_in_a_flat_buffer(tmp_path, is_cast, order):
-    found = updates(tmp_path, ALL[::order], ALL, is_cast=is_cast)
-    assert found == {at: pytest.approx(one, rel=2e-3 * is_cast) for at, one in enumerate(ALL)}
-
-
-@pytest.mark.parametrize(
-    "buffer, known, padding, found",
-    [
-        ([FIRST, SECOND, THIRD], [FIRST, SECOND, THIRD + 9], 0, {0, 1, 2}),  # the last one is where these end
-        ([FIRST, SECOND, THIRD], [FIRST, SECOND + 9, THIRD], 0, {0, 1, 2}),
-        ([FIRST, SECOND], [FIRST, SECOND + 9, THIRD + 9], 2, set()),  # a lone match
-        ([FIRST], [FIRST, SECOND + 9], 0, {0}),  # it fills the buffer
-        ([FIRST], [FIRST], 8, {0}),  # all that is known
-        ([FIRST], [FIRST, SECOND + 9], 2, set()),
-        ([SECOND, SECOND], [FIRST, THIRD], 0, set()),
-    ],
-)
-def test_a_parameter_with_a_fault_stands_between_its_neighbours(tmp_path, buffer, known, padding, found):
-    assert {*updates(tmp_path, buffer, known, padding)} == found
-
-
-@pytest.mark.parametrize("more", [{"size": 3}, {"size": 1}, {"group": (0, 2)}])
-def test_ranks_that_exchange_no_parts_hold_no_buffer(tmp_path, more):
-    assert updates(tmp_path, ALL, ALL, **more) == {}
-
-
 @pytest.mark.parametrize(
     "parts, golden, placement, scale, beyond",
     [
@@ -375,6 +301,9 @@ def test_contents_of_tensors_that_are_read_block_by_block(tmp_path, monkeypatch)
     one, copy, other, constant = held(tmp_path, x, x[::-1].copy(), y, np.ones((4, 6), np.float32))
     assert one.array is None and one.content is not None
     assert one.content == copy.content != other.content
+    monkeypatch.undo()
+    (held_whole,) = held(tmp_path / "whole", x)
+    assert held_whole.array is not None and held_whole.content == one.content
     assert constant.content is None
 
 
@@ -400,7 +329,7 @@ def test_the_latest_operator_that_wrote_a_tensor_before(tmp_path):
         ("Torch.sin.0.forward", [x, y, empty], [x]),
         ("Distributed.broadcast.0.forward", [x], [y]),
         ("Torch.sin.1.forward", [x, y], [empty]),
-        ("Torch.sin.2.forward", [x, empty, np.zeros((0, 4), np.float32)], [x]),
+        ("Torch.sin.2.forward", [x, empty, np.zeros((0, 4), np.float32)], [x, np.zeros((0, 4), np.float32)]),
     ]
     run = rank_of(tmp_path, calls)
     found = [[run.origin(one) for one in operator.inputs] for operator in run.operators]
@@ -412,3 +341,253 @@ def test_the_latest_operator_that_wrote_a_tensor_before(tmp_path):
     assert names == ["", "Torch.abs.0.forward", *["Torch.sin.0.forward"] * 3]
     assert run.feeds_collective(run.operators[0].outputs[0]) and not run.feeds_collective(run.operators[3].inputs[0])
     assert not run.feeds_collective(run.operators[0].inputs[0])
+
+
+# Micro batches and updates
+
+
+def shape_of(folder, *calls):
+    """The numbers of the operators of each micro batch, and of the update: a call is a name and what it reads."""
+    names = [f"{name if '.' in name else 'Torch.' + name}.{at}" for at, (name, *_) in enumerate(calls)]
+    run = rank_of(folder, [(f"{name}.backward" if name.startswith("Back") else f"{name}.forward", [*reads], [])
+                           for name, (_, *reads) in zip(names, calls)])  # fmt: skip
+    places = {one.name: at for at, one in enumerate(run.operators)}
+    return [[places[one.name] for one in some] for some in run.micro_batches], [places[one.name] for one in run.update]
+
+
+TABLE, OTHER_TABLE, IDS = numbers(6, 4, seed=5), numbers(6, 4, seed=6), np.array([2, 1])
+LOOK_UP, OTHER_LOOK_UP = ("embedding", IDS, TABLE), ("embedding", IDS, OTHER_TABLE)
+SINE, BACK, REDUCE, RECEIVE, SEND = ("sin",), ("Back.sin",), ("Distributed.all_reduce",), ("Distributed.recv",), (
+    "Distributed.send",)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "calls, batches, update",
+    [
+        ([SINE, SINE], [[0, 1]], []),
+        ([SINE, BACK], [[0]], []),
+        ([SINE, BACK, SINE], [[0]], [2]),  # an update
+        ([SINE, BACK, SINE, REDUCE], [[0]], [2]),
+        ([SINE, BACK, SINE, BACK], [[0], [2]], []),
+        ([SINE, BACK, SINE, SINE, BACK, SINE], [[0], [2, 3]], [5]),
+        ([SINE, BACK, BACK, REDUCE, SINE, BACK, REDUCE], [[0], [4]], []),
+        ([BACK, SINE], [[1]], []),  # a backward pass of nothing
+        ([RECEIVE, SINE, SEND, RECEIVE, SINE, SINE], [[1], [4, 5]], []),
+        ([SINE, SEND, SINE], [[0, 2]], []),
+        ([SINE, REDUCE, SINE], [[0, 2]], []),
+        ([SINE, ("Distributed.all_gather",), SINE], [[0, 2]], []),  # it receives, but of no earlier stage
+        ([RECEIVE, SINE, RECEIVE, REDUCE, SINE, BACK, BACK], [[1], [4]], []),
+        ([RECEIVE, SINE, BACK, RECEIVE, SINE, BACK, SINE], [[1], [4]], [6]),
+        ([LOOK_UP, SINE, LOOK_UP, SINE], [[0, 1], [2, 3]], []),  # the table is looked up again
+        ([SINE, LOOK_UP, SINE, LOOK_UP, SINE], [[0, 1], [2, 3, 4]], []),  # with what runs before
+        ([LOOK_UP, SINE, OTHER_LOOK_UP, SINE], [[0, 1, 2, 3]], []),
+        ([LOOK_UP, OTHER_LOOK_UP, SINE, LOOK_UP, OTHER_LOOK_UP], [[0, 1, 2], [3, 4]], []),
+        ([LOOK_UP, LOOK_UP, LOOK_UP], [[0], [1], [2]], []),
+        ([LOOK_UP, SINE, BACK, LOOK_UP, SINE, BACK], [[0, 1], [3, 4]], []),
+        ([LOOK_UP, SINE, ("embedding", IDS, TABLE, IDS), SINE], [[0, 1, 2, 3]], []),
+        ([LOOK_UP, SINE, ("Module.embedding", IDS, TABLE), SINE], [[0, 1, 2, 3]], []),
+        ([("embedding", IDS, np.ones((6, 4))), SINE, ("embedding", IDS, np.ones((6, 4)))], [[0, 1, 2]], []),
+        ([("embedding", IDS), SINE, ("embedding", IDS)], [[0, 1, 2]], []),
+        ([SINE, SINE, LOOK_UP, SINE, SINE, LOOK_UP], [[0, 1, 2], [3, 4, 5]], []),
+    ],
+)  # fmt: skip
+def test_micro_batches_and_updates(tmp_path, calls, batches, update):
+    assert shape_of(tmp_path, *calls) == (batches, update)
+
+
+def test_records_of_one_call(tmp_path):
+    calls = [("Torch.sin.0.forward", [], []), ("Torch.sin.0.backward", [], []), ("Torch.sin.1.backward", [], []),
+             ("Torch.sin.2.forward", [], [])]  # fmt: skip
+    run = rank_of(tmp_path, calls)
+    first, back, *_, last = run.operators
+    assert run.of_call("Torch.sin.0") == [first, back] and run.of_call("Torch.cos.0") == []
+    assert run.backward_of(first) == [back] and run.backward_of(last) == []
+    unnamed = first.op._replace(call="")
+    one = rank_run.RankOperator(unnamed, 0, first.values)
+    assert run.backward_of(one) == []
+
+
+# Operators
+
+
+@pytest.mark.parametrize(
+    "name, inputs, key, parameters",
+    [
+        ("Torch.linear.3.forward", [GRADIENT, GRADIENT, GRADIENT], "Torch.linear.forward", [1, 2]),
+        ("Torch.linear.3.forward", [GRADIENT, GRADIENT], "Torch.linear.forward", [1]),
+        ("Torch.sin.3.forward", [GRADIENT], "Torch.sin.forward", []),
+        ("Module.mix.3.forward", [GRADIENT], "Module.mix.forward", []),
+    ],
+)
+def test_keys_and_parameters(tmp_path, name, inputs, key, parameters):
+    (one,) = rank_of(tmp_path, [(name, inputs, [GRADIENT])]).operators
+    assert (one.key, one.parameter_places) == (key, parameters)
+    assert one.weights == [one.inputs[at] for at in parameters]
+    assert one.tensors == [*one.inputs, *one.outputs] and len(one.outputs) == 1
+
+
+def test_whole_numbers_are_no_weights(tmp_path):
+    (one,) = rank_of(tmp_path, [("Torch.linear.0.forward", [GRADIENT, IDS], [])]).operators
+    assert one.parameter_places == [1] and one.weights == []
+
+
+def test_numbers_in_a_path_are_no_part_of_a_key(tmp_path):
+    (one,) = rank_of(tmp_path, [("Module.mix.0.forward", [GRADIENT], [])]).operators
+    kind = "layers.12.mlp.v2.forward"
+    module = rank_run.RankOperator(one.op._replace(kind=kind, path="layers.12.mlp.v2"), 0, one.values)
+    function = rank_run.RankOperator(one.op._replace(kind=kind, path=""), 0, one.values)
+    assert (module.key, function.key) == ("layers.#.mlp.v2.forward", kind)
+
+
+def test_parameters_of_a_module_have_slots_of_their_own(tmp_path):
+    (one,) = rank_of(tmp_path, [("Module.mix.0.forward", [GRADIENT, GRADIENT], [])]).operators
+    tensors = (one.op.tensors[0], one.op.tensors[1]._replace(slot="param:weight"))
+    found = rank_run.RankOperator(one.op._replace(tensors=tensors), 0, one.values)
+    assert found.parameter_places == [1] and rank_run.tensor_in(found, "param:weight") is found.inputs[1]
+    assert rank_run.tensor_in(found, "param:bias") is None
+
+
+@pytest.mark.parametrize(
+    "slots, is_record", [(["grad:weight"], True), (["output:0"], False), (["input:0", "grad:0"], False), ([], False)]
+)
+def test_a_record_of_gradients_reads_nothing(tmp_path, slots, is_record):
+    (one,) = rank_of(tmp_path, [("Module.mix.0.forward", [GRADIENT] * len(slots), [])]).operators
+    tensors = tuple(each._replace(slot=slot) for each, slot in zip(one.op.tensors, slots))
+    found = rank_run.RankOperator(one.op._replace(tensors=tensors), 0, one.values)
+    assert found.is_gradient_record is is_record and found.is_backward is is_record
+
+
+def test_arguments_and_groups(tmp_path):
+    calls = [
+        ("Torch.sin.0.forward", [], [], {"input:dim": 1, "input:p": "x"}),
+        ("Distributed.all_reduce.0.forward", [], [], (0, 2)),
+    ]
+    one, other = rank_of(tmp_path, calls).operators
+    assert one.arguments == (("input:dim", "1"), ("input:p", "'x'")) and one.groups == []
+    assert other.arguments == () and other.groups == [(0, 2)] and other.is_collective and not one.is_collective
+
+
+# Values
+
+
+@pytest.mark.parametrize("dtype, kind", [("float16", "float32"), ("float32", "float32"), ("float64", "float64"),
+                                         ("int64", "float64"), ("bool", "float64")])  # fmt: skip
+def test_values_are_floats(tmp_path, dtype, kind):
+    (one,) = held(tmp_path, np.array([[0, 1], [1, 0]]).astype(dtype))
+    assert one.array.dtype == kind and one.array.tolist() == [[0, 1], [1, 0]]
+    assert one.is_float is dtype.startswith("float") and one.array is one.array
+
+
+def test_complex_numbers_and_large_tensors_have_no_array(tmp_path, monkeypatch):
+    one, large, fits = held(tmp_path, np.array([1j]), numbers(9), numbers(8))
+    monkeypatch.setattr(rank_run, "WHOLE", 8)
+    assert one.array is None and large.array is None and fits.array is not None
+
+
+def test_values_in_blocks(tmp_path):
+    x = numbers(4, 6)
+    (one,) = held(tmp_path, x)
+    found = [*one.blocks(6)]
+    assert len(found) == 4 and np.array_equal(np.concatenate(found), x.reshape(-1))
+    assert len([*one.blocks()]) == 1
+
+
+def test_reasons_why_files_cannot_be_read(tmp_path):
+    one, other, gone, reshaped = held(tmp_path, numbers(3), numbers(3), numbers(3), numbers(3))
+    values = Values(ANYWHERE)
+    with open(gone.ref.file, "wb") as file:
+        file.write(b"no array")
+    assert values.problem(one.ref) == "" and values.payload(one.ref).shape == (3,)
+    assert values.problem(gone.ref) and values.payload(gone.ref) is None and values.array(gone.ref) is None
+    assert values.payload(reshaped.ref._replace(shape=(4,))) is None  # not the shape of the record
+    assert values.problem(other.ref._replace(problem="damaged")) == "damaged"
+    assert values.payload(other.ref._replace(problem="damaged")) is None
+    assert values.payload(other.ref._replace(file="")) is None and values.problem(other.ref._replace(file="")) == ""
+    assert values.payload(gone.ref._replace(payload=values.payload(one.ref))) is values.payload(one.ref)
+
+
+def test_the_most_recently_used_values_stay(tmp_path, monkeypatch):
+    x, y, z = held(tmp_path, numbers(4), numbers(4, seed=1), numbers(4, seed=2))
+    monkeypatch.setattr(rank_run, "HELD", 32)  # of two tensors
+    first, second = x.array, y.array
+    assert x.array is first and z.array is not None
+    assert x.array is first and y.array is not second
+
+
+def test_marks_of_rows_columns_and_runs(tmp_path):
+    """Projections of every vector, of which equal ones are equal."""
+    x = numbers(5, 9)
+    x[3], x[:, 4] = x[1], x[:, 2]
+    x[3, 4] = x[3, 2] = x[1, 4] = x[1, 2]
+    matrix, flat, infinite = held(tmp_path, x, np.tile(numbers(10), 2), np.float32([[np.inf, 1.0], [2.0, 1.0]]))
+    rows, columns, runs = matrix.vector_marks(0), matrix.vector_marks(1), flat.vector_marks(0)
+    assert rows.shape == (5, 24) and columns.shape == (9, 24) and runs.shape == (13, 24)
+    assert np.allclose(rows[3], rows[1]) and not np.allclose(rows[0], rows[1])
+    assert np.allclose(columns[4], columns[2]) and not np.allclose(columns[0], columns[2])
+    assert np.allclose(runs[0], runs[10]) and not np.allclose(runs[0], runs[1])
+    marks = infinite.vector_marks(0)
+    assert np.isfinite(marks).all() and not marks[0].any() and marks[1].any()
+
+
+@pytest.mark.parametrize(
+    "value, is_known", [(0.5, False), (2.0, False), (1 / 256, False), (1 / 512, True), (0.3, True)]
+)
+def test_simple_numbers_identify_no_tensor(tmp_path, value, is_known):
+    one, figures = held(tmp_path, np.float32(value), Recorded(Statistics(value, value, value, value), ()))
+    assert (one.content is not None) is is_known and (figures.content is not None) is is_known
+
+
+def test_contents_by_statistics(tmp_path):
+    """Equal sizes and figures."""
+
+    def recorded(shape, *figures):
+        return Recorded(Statistics(*figures), shape)
+
+    one, same, size, norm, empty, unknown = held(
+        tmp_path, recorded((4,), 2.0, 1.0, 1.5, 3.0), recorded((2, 2), 2.0, 1.0, 1.5, 3.0),
+        recorded((5,), 2.0, 1.0, 1.5, 3.0), recorded((4,), 2.0, 1.0, 1.5, 3.5), recorded((0,), 2.0, 1.0, 1.5, 3.0),
+        recorded((4,), None, 1.0, 1.5, 3.0),
+    )  # fmt: skip
+    assert one.content == same.content and len({one.content, size.content, norm.content}) == 3
+    assert empty.content is None and unknown.content is None
+    assert unknown.figures is None and one.figures == (2.0, 1.0, 1.5, 3.0)
+
+
+def test_an_operator_in_no_order(tmp_path):
+    """The number of one element is its own norm, if none was recorded."""
+    (one,) = held(tmp_path, Recorded(Statistics(-3.0, -3.0, -3.0, None), ()))
+    assert one.norm == -3.0
+
+
+def test_a_number_is_reduced_by_the_last_reduction_alone(tmp_path):
+    one = np.float32(1.0)  # known by no content
+    calls = [*TRAINED, ("Torch.max.0.forward", [GRADIENT], [one]), ("Distributed.all_reduce.0.forward", [one], []),
+             ("Torch.max.1.forward", [GRADIENT], [one]),
+             ("Torch.max.2.forward", [GRADIENT], [np.ones(2, np.float32)])]  # fmt: skip
+    run = rank_of(tmp_path, [*calls, ("Distributed.all_reduce.1.forward", [GRADIENT], [])])
+    found = [run.feeds_reduction(run.by_name[f"Torch.max.{at}.forward"].outputs[0]) for at in range(3)]
+    assert found == [True, False, False]
+    first = rank_of(tmp_path / "two", [*calls[:3], calls[5], calls[3]])
+    assert not first.feeds_reduction(first.by_name["Torch.max.2.forward"].outputs[0])  # two numbers
+
+
+def test_a_sum_of_parts_has_no_rank_beyond(tmp_path):
+    part, whole = Statistics(9.0, -1.0, 0.0, 3.0), Statistics(2.0, -2.0, 0.0, 5.0)
+    parts = [rank_of(tmp_path / f"{at}", [("Torch.add.0.forward", [part], [])], at).operators[0] for at in (0, 1)]
+    mesh = Mesh({(0, 0): parts[0], (1, 0): parts[1]}, (2, 2), (0, 1))
+    search = SimpleNamespace(part=lambda name, op, slot: op.inputs[0])
+    (golden,) = held(tmp_path / "golden", whole)
+    assert rank_beyond(search, mesh, golden, Decision("differs", Fit(0.5, (SHARD, SUM)))) is None
+
+
+@pytest.mark.parametrize("dtype, room", [("float32", 2e-3), ("float16", 0.03), ("bfloat16", 0.03)])
+@pytest.mark.parametrize("times, is_beyond", [(0.9, False), (1.1, True)])
+def test_rounding_of_a_part_that_is_no_part(tmp_path, dtype, room, times, is_beyond):
+    part, whole = Statistics(2.0 + 4.0 * times * room, -4.0, 0.0, 5.0), Statistics(2.0, -4.0, 0.0, 5.0)
+    (one,) = rank_of(tmp_path / "rank", [("Torch.add.0.forward", [part], [])], 3).operators
+    (golden,) = rank_of(tmp_path / "golden", [("Torch.add.0.forward", [whole], [])]).operators
+    ref = golden.op.tensors[0]._replace(dtype=dtype)
+    held_by = rank_run.RankOperator(golden.op._replace(tensors=(ref,)), 0, golden.values).inputs[0]
+    search = SimpleNamespace(part=lambda name, op, slot: op.inputs[0])
+    found = rank_beyond(search, Mesh({(0,): one}, (1,), (3,)), held_by, Decision("differs", Fit(0.5, (SHARD,))))
+    assert found == (3 if is_beyond else None)
