@@ -40,7 +40,7 @@ class AlignedShare(NamedTuple):
         everything = compared = 0
         for verdict, findings in groups.items():
             pairs = [finding.measurement.pair for finding in findings]
-            elements = elements_of([pair.target or pair.golden for pair in pairs])
+            elements = elements_of([*map(_counted, pairs)])
             if verdict in DECIDED:
                 decided.update(id(pair.target_op or pair.golden_op) for pair in pairs)
                 compared += sum(elements)
@@ -92,8 +92,15 @@ class AlignedShare(NamedTuple):
         return f"{self.contents}\n{words}" if self.contents else words
 
 
+def _counted(pair: Pair) -> Optional[TensorRef]:
+    """Return the tensor whose elements are counted: the golden's if the shape of an unreadable target is not known."""
+    if pair.target is not None and pair.golden is not None and pair.target.problem and not pair.target.shape:
+        return pair.golden
+    return pair.target or pair.golden
+
+
 def _elements(pair: Pair) -> int:
-    tensor = pair.target or pair.golden
+    tensor = _counted(pair)
     return math.prod(tensor.shape) if tensor is not None else 0
 
 

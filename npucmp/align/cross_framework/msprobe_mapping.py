@@ -60,8 +60,6 @@ class MsprobeMapping(NamedTuple):
         return (*moved[:-1], api.other.rpartition(".")[2]) if api is not None and api.other else moved
 
     def api(self, operator: Operator) -> Optional[Api]:
-        if not self.apis:
-            return None
         return self.apis.get(operator.name) or self.apis.get(operator.kind.rpartition(".")[0])
 
     def _mapped_path(self, path: Path, classes: Mapping[Path, str]) -> Path:

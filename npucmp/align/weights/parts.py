@@ -14,7 +14,7 @@ from npucmp.align.weights.quantised import scaled_matrix
 from npucmp.align.weights.role import COLUMN, ROW, Role
 from npucmp.align.weights.structure import CODES, CheckpointStructure, HeldWeight, Piece, is_turned, query_rows
 from npucmp.dump.readers.assembly import joined, sliced
-from npucmp.dump.readers.weight_payloads import selected, stack_entries, transposed
+from npucmp.dump.readers.weight_payloads import ENTRIES, selected, stack_entries, transposed
 from npucmp.errors import NpucmpError, UnsupportedError
 from npucmp.model import Payload, TensorRef
 
@@ -61,9 +61,9 @@ class PartBuilder:
         lacking = self._lacking_rank(role, held)
         try:
             if broken is not None:
-                yield self._problem(role, held, broken.ref.problem or "without values")
+                yield from self._problems(role, held, broken.ref.problem or "without values")
             elif lacking is not None:
-                yield self._problem(role, held, f"{lacking} has no such tensor")
+                yield from self._problems(role, held, f"{lacking} has no such tensor")
             elif role.part or not self._is_cut(role):
                 yield self._whole(self._final_role(role), held)
             elif role.kind == "qkv_groups":
@@ -71,7 +71,7 @@ class PartBuilder:
             else:
                 yield from self._cut(role, held)
         except (NpucmpError, ValueError) as error:
-            yield self._problem(role, held, str(error))
+            yield from self._problems(role, held, str(error))
 
     def _lacking_rank(self, role: Role, held: HeldWeight) -> Optional[str]:
         """Return the place of a rank that lacks a tensor which all ranks of its stage hold, in words; None if none
@@ -88,9 +88,22 @@ class PartBuilder:
                         return f"tensor-parallel rank {shard} of stage {stage}"
         return None
 
-    def _problem(self, role: Role, held: HeldWeight, because: str) -> Part:
+    def _problems(self, role: Role, held: HeldWeight, because: str) -> Iterator[Part]:
+        """Yield the parts of a tensor that cannot be built, with the reason."""
         first = held.pieces[0]
-        return Part(role, None, first.name, first.ref.file, first.ref.dtype, problem=because)
+        whole = Part(role, None, first.name, first.ref.file, first.ref.dtype, problem=because)
+        kinds = _NEEDS[role.kind] if not role.part and self._is_cut(role) else ()
+        experts: Sequence[Optional[int]] = [role.expert]
+        if role.kind in ("gu_stack", "down_stack"):
+            experts = range(self._expert_count(role.layer) or next(iter(first.ref.shape), 0))
+        if len(experts) > ENTRIES:
+            experts = ()
+        for expert in experts if kinds else ():
+            for kind in kinds:
+                slot = kind if expert is None else f"{kind}.{expert}"
+                yield whole._replace(role=role._replace(kind=kind, expert=expert), slot=slot)
+        if not kinds or not experts:
+            yield whole
 
     def _is_cut(self, role: Role) -> bool:
         """Return whether a fused tensor has to be cut: the other side does not fuse it alike, or on other ranks."""

@@ -58,11 +58,11 @@ def test_q_k_and_v_one_behind_the_other(paired):
 
 
 @pytest.mark.parametrize("rows", [8, 9, 11])
-def test_rows_that_are_no_q_k_and_v(paired, rows):
+def test_rows_that_are_no_q_k_and_v_have_the_reason(paired, rows):
     apart = attention()
     found = paired({QKV: drawn(rows, 8), OUT: apart[OUT]}, apart)
-    assert [one.note for one in found.pairs if one.target is None] == ["the target has no such parameter"] * 3
-    assert found.only_target == [QKV]
+    why = f"{rows} rows of q, k and v, of which q has 8"
+    assert problems(found) == dict.fromkeys("qkv", why) and found.only_target == []
 
 
 def test_q_k_and_v_on_two_ranks(paired):
@@ -300,7 +300,7 @@ def test_stacked_codes_have_a_scale_for_each_expert(paired):
     assert differing(paired(quantised, apart)) == []
     quantised[f"{p}w13_weight_scale"] = scales[:1]
     found = paired(quantised, apart)
-    assert {one.role.kind for one in found.pairs if one.target is None} == {"gate", "up"}
+    assert problems(found) == dict.fromkeys(("gate", "up"), "a scale of shape [1, 6, 1] of stacked experts")
 
 
 def test_codes_without_a_scale_are_bare(paired):
@@ -317,3 +317,18 @@ def test_parts_name_their_tensors(paired):
     found = {one.role.kind: one.target for one in paired(fused, apart).pairs}
     assert [(found[kind].name, found[kind].slot) for kind in "qkvo"] == [(QKV, "q"), (QKV, "k"), (QKV, "v"), (OUT, "")]
     assert found["q"].names == ((0, QKV),) and found["q"].shape == (8, 8) and found["q"].dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    "count, is_told",
+    [(0, False), (1, False), (2, True), (3, True), (1 << 14, True), ((1 << 14) + 1, False), (10**12, False)],
+)
+def test_a_stack_that_cannot_be_read_costs_each_expert_unless_its_shape_is_impossible(paired, count, is_told):
+    apart, stacks = stacked(2, 3, 4, router=False)
+    name = "model.layers.0.mlp.experts.w2_weight"
+    broken = TensorRef("output:0", "float32", (count, 0, 0), "f", problem="cut off")
+    found = paired({**stacks, name: broken}, {name: one for name, one in apart.items() if "down" in name})
+    last = found.pairs[-1]
+    assert [one.role.expert for one in found.pairs] == [0, 1]
+    assert (last.target is not None and last.target.problem == "cut off") is is_told
+    assert (last.note == "the target has no such parameter") is not is_told
