@@ -22,7 +22,7 @@ MARGIN = 0.2  # score: chosen: the best of several candidates leads by so much
 PER_STEP = 0.5  # score: chosen: a step farther from the weights; more than types alone decide
 PER_PRODUCT_STEP = 0.25  # score: chosen: the same of a product, whose bias the other run may add apart
 UNRELATED = 0.5  # relative error: chosen: behind a fault, larger errors show nothing
-_SUMS = ("add", "biasadd")  # types of the operator that adds a bias apart
+_SUMS = ("add", "bias_add")  # types of the operator that adds a bias apart
 
 
 def match_operands(pairs: ContentPairs) -> int:
@@ -92,12 +92,9 @@ def _match(pairs: ContentPairs, types: LearnedTypes, view: _View, number: int) -
     found = _choose(pairs, types, view, number, _below(pairs, view, number, partners))
     if found is None or not _reads_only(view, found, partners) or not pairs.same_pass(*_ordered(view, number, found)):
         return False
-    if len(weights) < sum(view.other.contents[one].is_weight for one in view.other.parents[found]):
-        return False
     if data and all(one in known for one in data):
         expected = {known[one] for one in data}
-        above = view.other.cone(found, expected, DATA_REACH) | {*view.other.parents[found]}
-        if not expected <= above:
+        if not expected <= view.other.cone(found, expected, DATA_REACH):
             return False
     elif data and not _is_related(pairs, view, number, found):
         return False
