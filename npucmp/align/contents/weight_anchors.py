@@ -30,9 +30,6 @@ def match_operands(pairs: ContentPairs) -> int:
     return their number. A product is not decomposed, so what it reads corresponds."""
     count = 0
     for weight, partner in list(pairs.to_golden.items()):
-        contents = pairs.target.contents[weight], pairs.golden.contents[partner]
-        if not (contents[0].is_weight and contents[1].is_weight):
-            continue
         target, golden = _data_of_product(pairs.target, weight), _data_of_product(pairs.golden, partner)
         if target is None or golden is None:
             continue
@@ -75,7 +72,7 @@ def match_weights(pairs: ContentPairs, types: LearnedTypes, near: Near = None) -
         _View(0, pairs.target, pairs.golden, pairs.to_golden, pairs.to_target),
     ):
         for content in view.own.among(near[view.side] if near else None):
-            if content.makers and not content.is_weight and pairs.is_open(view.side, content.number):
+            if not content.is_weight and pairs.is_open(view.side, content.number):
                 count += _match(pairs, types, view, content.number)
     return count
 
@@ -94,7 +91,7 @@ def _match(pairs: ContentPairs, types: LearnedTypes, view: _View, number: int) -
         return False
     if data and all(one in known for one in data):
         expected = {known[one] for one in data}
-        if not expected <= view.other.cone(found, expected, DATA_REACH):
+        if not expected.issubset(view.other.cone(found, expected, DATA_REACH)):
             return False
     elif data and not _is_related(pairs, view, number, found):
         return False

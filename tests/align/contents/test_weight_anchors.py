@@ -7,7 +7,8 @@ import pytest
 
 from npucmp.align.contents.learned_types import LearnedTypes
 from npucmp.align.contents.weight_anchors import match_operands, match_weights
-from tests.align.contents.small_runs import Step, connect, drawn, number_of, pairs_of
+from npucmp.model import Statistics
+from tests.align.contents.small_runs import Step, connect, drawn, pairs_of
 
 A, W, V, BIAS = drawn(4, 8), drawn(8, 8), drawn(8, 8), drawn(8)
 
@@ -44,8 +45,8 @@ class Runs:
 
     def by_weights(self, near=None, together=()):
         types = LearnedTypes(self.pairs)
-        types.together.update(together)
         for here, there in together:
+            types.together[here, there] += 1
             types.seen[0][here] += 1
             types.seen[1][there] += 1
         count = match_weights(self.pairs, types, near)
@@ -153,14 +154,15 @@ def test_the_outputs_of_two_operators_that_read_partners_are_partners():
     assert two.reason == "reads the same 2 weights, the only content of this size below"
 
 
-def both(target, golden, *partners, h=None):
+def both(target, golden, *partners, h=None, together=()):
     """New pairs of a run of these operators and one of those, and of the runs exchanged, which must be the same."""
     h = fresh() if h is None else h
     first = Step("tanh", (A,), (h,))
     target, golden = [first, *(one(h) for one in target)], [first, *(one(h) for one in golden)]
     known = [(A, A), (h, h), *((one, one) for one in partners)]
-    found = Runs(target, golden, *known).by_weights()
-    assert found == [one[::-1] for one in Runs(golden, target, *known).by_weights()]
+    found = Runs(target, golden, *known).by_weights(together=together)
+    exchanged = Runs(golden, target, *known).by_weights(together=[one[::-1] for one in together])
+    assert found == [one[::-1] for one in exchanged]
     return found
 
 
@@ -248,3 +250,107 @@ def test_a_product_whose_bias_is_added_apart_has_no_partner_of_its_own(kind):
     assert both([linear(W, BIAS)], decomposed, W, BIAS) == [(1, 2)]
     other = [linear(W, kind="matmul", out=middle), then("mul", middle, fresh(), BIAS)]
     assert both([linear(W)], other, W) == [(1, 1)]
+
+
+def test_a_product_with_a_further_operand_is_a_sum_in_the_other_run():
+    """One run adds data to the product by an operator of its own."""
+    g, middle = fresh(), fresh()
+    exp = Step("exp", (A,), (g,))
+    fused = [lambda h: exp, lambda h: Step("linear", (h, W, g), (fresh(),))]
+    apart = [lambda h: exp, linear(W, kind="matmul", out=middle), then("add", middle, fresh(), g)]
+    assert both(fused, apart, W, g) == [(2, 3)]
+
+
+def test_an_operator_that_is_no_product_adds_no_bias():
+    middle = fresh()
+    scaled = [linear(W, kind="mul", out=middle), then("add", middle, fresh(), BIAS)]
+    assert both([linear(W, kind="mul")], scaled, W) == [(1, 1)]
+
+
+def test_an_operator_that_reads_weights_alone_has_a_partner():
+    assert both([lambda h: Step("exp", (W,), (fresh(),))], [lambda h: Step("exp", (W,), (fresh(),))], W) == [(1, 1)]
+
+
+def test_weights_that_an_operator_loads_have_no_partners_of_their_own():
+    load = [lambda h: Step("ReadVariableOp", (W,), (fresh(),))]
+    assert both(load, load, W) == []
+
+
+# Choices
+
+
+@pytest.mark.parametrize("kind, together, is_pair", [
+    ("mul", [("mul", "exp")], True),  # a step farther from the weights decides more than types
+    ("linear", [], True), ("linear", [("linear", "exp")], False),  # but not that of a product
+])  # fmt: skip
+def test_the_nearest_content_below_the_weights_is_the_partner(kind, together, is_pair):
+    """Only the contents of the target look for partners."""
+    h, middle = fresh(), fresh()
+    first = Step("tanh", (A,), (h,))
+    golden = [first, product(h, W, kind=kind, out=middle), Step("exp", (middle,), (fresh(),))]
+    runs = Runs([first, product(h, W, kind=kind)], golden, (A, A), (h, h), (W, W))
+    assert runs.by_weights(near=({0, 1, 2, 3}, set()), together=together) == ([(1, 1)] * is_pair)
+
+
+@pytest.mark.parametrize("error, is_pair", [(0.1, True), (0.2, True), (0.6, False)])
+def test_of_two_contents_below_the_weights_the_nearer_one_is_the_partner(error, is_pair):
+    """Other types read the weight twice; an error of more than a half shows nothing."""
+    y = fresh()
+    near = (y * (1 + error)).astype(np.float32)
+    other = [lambda h: Step("exp", (h, W), (fresh(),)), lambda h: Step("sin", (h, W), (near,))]
+    assert both([linear(W, kind="tanh", out=y)], other, W) == [(1, 2)] * is_pair
+
+
+def test_of_two_contents_without_values_the_one_of_the_same_type_is_the_partner():
+    recorded = [Statistics(3.0 + at, -1.0, 0.5 * at, 8.0) for at in range(3)]
+    other = [lambda h: Step("exp", (h, W), (recorded[1],)), lambda h: Step("tanh", (h, W), (recorded[2],))]
+    assert both([linear(W, kind="tanh", out=recorded[0])], other, W) == [(1, 2)]
+    assert both([linear(W, kind="sin", out=recorded[0])], other, W) == []
+
+
+# What a weight is
+
+
+def test_what_products_read_as_data_is_no_weight():
+    """One run does not record what computes the input of the network, so that it has no partner."""
+    x, z = fresh(), fresh()
+    rand = Step("rand", (), (z,))
+    read, golden = [lambda h: product(x, W)], [lambda h: rand, lambda h: product(z, W)]
+    assert both(read, golden, W) == [(1, 2)]
+    for other in (product(fresh(), x), Step("linear", (fresh(), W, x), (fresh(9),), path="head")):  # as a parameter too
+        assert both([*read, lambda h, other=other: other], golden, W) == []
+    assert (
+        both(
+            [lambda h: Step("mul", (x, W), (fresh(),))], [lambda h: rand, lambda h: Step("mul", (z, W), (fresh(),))], W
+        )
+        == []
+    )
+
+
+# Gradients
+
+
+@pytest.mark.parametrize("phases, is_pair", [
+    (("forward", "forward"), True), (("backward", "backward"), True),
+    (("forward", "backward"), False), (("backward", "forward"), False),
+])  # fmt: skip
+def test_partners_belong_to_the_same_pass(phases, is_pair):
+    """Both runs have gradients; the golden one has more contents in front."""
+    last = Step("neg", (fresh(),), (fresh(9),), phase="backward")
+    h, more = fresh(), [Step("rand", (), (fresh(),)), Step("rand", (), (fresh(10),), phase="backward")]
+    runs = [[Step("tanh", (A,), (h,)), Step("mul", (h, W), (fresh(),), phase), last] for phase in phases]
+    assert Runs(runs[0], [*more, *runs[1]], (W, W), (h, h)).by_weights() == [(1, 3)] * is_pair
+    data = [
+        [Step("tanh", (A,), (one,), phase), product(one, W), last] for phase, one in zip(phases, (fresh(), fresh()))
+    ]
+    assert Runs(data[0], [*more, *data[1]], (W, W)).by_operands() == [(0, 2)] * is_pair
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_only_contents_near_new_pairs_are_tried(side):
+    h = fresh()
+    run = [Step("tanh", (A,), (h,))]
+    runs = Runs([*run, product(h, W)], [*run, product(h, W)], (A, A), (h, h), (W, W))
+    last = [len(graph.contents) - 1 for graph in (runs.pairs.target, runs.pairs.golden)]
+    assert runs.by_weights(near=({0, 1, 2}, {0, 1, 2})) == []
+    assert runs.by_weights(near=({last[0]}, set()) if side == 0 else (set(), {last[1]})) == [(1, 1)]
