@@ -124,6 +124,10 @@ def test_contents_of_another_size_or_with_a_partner_are_no_data():
     assert Runs(target, golden, (W, W)).by_operands() == [(0, 0)]
     assert Runs(target, golden, (W, W), (h, other)).by_operands() == []
     assert Runs(golden, target, (W, W), (other, h)).by_operands() == []
+    for side in (0, 1):
+        runs = Runs(target, golden, (W, W))
+        runs.pairs.right[side].add(of((runs.pairs.target, runs.pairs.golden)[side], (h, g)[side]))
+        assert runs.by_operands() == []  # nor those above an agreement
 
 
 def test_a_content_that_one_run_computes_is_no_weight():
