@@ -23,8 +23,8 @@ from npucmp.model import Match, Run
 NOISE = 1e-3  # relative error: chosen: two frameworks in float32 differ by less
 COARSE_NOISE = 1e-2  # relative error: chosen: the same in 16-bit types, whose round-off is 4e-3
 TRUE_NAMES = 20  # times: chosen: so many names that values confirm for each that they contradict
-TURNS = 12  # work: rounds of the stages behind a fault; each finds at least one pair
-STEPS = 2000  # work: rounds of structure, weights and patterns between two of them
+TURNS = 12  # rounds: work: of the stages behind a fault; each finds at least one pair
+STEPS = 2000  # rounds: work: of structure, weights and patterns between two of them
 _COARSE = ("float16", "bfloat16")
 
 

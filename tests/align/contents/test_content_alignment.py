@@ -196,3 +196,90 @@ def test_runs_of_one_checkpoint_share_half_of_the_weights(tmp_path, count, is_ne
     found = match_contents(*runs, (), ANYWHERE)
     assert (found is not None) is is_network
     assert found is None or [(one.target.order, one.golden.order) for one in found.matches] == [(0, 0)]
+
+
+# Behind a fault
+
+
+def chains(tmp_path, steps, faults):
+    """The same operators twice, each on what the one before it wrote. The outputs of the golden are those of the
+    target, or other ones from the first fault on."""
+    runs, outputs = [], [drawn(5, 4 + at) for at in range(len(steps))]
+    for side in ("target", "golden"):
+        calls, read = [], X
+        for at, kind in enumerate(steps):
+            out = drawn(5, 4 + at) if at in faults and side == "golden" else outputs[at]
+            calls.append((f"Torch.{kind}.{at}.forward", [read], [out]))
+            read = out
+        runs.append(run_with_values(tmp_path / side, calls))
+    return runs
+
+
+def test_operators_behind_a_fault_have_partners_by_structure(tmp_path):
+    """One after the other, farther than a new pair is near."""
+    steps = ["tanh", "sin", "exp", "mul"] * 4
+    found = align_contents(*chains(tmp_path, steps, {*range(2, 16)}), (), ANYWHERE)
+    assert [(one.target, one.golden) for one in sorted(found.pairs)] == [(at, at) for at in range(17)]
+    assert {one.target: one.via for one in found.pairs if one.via != "content"} == dict.fromkeys(
+        range(3, 17), "structure"
+    )
+
+
+def test_an_operator_that_wrote_other_values_than_it_read_is_a_copy(tmp_path):
+    """The target lost what it handed on; the operator behind it reads a copy of what the golden reads."""
+    h, lost = drawn(4, 6), drawn(4, 6)
+    target = [
+        ("Torch.tanh.0.forward", [X], [h]),
+        ("Torch.clone.0.forward", [h], [lost]),
+        ("Torch.exp.0.forward", [lost], [Y]),
+    ]
+    golden = [("Torch.tanh.0.forward", [X], [h]), ("Torch.exp.0.forward", [h], [drawn(4, 6)])]
+    runs = [run_with_values(tmp_path / side, calls) for side, calls in (("target", target), ("golden", golden))]
+    pairs = align_contents(*runs, (), ANYWHERE).pairs
+    assert pairs.copies == {2: 1}
+    assert {one.target: (one.golden, one.via) for one in pairs} == {
+        0: (0, "content"),
+        1: (1, "content"),
+        3: (2, "structure"),
+    }
+
+
+def test_what_structure_leaves_open_is_made_as_in_another_layer(tmp_path):
+    """The runs write another tensor between sine and exp. The exp of layer 1 is wrong, and what follows has a partner
+    by structure; so has a cosine before that."""
+    x, cosines = drawn(2, 4, 6), drawn(2, 3, 5)
+    sines, ends, wrong, last = np.sin(x), drawn(2, 21), drawn(21), drawn(2, 2, 17)
+    runs = []
+    for side, (kind, size) in enumerate((("tanh", 20), ("relu", 22))):
+        calls = [("Torch.cos.0.forward", [X], [cosines[side]])]
+        for layer in range(2):
+            middle = drawn(size)
+            end = wrong if layer and side else ends[layer]
+            calls += [(f"Torch.sin.{layer}.forward", [x[layer]], [sines[layer]]),
+                      (f"Torch.{kind}.{layer}.forward", [sines[layer]], [middle]),
+                      (f"Torch.exp.{layer}.forward", [middle], [end])]  # fmt: skip
+        calls.append(("Torch.mul.0.forward", [end], [last[side]]))
+        runs.append(run_with_values(tmp_path / str(side), calls))
+    found = align_contents(*runs, (), ANYWHERE)
+    graph = found.pairs.target
+    via = {graph.maker(one.target).name: one.via for one in found.pairs if graph.maker(one.target)}
+    assert via == {
+        "Torch.cos.0.forward": "structure", "Torch.sin.0.forward": "content", "Torch.exp.0.forward": "content",
+        "Torch.sin.1.forward": "content", "Torch.exp.1.forward": "pattern", "Torch.mul.0.forward": "structure",
+    }  # fmt: skip
+
+
+def test_behind_the_nearest_content_structure_goes_on(tmp_path):
+    """The target computes in two steps what the golden computes in one, and both outputs are wrong."""
+    out = drawn(64)
+    near = (out * 1.2).astype(np.float32)
+    h, tail = drawn(64), drawn(2, 70)
+    middle = drawn(65)
+    target = [("Torch.tanh.0.forward", [X], [h]), ("Torch.sin.0.forward", [h], [middle]),
+              ("Torch.gelu.0.forward", [middle], [out]), ("Torch.exp.0.forward", [out], [tail[0]])]  # fmt: skip
+    golden = [target[0], ("Torch.gelu.0.forward", [h], [near]), ("Torch.exp.0.forward", [near], [tail[1]])]
+    runs = [run_with_values(tmp_path / side, calls) for side, calls in (("target", target), ("golden", golden))]
+    pairs = align_contents(*runs, (), ANYWHERE).pairs
+    assert {one.target: (one.golden, one.via) for one in pairs} == {
+        0: (0, "content"), 1: (1, "content"), 3: (2, "similar"), 4: (3, "structure"),
+    }  # fmt: skip
