@@ -175,10 +175,11 @@ def test_a_mapping_replaces_uncertain_pairs(runs, anchor, expected):
 @pytest.mark.parametrize("more", [(0, 0), (2, 0), (0, 2)])
 def test_runs_of_one_network_share_a_tenth_of_the_values_of_the_smaller_run(runs, count, is_network, more):
     sides = [[X, *(drawn(8) for _ in range(count - 1 + one))] for one in more]
-    found = match_contents(*runs(*sides), (), ANYWHERE)
+    found = match_contents(*runs(sides[0], sides[1][::-1]), (), ANYWHERE)
     assert (found is not None) is is_network
     if found is not None:
         assert [(one.target.order, one.via) for one in found.matches] == [(0, "content")]
+        assert found.rows[0][0].golden_op.order == len(sides[1]) - 1
         assert found.line == f"aligned 1 of {count} contents: 1 by value"
         assert list(found.rows) == [0] and [one.slot for one in found.rows[0]] == ["output:0"]
         assert len(found.open) == 2 * count - 2 + sum(more) and found.candidates is not None
