@@ -71,7 +71,7 @@ def _distances(a: Any, b: Any) -> Any:
 
     with np.errstate(all="ignore"):  # squares of large numbers may overflow: the distance is then infinite
         sizes = (a * a).sum(1)[:, None], (b * b).sum(1)[None, :]
-        found = np.sqrt(np.maximum(sizes[0] + sizes[1] - 2.0 * (a @ b.T), 0.0) / np.maximum(*sizes))
+        found = np.sqrt((sizes[0] + sizes[1] - 2.0 * (a @ b.T)).clip(0.0) / np.maximum(*sizes))
     return np.nan_to_num(found, nan=np.inf)
 
 

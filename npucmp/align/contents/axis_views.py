@@ -96,4 +96,4 @@ def _with_units(turned: tuple[int, ...], other: tuple[int, ...], axes: tuple[int
     """The order of all axes, with those of length one where the other shape has them."""
     units = [axis for axis, size in enumerate(turned) if size == 1]
     rest = list(axes)
-    return tuple(units.pop(0) if size == 1 and units else rest.pop(0) for size in other) if rest else axes
+    return tuple(units.pop(0) if size == 1 and units else rest.pop(0) for size in other)

@@ -15,7 +15,7 @@ import zlib
 from typing import Any, Hashable, Iterator, NamedTuple, Optional
 
 from npucmp.align.content_hash import WIDTH, hash_values
-from npucmp.align.rank_run import WHOLE, Values
+from npucmp.align.rank_run import Values
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import TensorRef
 from npucmp.model.dtypes import lookup
@@ -87,8 +87,7 @@ class ContentReader:
 
     def __init__(self, values: Values) -> None:
         self._values = values
-        self._dull: set[Hashable] = set()
-        self._sketches: dict[Hashable, Sketch] = {}
+        self._sketches: dict[Hashable, Optional[Sketch]] = {}
 
     def sketch(self, tensor: TensorRef) -> Optional[Sketch]:
         """The sketch of a tensor; None if its values identify nothing or cannot be read."""
@@ -98,9 +97,7 @@ class ContentReader:
         if not tensor.file and tensor.payload is None:
             return _of_statistics(tensor)
         array = self._values.array(tensor)
-        if array is not None:
-            return self._of_array(array)
-        return self._of_blocks(tensor) if math.prod(tensor.shape) > WHOLE else None
+        return self._of_blocks(tensor) if array is None else self._of_array(array)
 
     def flat(self, tensor: TensorRef) -> Optional[Any]:
         """All values in C order; None if they cannot be read or are too many to hold."""
@@ -145,15 +142,12 @@ class ContentReader:
         wide = np.ascontiguousarray(array).reshape(-1)
         total = sum(hash_values(wide[at : at + _BLOCK].astype(np.float64)) for at in range(0, wide.size, _BLOCK))
         key = wide.size, total & WIDTH
-        if key in self._dull:
-            return None
         if key not in self._sketches:
-            valid = wide[np.isfinite(wide) & (wide > MASKED)]
-            if not _varies(wide) or not valid.size:
-                self._dull.add(key)
-                return None
-            valid = np.sort(valid).astype(np.float64)
-            self._sketches[key] = Sketch(key, _quantiles(valid), _figures(valid[-1], valid[0], valid.mean(), valid))
+            valid = np.sort(wide[np.isfinite(wide) & (wide > MASKED)]).astype(np.float64)
+            found = None
+            if _varies(wide) and valid.size:
+                found = Sketch(key, _quantiles(valid), _figures(valid[-1], valid[0], valid.mean(), valid))
+            self._sketches[key] = found
         return self._sketches[key]
 
     def _of_blocks(self, tensor: TensorRef) -> Optional[Sketch]:
@@ -229,9 +223,9 @@ def _from_levels(levels: Any, count: int) -> Any:
 def _of_statistics(tensor: TensorRef) -> Optional[Sketch]:
     """The sketch of recorded statistics; None if they are incomplete, or of a constant."""
     found, size = tensor.statistics, math.prod(tensor.shape)
-    if found is None or None in found or found.max == found.min:
+    if found is None or found.max == found.min:
         return None
-    figures = found.max, found.min, found.mean, (found.norm or 0.0) / math.sqrt(size)
-    if not all(one is not None and math.isfinite(one) for one in figures):
+    if not all(one is not None and math.isfinite(one) for one in found):
         return None
+    figures = found.max, found.min, found.mean, found.norm / math.sqrt(size)  # type: ignore[operator]
     return Sketch((size, *found), None, figures)  # type: ignore[arg-type]

@@ -23,8 +23,8 @@ from npucmp.model import Match, Run
 NOISE = 1e-3  # relative error: chosen: two frameworks in float32 differ by less
 COARSE_NOISE = 1e-2  # relative error: chosen: the same in 16-bit types, whose round-off is 4e-3
 TRUE_NAMES = 20  # times: chosen: so many names that values confirm for each that they contradict
-TURNS = 12  # work: rounds of the stages behind a fault; each finds at least one pair
-STEPS = 2000  # work: rounds of structure, weights and patterns between two of them
+TURNS = 12  # rounds: work: of the stages behind a fault; each finds at least one pair
+STEPS = 2000  # rounds: work: of structure, weights and patterns between two of them
 _COARSE = ("float16", "bfloat16")
 
 
@@ -110,7 +110,8 @@ def _add_anchors(pairs: ContentPairs, anchors: Sequence[Match]) -> None:
     """Add the outputs of operators that names, graphs or the user pair, if values do not pair one of them. Names that
     count calls (add.3) also occur in a run that computes in another order: names anchor nothing if values contradict
     many of them."""
-    found = [(one, *_first_outputs(pairs, one)) for one in anchors]
+    outputs = [_first_outputs(graph) for graph in (pairs.target, pairs.golden)]
+    found = [(one, outputs[0].get(one.target.order), outputs[1].get(one.golden.order)) for one in anchors]
     verdicts = Counter(
         pairs.to_golden.get(target) == golden
         for one, target, golden in found
@@ -127,11 +128,10 @@ def _add_anchors(pairs: ContentPairs, anchors: Sequence[Match]) -> None:
         pairs.add(ContentPair(target, golden, match.via, match.confidence, f"operators paired by {match.via}"))
 
 
-def _first_outputs(pairs: ContentPairs, match: Match) -> tuple[Optional[int], Optional[int]]:
-    """The contents of the first outputs of two operators; None for an output that is no content."""
-    target = pairs.target.content_of.get((_place(pairs.target, match.target.order), "output:0"))
-    golden = pairs.golden.content_of.get((_place(pairs.golden, match.golden.order), "output:0"))
-    return target, golden
+def _first_outputs(graph: ContentGraph) -> dict[int, int]:
+    """The content of the first output of each operator, by its order; outputs that are no contents are left out."""
+    numbers = ((one.order, graph.content_of.get((place, "output:0"))) for place, one in enumerate(graph.operators))
+    return {order: number for order, number in numbers if number is not None}
 
 
 def _make_room(pairs: ContentPairs, target: int, golden: int) -> None:
@@ -141,14 +141,6 @@ def _make_room(pairs: ContentPairs, target: int, golden: int) -> None:
         found: Optional[ContentPair] = None if number is None else pairs.found.get(number)
         if found is not None and (found.target, found.golden) != (target, golden) and found.confidence < 0.99:
             pairs.remove(found)
-
-
-def _place(graph: ContentGraph, order: int) -> int:
-    """The place of an operator in its run, by its order."""
-    operators = graph.operators
-    if order < len(operators) and operators[order].order == order:
-        return order
-    return next((place for place, one in enumerate(operators) if one.order == order), -1)
 
 
 def _noise(*runs: Run) -> float:

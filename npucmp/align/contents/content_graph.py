@@ -102,7 +102,7 @@ class ContentGraph:
                 made[file_name_of(f"{self.operators[place].name}:{slot.partition(':')[2]}")] = number
         for place, operator in enumerate(self.operators):
             for tensor in operator.tensors:
-                if tensor.source and not tensor.is_output and (place, tensor.slot) not in self.content_of:
+                if tensor.source and (place, tensor.slot) not in self.content_of:
                     producer = made.get(file_name_of(tensor.source))
                     if producer is not None and producer not in self.reads[place]:
                         self.reads[place].append(producer)

@@ -20,6 +20,8 @@ BEST = 3  # candidates: chosen: a content has so few near ones
 FAR = 4.0  # times: chosen: a second that is so much farther is no candidate
 _ROOM = 1e-5  # distance: chosen: below it two candidates are equally near in float32
 _CHUNK = 512  # contents: work
+_UNREAD = 8  # times: work: the values of a candidate whose sketch is so much farther are not read
+_FARTHEST = 30  # times the noise: work: a candidate that is farther decides nothing
 
 
 class NearContents(NamedTuple):
@@ -49,7 +51,7 @@ def _match(pairs: ContentPairs, near: Sequence[NearContents], rivals: dict[int, 
     enough = max(4 * pairs.noise, 30 * first.distance)
     scored = []
     for one in near:
-        if one.golden in pairs.to_target or one.distance > FAR * 2 * first.distance + _ROOM:
+        if one.golden in pairs.to_target or one.distance > _UNREAD * first.distance + _ROOM:
             continue
         error, order = pairs.best_order(one.target, one.golden, first.distance + _ROOM)
         if error is not None and error <= enough:
@@ -68,11 +70,9 @@ def _match(pairs: ContentPairs, near: Sequence[NearContents], rivals: dict[int, 
     if not alone:
         reason += ", with a second candidate that is near"
     confidence = CERTAIN if alone else NEAR_SECOND
-    if pairs.add(ContentPair(one.target, one.golden, VIA, confidence, reason, order, error)):
-        size = pairs.target.contents[one.target].size
-        shapes = pairs.shapes(one.target, one.golden)
-        if size >= _TELLING:
-            pairs.axes.learn(*shapes, order)
+    is_new = pairs.add(ContentPair(one.target, one.golden, VIA, confidence, reason, order, error))
+    if is_new and pairs.target.contents[one.target].size >= _TELLING:
+        pairs.axes.learn(*pairs.shapes(one.target, one.golden), order)
 
 
 _TELLING = 16  # elements: chosen: the order of axes of fewer elements agrees by chance
@@ -102,8 +102,8 @@ def _same_type(pairs: ContentPairs, one: NearContents) -> bool:
 
 def _place(pairs: ContentPairs, one: NearContents) -> float:
     """How far apart two contents are in the order of both runs, as shares of the runs."""
-    here = pairs.target.contents[one.target].first / max(1, len(pairs.target.operators))
-    return here - pairs.golden.contents[one.golden].first / max(1, len(pairs.golden.operators))
+    here = pairs.target.contents[one.target].first / len(pairs.target.operators)
+    return here - pairs.golden.contents[one.golden].first / len(pairs.golden.operators)
 
 
 def _candidates(pairs: ContentPairs) -> Iterator[NearContents]:
@@ -127,7 +127,7 @@ def _candidates(pairs: ContentPairs) -> Iterator[NearContents]:
             best = np.argpartition(distances, few - 1, 1)[:, :few]
             for row, columns in enumerate(best):
                 for column in sorted(columns, key=lambda at: float(distances[row, at])):
-                    if distances[row, column] < 30 * pairs.noise:
+                    if distances[row, column] < _FARTHEST * pairs.noise:
                         target, golden = targets[start + row].number, goldens[int(column)].number
                         yield NearContents(float(distances[row, column]), target, golden)
 
@@ -141,5 +141,5 @@ def sketch_distances(here: Any, there: Any, scale: Any, other: Any) -> Any:
     import numpy as np
 
     squares = (here**2).sum(1)[:, None] + (there**2).sum(1)[None] - 2 * here @ there.T
-    size = np.maximum(1e-30, np.maximum(scale[:, None], other[None]))
-    return np.sqrt(np.maximum(0.0, squares) / here.shape[1]) / size
+    size = np.maximum.outer(scale, other).clip(1e-30)
+    return np.sqrt(squares.clip(0.0) / here.shape[1]) / size

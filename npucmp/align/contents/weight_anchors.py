@@ -22,7 +22,7 @@ MARGIN = 0.2  # score: chosen: the best of several candidates leads by so much
 PER_STEP = 0.5  # score: chosen: a step farther from the weights; more than types alone decide
 PER_PRODUCT_STEP = 0.25  # score: chosen: the same of a product, whose bias the other run may add apart
 UNRELATED = 0.5  # relative error: chosen: behind a fault, larger errors show nothing
-_SUMS = ("add", "biasadd")  # types of the operator that adds a bias apart
+_SUMS = ("add", "bias_add")  # types of the operator that adds a bias apart
 
 
 def match_operands(pairs: ContentPairs) -> int:
@@ -30,9 +30,6 @@ def match_operands(pairs: ContentPairs) -> int:
     return their number. A product is not decomposed, so what it reads corresponds."""
     count = 0
     for weight, partner in list(pairs.to_golden.items()):
-        contents = pairs.target.contents[weight], pairs.golden.contents[partner]
-        if not (contents[0].is_weight and contents[1].is_weight):
-            continue
         target, golden = _data_of_product(pairs.target, weight), _data_of_product(pairs.golden, partner)
         if target is None or golden is None:
             continue
@@ -75,7 +72,7 @@ def match_weights(pairs: ContentPairs, types: LearnedTypes, near: Near = None) -
         _View(0, pairs.target, pairs.golden, pairs.to_golden, pairs.to_target),
     ):
         for content in view.own.among(near[view.side] if near else None):
-            if content.makers and not content.is_weight and pairs.is_open(view.side, content.number):
+            if not content.is_weight and pairs.is_open(view.side, content.number):
                 count += _match(pairs, types, view, content.number)
     return count
 
@@ -92,12 +89,9 @@ def _match(pairs: ContentPairs, types: LearnedTypes, view: _View, number: int) -
     found = _choose(pairs, types, view, number, _below(pairs, view, number, partners))
     if found is None or not _reads_only(view, found, partners) or not pairs.same_pass(*_ordered(view, number, found)):
         return False
-    if len(weights) < sum(view.other.contents[one].is_weight for one in view.other.parents[found]):
-        return False
     if data and all(one in known for one in data):
         expected = {known[one] for one in data}
-        above = view.other.cone(found, expected, DATA_REACH) | {*view.other.parents[found]}
-        if not expected <= above:
+        if not expected.issubset(view.other.cone(found, expected, DATA_REACH)):
             return False
     elif data and not _is_related(pairs, view, number, found):
         return False
