@@ -19,6 +19,11 @@ def drawn(*shape: int) -> Any:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
+def seeded(seed: int, *shape: int) -> Any:
+    """Numbers for a whole module of tests, which do not depend on other modules."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
 class Step(NamedTuple):
     """One operator. Values are arrays, statistics, or a shape without values; `sources` of its inputs, by place."""
 

@@ -11,10 +11,10 @@ from npucmp.align.contents.slices import ContentSlice
 from npucmp.dump.limits import ANYWHERE
 from npucmp.model import Match
 from npucmp.model.relation import AxisOrder
-from tests.align.contents.small_runs import Step, connect, drawn, pairs_of
+from tests.align.contents.small_runs import Step, connect, drawn, pairs_of, seeded
 from tests.align.craft import a_run, run_with_values
 
-X, Y = drawn(4, 6), drawn(4, 6)
+X, Y = seeded(1, 4, 6), seeded(2, 4, 6)
 
 
 # Shares and words

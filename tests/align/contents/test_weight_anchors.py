@@ -8,9 +8,9 @@ import pytest
 from npucmp.align.contents.learned_types import LearnedTypes
 from npucmp.align.contents.weight_anchors import match_operands, match_weights
 from npucmp.model import Statistics
-from tests.align.contents.small_runs import Step, connect, drawn, pairs_of
+from tests.align.contents.small_runs import Step, connect, drawn, pairs_of, seeded
 
-A, W, V, BIAS = drawn(4, 8), drawn(8, 8), drawn(8, 8), drawn(8)
+A, W, V, BIAS = seeded(1, 4, 8), seeded(2, 8, 8), seeded(3, 8, 8), seeded(4, 8)
 
 
 def fresh(*shape):
