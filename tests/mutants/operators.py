@@ -111,7 +111,10 @@ def _can_swap(function: ast.expr, arguments: list[ast.expr]) -> bool:
     """Whether the first two arguments have an order; the smallest and the largest of numbers have none."""
     if len(arguments) < 2 or any(isinstance(one, ast.Starred) for one in arguments):
         return False
-    if isinstance(function, ast.Name) and function.id in ("max", "min"):
+    name = (
+        function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
+    )
+    if name in ("max", "min", "maximum", "minimum"):
         return False
     return ast.dump(arguments[0]) != ast.dump(arguments[1])
 

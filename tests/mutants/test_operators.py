@@ -22,7 +22,7 @@ CASES = {
     "@cache(1)\ndef f():\n    '''3 < 4'''\n    return None\n": set(),
     "A = 3  # rows: chosen: any\n": {"A = 4  # rows: chosen: any", "A = 2  # rows: chosen: any"},
     "A = 3  # rows: work\n": set(),
-    "f(*a, b)\nf(a, a)\nmax(a, b)\n": set(),
+    "f(*a, b)\nf(a, a)\nmax(a, b)\nnp.minimum(a, b)\n": set(),
 }  # fmt: skip
 
 
