@@ -16,13 +16,13 @@ def run(*operators, alone=()):
     array and the name of its source."""
     rows = []
     for order, (name, read, wrote) in enumerate(operators):
-        tensors = [*((f"input:{at}", one) for at, one in enumerate(read))]
-        tensors += [(f"output:{at}", one) for at, one in enumerate(wrote)]
-        operator = Operator(name, name.split(".")[0], "forward", "", order, ())
+        slots = [*(f"input:{at}" for at in range(len(read))), *(f"output:{at}" for at in range(len(wrote)))]
+        given = [one if isinstance(one, tuple) else (one, "") for one in (*read, *wrote)]
+        tensors = [TensorRef(slot, values.dtype.name, values.shape, file="x.npy", source=source)
+                   for slot, (values, source) in zip(slots, given)]  # fmt: skip
+        operator = Operator(name, name.split(".")[0], "forward", "", order, tuple(tensors))
         target = None if name in alone else operator
-        for slot, given in tensors:
-            values, source = given if isinstance(given, tuple) else (given, "")
-            ref = TensorRef(slot, values.dtype.name, values.shape, file="x.npy", source=source)
+        for slot, ref, (values, _) in zip(slots, tensors, given):
             flat = np.ascontiguousarray(values).reshape(-1)
             moments = measure_block(flat, flat, bars_for(ref.dtype, ref.dtype, 0.0, 0.0))
             pair = Pair(order, slot, target, operator, ref if target else None, ref)
@@ -51,6 +51,15 @@ def test_the_latest_output_counts_and_the_first_reader_where_no_operator_wrote_a
 def test_a_tensor_that_an_operator_reads_twice_is_not_its_own_source():
     rows = run(("mul.0", [A, A], [B]))
     assert sources(rows) == [None, None, None]
+
+
+@pytest.mark.parametrize("name, is_buffer", [("recv.0", True), ("relu.0", False)])
+def test_memory_for_a_received_tensor_is_no_source(name, is_buffer):
+    rows = run((name, [A], [B]), ("exp.0", [A], [C]), ("abs.0", [B], [D]))
+    assert sources(rows)[2] == (None if is_buffer else (name, "input:0"))
+    assert sources(rows)[4] == (name, "output:0")
+    smaller = run((name, [A[:2]], [B]), ("exp.0", [A[:2]], [C]))  # it has another shape than what is received
+    assert sources(smaller)[2] == (name, "input:0")
 
 
 def test_constants_and_numbers_that_people_write_link_nothing():
