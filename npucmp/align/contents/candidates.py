@@ -51,7 +51,7 @@ class Candidates:
             return f"no tensor of the {other} run is near; it may lie inside an operator of that run"
         if len(names) == 1:
             return f"one candidate, {names[0]}, but nothing else speaks for it"
-        return f"two candidates are near: {' and '.join(names)}; name the right one with --mapping"
+        return f"two candidates are near: {names[0]} and {names[1]}; name the right one with --mapping"
 
     def _name(self, side: int, one: Likeness) -> str:
         return f"{self._operator_name(side, one.golden if side else one.target)} (score {one.score:.2f})"

@@ -22,7 +22,6 @@ MARGIN = 0.2  # score: chosen: the best of several candidates leads by so much
 PER_STEP = 0.5  # score: chosen: a step farther from the weights; more than types alone decide
 PER_PRODUCT_STEP = 0.25  # score: chosen: the same of a product, whose bias the other run may add apart
 UNRELATED = 0.5  # relative error: chosen: behind a fault, larger errors show nothing
-_SUMS = ("add", "bias_add")  # types of the operator that adds a bias apart
 
 
 def match_operands(pairs: ContentPairs) -> int:
@@ -197,6 +196,7 @@ def _adds_bias_below(view: _View, number: int, found: int, partners: set[int]) -
         return False
     for child in view.other.children[found]:
         more = [one for one in view.other.parents[child] if view.other.contents[one].is_weight and one not in partners]
-        if more and view.other.type_of(child) in _SUMS:
+        kind = op_type(view.other.type_of(child))
+        if more and kind.has("sums") and kind.has("shifts"):
             return True
     return False
