@@ -19,6 +19,7 @@ import sys
 import tempfile
 import warnings
 import zipfile
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Callable, Union
@@ -190,6 +191,9 @@ def main() -> None:
         corpus.mkdir(parents=True, exist_ok=True)
         for at, data in enumerate(inputs(target)):
             (corpus / f"seed{at}").write_bytes(data)
+            file.write_bytes(data)
+            with suppress(Exception):  # what is imported late is instrumented too; the search reads it again
+                read(str(file))
     from npucmp.errors import NpucmpError
 
     warnings.simplefilter("error")
