@@ -29,6 +29,8 @@ def match_operands(pairs: ContentPairs) -> int:
     return their number. A product is not decomposed, so what it reads corresponds."""
     count = 0
     for weight, partner in list(pairs.to_golden.items()):
+        if not pairs.target.contents[weight].is_weight:
+            continue
         target, golden = _data_of_product(pairs.target, weight), _data_of_product(pairs.golden, partner)
         if target is None or golden is None:
             continue
