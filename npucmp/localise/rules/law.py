@@ -77,7 +77,7 @@ class Departure(NamedTuple):
 def departures(case: RuleContext) -> Iterator[Departure]:
     """Yield the departures from all laws of an operator that the moments of one of its tensors show."""
     node, moments = case.node, case.moments
-    if node is None or moments is None or (node.is_gradient and not case.is_output):
+    if node is None or moments is None:
         return
     if not moments.compared or moments.mismatched or case.finding.metric == "noise":
         return
@@ -278,7 +278,7 @@ def _sent_tensor_law(case: RuleContext, moments: Moments) -> Optional[Departure]
     content = content_of(case.finding)
     for sent in case.node.extra_inputs if case.node is not None and content else ():
         source = sent.measurement.moments
-        if source is not None and content_of(sent) == content and source.elements == moments.elements:
+        if source is not None and content_of(sent) == content:
             x, y = (
                 _distance(a, b, moments.elements)
                 for a, b in ((source.target, moments.target), (source.golden, moments.golden))
