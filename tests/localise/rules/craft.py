@@ -48,6 +48,16 @@ def drawn(name: str):
     return normal, noisy
 
 
+def ones(count: int, *offsets: float) -> tuple[np.ndarray, np.ndarray]:
+    """(target, golden) of so many ones, of which the first of the target are off by the offsets."""
+    return 1.0 + np.array([*offsets, *[0.0] * (count - len(offsets))]), np.ones(count)
+
+
+def without_values(finding, **fields):
+    """A finding of which no values are known."""
+    return finding._replace(measurement=finding.measurement._replace(moments=None), **fields)
+
+
 def case(op, reads=(), wrote=None, saved=(), *, phase="forward", input_error=None, slot="output:0", arguments=({}, {}),
          round_off=None, path="", name="", node=True, record=True, **more) -> RuleContext:  # fmt: skip
     """One tensor of one operator. Tensors are (target, golden[, dtype[, golden's dtype]]); `input_error` is by default
