@@ -176,3 +176,15 @@ def test_inputs_without_values_show_no_decades():
     assert not RULE.applies(one)
     one.node.inputs[0] = without_values(one.node.inputs[0])
     assert RULE.applies(one)
+
+
+@pytest.mark.parametrize("arrived, is_sparse", [(0.11, True), (0.09, False)])
+def test_an_element_that_is_wrong_was_read_a_decade_less_wrong_at_most(arrived, is_sparse):
+    one = gradient(ones(64, -3.0, *[-1.0] * 5), incoming(64, arrived), input_error=2.0**-10)
+    assert RULE.applies(one) == is_sparse
+
+
+def test_numbers_whose_squares_overflow_show_no_count():
+    huge = np.full(64, 1e200)
+    assert RULE.applies(gradient((huge * 3, huge), input_error=1e-3))
+    assert RULE.applies(gradient((np.ones(64), np.zeros(64)), input_error=np.inf))

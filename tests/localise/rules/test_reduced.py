@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from npucmp.judge.precision import Precision
+from npucmp.localise.rules.reduced import RULE
 from tests.localise.rules.craft import RuleContract, case, drawn
 
 normal, _ = drawn(__name__)
@@ -19,3 +20,9 @@ class TestReduced(RuleContract):
             "linear", [(Y, Y)], (Y, Y, "bfloat16"), precision=Precision(2.0**-8, reduced=True)
         ),
     }
+
+
+def test_products_of_11_bits_have_eight_round_offs_of_11_bits():
+    one = TestReduced.fires["HF32"]
+    assert RULE.bound(one) == 8 * 2.0**-11 and RULE.applies(one)
+    assert "keep 11 bits" in RULE.why

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 import pytest
 
 import npucmp
 from npucmp.localise.rules import Rulebook
+from npucmp.localise.rules.reduced import ALIKE
 from tests.localise.rules.craft import RuleContract, case, drawn, spelled
 from tests.synthetic import write_run
 
@@ -90,3 +93,56 @@ def test_the_same_error_in_runs_of_float32_is_a_fault(tmp_path):
 def test_one_side_alone_rounds_nothing_alike(tmp_path):
     report = compared(tmp_path, chain(0, True), chain(0, held=np.float64))
     assert not any("both runs keep" in note for one in report.comparisons for note in one.notes)
+
+
+EVEN = (np.ones((64, 64)), np.ones((64, 64)))
+PEAK = (
+    np.full((4, 4), 4.0) * (np.arange(16).reshape(4, 4) == 0),
+    np.full((4, 4), 4.0) * (np.arange(16).reshape(4, 4) == 0),
+)
+ZERO = (np.zeros((4, 4)), np.zeros((4, 4)))
+STEP = 2.0**-10  # of 11 bits
+
+
+@pytest.mark.parametrize("read, error, bound", [
+    ([EVEN, EVEN], 2.0**-20, 8 * sqrt(STEP * 2.0**-20)),  # the probability that an element crosses a step
+    ([EVEN, EVEN], 2.0**-22, 8 * sqrt(STEP * 2.0**-22)),
+    ([EVEN, EVEN], 2.0**-40, 3 * STEP / 64),  # three elements of 4096
+    ([EVEN, PEAK], 2.0**-40, 3 * STEP), ([PEAK, EVEN], 2.0**-40, 3 * STEP),
+    ([EVEN, ZERO], 2.0**-40, 3 * STEP / 64),
+    ([EVEN, EVEN], 2.0**-8, 8 * STEP / 2), ([], 2.0**-40, 8 * sqrt(STEP * 2.0**-40)),
+])  # fmt: skip
+def test_the_bound_counts_the_elements_that_cross_a_step(read, error, bound):
+    """At most eight round-offs of 11 bits."""
+    size = 100.0 * np.ones((64, 64))  # larger than sums of terms of random signs
+    assert ALIKE.bound(case("linear", read, (size, size), input_error=error)) == pytest.approx(bound, rel=1e-9)
+
+
+def test_operands_of_the_forward_cross_steps_too():
+    forward = [("input:0", EVEN), ("input:1", PEAK)]
+    one = case("linear", [EVEN], EVEN, forward, phase="backward", input_error=2.0**-40)
+    assert ALIKE.bound(one) == pytest.approx(3 * STEP * max(1.0, one.terms.spread))
+
+
+@pytest.mark.parametrize("size, times", [(16.0, 1), (8.0, 1), (4.0, 2), (1.0, 8)])
+def test_products_that_cancel_enlarge_the_bound(size, times):
+    """64 terms of size 1 give 8 if their signs are random."""
+    wrote = (size * np.ones((64, 64)), size * np.ones((64, 64)))
+    one = case("linear", [EVEN, EVEN], wrote, input_error=2.0**-20)
+    assert ALIKE.bound(one) == pytest.approx(times * 8 * sqrt(STEP * 2.0**-20))
+
+
+def test_a_product_that_is_zero_is_not_enlarged():
+    one = case("linear", [EVEN, EVEN], (np.zeros((64, 64)), np.zeros((64, 64))), input_error=2.0**-20)
+    assert ALIKE.bound(one) == pytest.approx(8 * sqrt(STEP * 2.0**-20))
+
+
+@pytest.mark.parametrize("types, error, applies", [
+    ((), 1e-7, True), ((), 0.0, False), (("float64",), 1e-7, False), (("bfloat16",), 1e-7, False),
+    (("float32", "int32"), 1e-7, False), (("bfloat16", "float32"), 1e-7, False),
+    (("float32", "float64"), 1e-7, True),
+])  # fmt: skip
+def test_operands_of_float32_alone_are_rounded_to_11_bits(types, error, applies):
+    assert ALIKE.applies(case("linear", [EVEN, EVEN], (*EVEN, *types), input_error=error)) == applies
+    assert not ALIKE.applies(case("linear", [EVEN, EVEN], (*EVEN, *types), input_error=error, node=False))
+    assert not ALIKE.applies(case("tanh", [EVEN], (*EVEN, *types), input_error=error))
