@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.localise.rules.craft import RuleContract, case, drawn
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from npucmp.localise.rules.scaled import RULE, limit
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, without_values
 
 normal, noisy = drawn(__name__)
 
@@ -35,3 +41,70 @@ class TestScaled(RuleContract):
         ),
         "float32, within its rounding": case("mul", SAME, ((1 + 1e-7) * Y, Y)),
     }
+
+
+U = 2.0**-8
+
+
+def factor(size, beside=0.0, dtype="bfloat16", count=64, **more):
+    """All ones are off by one factor, and by an error of either sign beside it."""
+    off = np.array([beside, -beside] * (count // 2) + [0.0] * (count % 2))
+    return case("tanh", [ones(9)], (1 + size + off, np.ones(count), dtype), **{"input_error": 0.0, **more})
+
+
+@pytest.mark.parametrize("dtype, round_off, beside, bound", [
+    ("bfloat16", None, 0.0, 4 * U), ("float32", U, 0.0, 4 * 2.0**-24), ("float32", U, U / 4, U),
+    ("float32", U, 2 * U, 4 * U),
+    ("bfloat16", 2.0**-11, 0.0, 4 * 2.0**-11),
+])  # fmt: skip
+def test_rounding_scatters_errors_as_large_as_its_factor(dtype, round_off, beside, bound):
+    one = factor(0.125, beside, dtype, round_off=round_off)
+    assert limit(one) == pytest.approx(bound, rel=1e-6)
+    assert limit(replace(one, node=None)) == 4 * (U if round_off is None else round_off)
+
+
+def test_a_factor_beyond_the_error_leaves_no_scatter():
+    one = factor(0.125, 0.0, "float32", round_off=U)
+    assert limit(replace(one, finding=one.finding._replace(error=0.1))) == 4 * 2.0**-24
+
+
+@pytest.mark.parametrize("size, beside, more, is_one", [
+    (4 * U, 0.0, {}, False), (4.01 * U, 0.0, {}, True), (-4.01 * U, 0.0, {}, True), (-4 * U, 0.0, {}, False),
+    (0.125, 0.0625, {}, False), (0.125, 0.0605, {}, True),  # 90 % of the error
+    (0.125, 0.0, {"count": 16}, True), (0.125, 0.0, {"count": 15}, False),
+    (0.125, 0.0, {"input_error": 0.0625}, False), (0.125, 0.0, {"input_error": 0.0624}, True),
+    (0.125, 0.0, {"node": False}, False), (0.125, 0.0, {"node": False, "no_producer": True}, True),
+    (0.125, 0.0, {"no_producer": True}, True),
+])  # fmt: skip
+def test_a_factor_of_the_whole_tensor_is_no_rounding(size, beside, more, is_one):
+    assert RULE.applies(factor(size, beside, **more)) == is_one
+
+
+@pytest.mark.parametrize("arrived, is_one", [(0.03125, False), (0.031, True), (-0.03125, False)])
+def test_a_factor_of_an_input_may_grow_four_times(arrived, is_one):
+    one = factor(0.125)
+    read = case("tanh", [ones(16, *[arrived] * 16)], ones(9), input_error=0.0).node
+    assert RULE.applies(replace(one, node=read)) == is_one
+
+
+def test_a_factor_needs_values():
+    one = factor(0.125)
+    assert RULE.applies(one)
+    assert not RULE.applies(replace(one, finding=without_values(one.finding)))
+    assert not RULE.applies(replace(one, finding=one.finding._replace(metric="noise")))
+
+
+def test_a_sum_that_cancels_has_no_factor():
+    terms = (np.resize([1.0, -1.0], (64, 64)),) * 2
+    for size, applies in ((2.0**-7, False), (1.0, True)):
+        one = case("sum", [terms], (1.125 * size * np.ones(64), size * np.ones(64), "float16"), input_error=0.0)
+        assert one.cancels == (not applies) and RULE.applies(one) == applies
+
+
+@pytest.mark.parametrize(
+    "size, words", [(0.125, "1 + 1.2e-01, limit ±1.6e-02"), (-0.125, "1 - 1.2e-01, limit ±1.6e-02")]
+)
+def test_the_words_have_the_factor_and_its_limit(size, words):
+    found = RULE.judged(factor(size))
+    assert found.because == f"whole tensor scaled by {words}"
+    assert (found.verdict.value, found.metric, found.limit) == ("diverged", "gain", 4 * U)
