@@ -174,3 +174,25 @@ def test_a_cast_of_statistics_rounds_once_if_its_proven_error_allows_it():
         assert is_rounded_once(known) == once
     holed = np.where(np.arange(Y.size).reshape(Y.shape) == 7, np.nan, Y)
     assert not is_rounded_once(case("cast", [(X, X)], (holed, Y, *COARSER)))
+
+
+def test_a_tensor_of_one_side_and_types_of_one_precision_are_not_coarser():
+    for side in ("target", "golden"):
+        node = typed([SAME], [COARSER])
+        pair = node.outputs[0].pair._replace(**{side: None})
+        node.outputs = [node.outputs[0]._replace(measurement=node.outputs[0].measurement._replace(pair=pair))]
+        assert downcast_share([node, BEGINS, *[PLAIN] * 8]) == 0.0
+    alike = typed([SAME], [("hifloat8", "float8_e5m2")])
+    assert downcast_share([alike, BEGINS, *[PLAIN] * 8]) == 0.0
+
+
+def test_one_reader_may_have_several_inputs_of_a_coarser_type():
+    node = case("add", [(X, X, *COARSER), (2 * X, 2 * X, *COARSER)], (Y, Y)).node
+    node.outputs = []
+    assert downcast_share([node]) == 1.0
+
+
+@pytest.mark.parametrize("error, is_one", [(2.0**-24, False), (2.0**-23, True)])
+def test_one_rounding_of_the_golden_is_no_error(error, is_one):
+    one = case("tanh", [ones(9)], (*ones(64, *[error] * 64), *COARSER), downcast_share=0.0)
+    assert one.error == error and RULE.applies(one) == is_one

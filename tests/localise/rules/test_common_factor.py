@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import npucmp
-from tests.localise.rules.craft import RuleContract, case, drawn
+from npucmp.localise.rules.common_factor import RULE
+from tests.localise.rules.craft import RuleContract, case, drawn, ones
 from tests.synthetic import write_run
 
 normal, noisy = drawn(__name__)
@@ -67,3 +68,31 @@ def layers(folder, error=0.0, factors=(1.0,) * 4):
 def test_parameters_within_their_bounds_are_evidence_together(tmp_path, factors, name):
     report = npucmp.compare(layers(tmp_path / "target", 1e-3, factors), layers(tmp_path / "golden"))
     assert [root.pair.operator.name for root in report.roots[:1]] == ([name] if name else [])
+
+
+def scaled(by, beside, slot="input:1", op="linear", count=64, **more):
+    """Ones that are off by a factor, and beside it by as much in either direction."""
+    off = [by + (beside if at % 2 else -beside) for at in range(count)]
+    more = {"node": False, "no_producer": True, "factor": 1e-3, **more}
+    return case(op, [], ones(count, *off), slot=slot, **more)
+
+
+@pytest.mark.parametrize("one, applies", [
+    (scaled(1e-6, 0.5), True), (scaled(-1e-6, 0.5), False), (scaled(1e-6, 0.5, factor=-1e-3), False),
+    (scaled(-1e-6, 0.5, factor=-1e-3), True), (scaled(1e-6, 0.5, factor=0.0), False),
+    (scaled(1e-6, 0.5, no_producer=False), False), (scaled(1e-6, 0.5, node=True), False),
+    (scaled(0.0, 0.0), False),
+    # eight deviations of an input
+    (scaled(0.25, 0.0, op="matmul", count=64), False), (scaled(0.25, 0.0, op="matmul", count=65), True),
+    (scaled(-0.25, 0.0, op="matmul", count=65, factor=-1e-3), True),
+    (scaled(0.25, 0.25, op="matmul", count=126), False),
+    (scaled(0.25, 0.25, op="matmul", count=130), True),
+])  # fmt: skip
+def test_a_parameter_has_the_factor_of_all(one, applies):
+    assert RULE.applies(one) == applies
+
+
+@pytest.mark.parametrize("factor, words", [(3e-4, "1 + 3.0e-04"), (-3e-4, "1 - 3.0e-04")])
+def test_the_words_have_the_factor(factor, words):
+    found = RULE.judged(scaled(factor, 0.0, factor=factor))
+    assert found.verdict.value == "diverged" and found.because == f"all parameters are scaled by about {words}"
