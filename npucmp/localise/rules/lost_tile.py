@@ -34,7 +34,7 @@ def _accuses(case: RuleContext) -> bool:
         return False
     if case.cancels:
         return False
-    share = max(LOST_SHARE, LOST_GAIN * max(case.own_round_off, case.input_error * case.amplification))
+    share = LOST_GAIN * max(case.own_round_off, case.input_error * case.amplification)
     share = max(share, OUTLIER_FACTOR * case.amplification * _input_error(case))
     return moments.max_abs > share * case.scale.largest
 
