@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import pytest
 
 import npucmp
+from npucmp.flow.operators import OperatorFindings
+from npucmp.localise.rule_context import RuleContext
+from npucmp.localise.rules.broadcast import RULE
+from npucmp.model import Finding, Measurement, Moments, Operator, Pair, TensorRef, Verdict
 from tests.localise.rules.craft import drawn
 from tests.synthetic import write_run
 
@@ -71,3 +77,54 @@ def test_an_operand_that_does_not_broadcast_is_another(tmp_path):
 def test_without_the_rule_the_mask_is_blamed(tmp_path):
     report = compared(tmp_path, run((4, 4)), run((2, 1, 4, 4)), skip_rules=["broadcast"])
     assert roots(report)[0] == (ADD(0), "GAP", "input:1")
+
+
+def operand(target, golden, *outputs, slot="input:1", op="add", phase="forward", path="", verdict=Verdict.SHAPE):
+    """An operand of these shapes, of an operator that writes outputs of (shape, shape, verdict, whether measured)."""
+    refs = [TensorRef(slot, "float32", shape) for shape in (target, golden)]
+    operators = [Operator(f"{op}.0", op, op, phase, 0, (ref,), path=path) for ref in refs]
+    pair = Pair(0, slot, *operators, *refs, "name", 1.0)
+    own = Finding(Measurement(pair, shapes_differ=True), verdict, "shape", inf)
+    found = []
+    for at, (one, other, agrees, measured) in enumerate(outputs):
+        tensors = [TensorRef(f"output:{at}", "float32", shape) for shape in (one, other)]
+        written = Pair(0, f"output:{at}", *operators, *tensors, "name", 1.0)
+        found.append(Finding(Measurement(written, Moments() if measured else None), agrees, "", 0.0))
+    return RuleContext(own, OperatorFindings(pair, [own], found))
+
+
+AGREES = ((2, 3, 4), (2, 3, 4), Verdict.MATCH, True)
+
+
+@pytest.mark.parametrize("target, golden, repeats", [
+    ((3, 4), (2, 3, 4), True), ((2, 3, 4), (3, 4), True), ((1, 3, 4), (2, 1, 4), True), ((), (4,), True),
+    ((1,), (2, 1, 1), True), ((3,), (2, 3, 4), False), ((2, 3, 4), (3,), False), ((2, 4), (4,), False),
+    ((2, 2, 3, 4), (3, 4), False), ((1, 2, 3, 4), (3, 4), False), ((5, 4), (3, 4), False),
+])  # fmt: skip
+def test_both_sides_of_an_operand_broadcast_to_the_output(target, golden, repeats):
+    assert RULE.applies(operand(target, golden, AGREES)) == repeats
+
+
+REPEATED = (3, 4), (2, 3, 4)
+
+
+@pytest.mark.parametrize("outputs, repeats", [
+    ([AGREES], True), ([AGREES, AGREES], True), ([], False),
+    ([AGREES, (*AGREES[:2], Verdict.DIVERGED, True)], False),
+    ([(*AGREES[:2], Verdict.UNKNOWN, True)], False), ([(*AGREES[:2], Verdict.MATCH, False)], False),
+    ([((2, 3, 4), (1, 2, 3, 4), Verdict.MATCH, True)], False),
+    ([((6, 4), (6, 4), Verdict.MATCH, True)], False),
+])  # fmt: skip
+def test_each_output_agrees_in_its_values(outputs, repeats):
+    assert RULE.applies(operand(*REPEATED, *outputs)) == repeats
+
+
+@pytest.mark.parametrize("fields, repeats", [
+    ({}, True), ({"slot": "input:0"}, True), ({"verdict": Verdict.DIVERGED}, False),
+    ({"slot": "output:1"}, False),
+    ({"slot": "param:weight"}, False), ({"op": "linear"}, False), ({"phase": "backward"}, False),
+    ({"path": "Module.block"}, False),
+])  # fmt: skip
+def test_operands_of_the_forward_alone_are_repeated(fields, repeats):
+    one = operand(*REPEATED, AGREES, **fields)
+    assert RULE.applies(one) == repeats and not RULE.applies(RuleContext(one.finding))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
+import pytest
 
-from tests.localise.rules.craft import RuleContract, case, drawn
+from npucmp.localise.rules.given import RULE
+from tests.localise.rules.craft import RuleContract, case, drawn, ones
 
 normal, noisy = drawn(__name__)
 
@@ -36,3 +40,24 @@ class TestGiven(RuleContract):
         "what an operator reads beside it": parameter(0.9857 * Y, slot="input:0"),
         "an output": case("linear", [(Y, Y, "bfloat16")], (0.9857 * Y, Y, "bfloat16")),
     }
+
+
+U = 2.0**-8
+
+
+@pytest.mark.parametrize("dtype, u", [("bfloat16", U), ("float16", 2.0**-11), ("float8_e5m2", 2.0**-3)])
+@pytest.mark.parametrize("error, applies", [(2.0, False), (2.01, True)])
+def test_each_side_rounds_a_parameter_once(dtype, u, error, applies):
+    one = parameter(*ones(64, *[error * u] * 64), dtypes=(dtype,))
+    assert RULE.applies(one) == applies
+    for side in ("target", "golden"):
+        pair = one.pair._replace(**{side: None})
+        finding = one.finding._replace(measurement=one.finding.measurement._replace(pair=pair))
+        assert not RULE.applies(replace(one, finding=finding))
+    assert not RULE.applies(replace(one, node=case("linear", [ones(9)], ones(9)).node))
+
+
+def test_the_words_have_the_error_and_its_limit():
+    found = RULE.judged(parameter(*ones(64, *[0.25] * 64)))
+    assert (found.verdict.value, found.limit) == ("diverged", 2 * U)
+    assert found.because.startswith("rel_l2 2.50e-01") and found.because.endswith(": 7.81e-03")

@@ -45,7 +45,7 @@ U = 2.0**-11
 @pytest.mark.parametrize("size, more, is_one", [
     (0.25, {}, False), (0.26, {}, True), (-0.26, {}, True), (0.26, {"count": 16}, True),
     (0.26, {"count": 15}, False),
-    (0.49, {"input_error": 2.0**-6}, False),
+    (0.5, {"input_error": 2.0**-6}, False),
     (0.51, {"input_error": 2.0**-6}, True),  # 32 times the incoming error
     (0.26, {"input_error": 2.0**-7}, True), (0.26, {"input_error": 2.0**-6}, False),
 ])  # fmt: skip
@@ -57,7 +57,7 @@ def test_an_element_that_is_off_by_a_quarter_of_the_largest_is_lost(size, more, 
 
 @pytest.mark.parametrize("dtype, size, is_one", [
     ("float16", 0.26, True), ("bfloat16", 0.26, True), ("float8_e4m3fn", 0.99, False),
-    ("float8_e4m3fn", 1.99, False),
+    ("float8_e4m3fn", 2.0, False),
     ("float8_e4m3fn", 2.01, True),
 ])  # fmt: skip
 def test_an_element_is_off_by_more_than_32_round_offs(dtype, size, is_one):
@@ -66,7 +66,7 @@ def test_an_element_is_off_by_more_than_32_round_offs(dtype, size, is_one):
 
 
 @pytest.mark.parametrize("arrived, size, is_one", [
-    (0.25, 0.51, True), (0.25, 0.49, False), (0.125, 0.26, True), (0.0, 0.26, True), (4.0, 0.26, False),
+    (0.25, 0.51, True), (0.25, 0.5, False), (0.125, 0.26, True), (0.0, 0.26, True), (4.0, 0.26, False),
 ])  # fmt: skip
 def test_an_element_that_came_in_as_far_off_was_lost_before(arrived, size, is_one):
     """It may double."""
@@ -80,7 +80,7 @@ def test_an_element_that_came_in_as_far_off_was_lost_before(arrived, size, is_on
     assert RULE.applies(unknown) == (size > 0.25)
 
 
-@pytest.mark.parametrize("size, is_one", [(1.99, False), (2.01, True)])
+@pytest.mark.parametrize("size, is_one", [(2.0, False), (2.01, True)])
 def test_an_ill_conditioned_operator_enlarges_what_came_in(size, is_one):
     """exp of 4 enlarges a relative error 4 times, and that of an element too."""
     four = (np.full(64, 4.0), np.full(64, 4.0))

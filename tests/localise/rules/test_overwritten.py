@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.localise.rules.craft import RuleContract, case, drawn, spelled
+from dataclasses import replace
+
+import pytest
+
+from npucmp.localise.rule_context import RuleContext
+from npucmp.localise.rules.overwritten import RULE
+from tests.localise.rules.craft import RuleContract, case, drawn, spelled, without_values
 
 normal, noisy = drawn(__name__)
 
@@ -34,3 +40,42 @@ class TestOverwritten(RuleContract):
         ),
         "a gradient": operand("add_", (noisy(Y, 1e-3), Y), (noisy(Y, 1e-3), Y), phase="backward"),
     }
+
+
+@pytest.mark.parametrize("op, shape, no_producer, applies", [
+    ("batch_norm", (64,), True, True), ("batch_norm", (64,), False, False),
+    ("layer_norm", (64,), True, False),
+    ("batch_norm", (8, 8), True, False), ("batch_norm", (4,), True, True), ("batch_norm", (3,), True, False),
+    ("batch_norm", (), True, False),
+])  # fmt: skip
+def test_a_gradient_does_not_depend_on_running_statistics(op, shape, no_producer, applies):
+    """They are vectors of four elements and more that no operator wrote."""
+    values = normal(*shape)
+    one = operand(op, (values, 2 * values), (Y, Y), phase="backward", no_producer=no_producer)
+    assert RULE.applies(one) == applies
+
+
+@pytest.mark.parametrize("op, slots", [("add_", (0,)), ("add", ()), ("batch_norm", (1, 2)), ("tanh", ())])
+def test_checksums_of_overwritten_inputs_decide_nothing(op, slots):
+    one = case(op, [(X, Y)] * 3, (X, Y))
+    checked = [RuleContext(without_values(read, metric="checksum"), one.node) for read in one.node.inputs]
+    assert [RULE.applies(each) for each in checked] == [at in slots for at in range(3)]
+    assert not any(RULE.applies(replace(each, node=None)) for each in checked)
+
+
+@pytest.mark.parametrize("op, slot, no_producer, applies", [
+    ("copy_", 0, True, True), ("copy_", 0, False, False), ("copy_", 1, True, False), ("add_", 0, True, False),
+    ("copy", 0, True, False), ("__setitem__", 0, True, True),
+])  # fmt: skip
+def test_memory_that_an_operator_only_writes_to_holds_any_values(op, slot, no_producer, applies):
+    one = case(op, [(X, X + 1), (Y, 2 * Y)], (X, 3 * Y))
+    assert RULE.applies(RuleContext(one.node.inputs[slot], one.node, no_producer=no_producer)) == applies
+
+
+def test_an_input_with_the_content_of_an_output_was_recorded_afterwards():
+    few = ([1.0, 2.0], [1.0, 2.0])  # simple numbers identify nothing
+    for read, wrote, applies in (((X, Y), (X, Y), True), ((X, Y), (X, X), False), (few, few, False)):
+        assert RULE.applies(operand("add_", read, wrote)) == applies
+    first, second = (case("add_", [(X, Y)], (X, values)) for values in (X, Y))
+    first.node.outputs += second.node.outputs
+    assert RULE.applies(RuleContext(first.node.inputs[0], first.node))
