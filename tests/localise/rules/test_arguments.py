@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tests.localise.rules.craft import RuleContract, case, drawn
+from dataclasses import replace
+
+import pytest
+
+from npucmp.localise.rules.arguments import RULE
+from tests.localise.rules.craft import RuleContract, case, drawn, ones
 
 normal, noisy = drawn(__name__)
 
@@ -22,3 +27,24 @@ class TestArguments(RuleContract):
         "of devices": case("to", READ, (noisy(Y, 6e-3), Y, "bfloat16"), input_error=1e-3,
                            arguments=({"device": "npu:0"}, {"device": "cuda:0"})),
     }  # fmt: skip
+
+
+def differs(error, came, dtype="float32", arguments=EPS, **more):
+    return case(
+        "layer_norm", [ones(9)], (*ones(64, *[error] * 64), dtype), arguments=arguments, input_error=came, **more
+    )
+
+
+@pytest.mark.parametrize("one, applies", [
+    (differs(0.25, 0.125), False), (differs(0.251, 0.125), True), (differs(0.25, 0.0), True),
+    (differs(2.0**-8, 0.0, "bfloat16"), False), (differs(1.01 * 2.0**-8, 0.0, "bfloat16"), True),
+    (differs(0.25, 0.0, arguments=EPS[:1] * 2), False), (differs(0.25, 0.0, node=False), False),
+])  # fmt: skip
+def test_an_argument_that_differs_enlarges_an_error_more_than_twice(one, applies):
+    """Or makes one that is larger than a rounding."""
+    assert RULE.applies(one) == applies
+    for side in ("target_op", "golden_op", "target"):
+        pair = one.pair._replace(**{side: None})
+        finding = one.finding._replace(measurement=one.finding.measurement._replace(pair=pair))
+        assert not RULE.applies(replace(one, finding=finding))
+    assert not RULE.applies(replace(one, finding=one.finding._replace(error=None)))

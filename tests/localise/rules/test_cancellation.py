@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from npucmp.localise.rules.cancellation import RULE
 from tests.localise.rules.craft import RuleContract, case, drawn, spelled
 
 normal, noisy = drawn(__name__)
@@ -87,3 +88,11 @@ class TestCancellation(RuleContract):
             "MatMulV2Grad", [(GRADIENT, GRADIENT)], (noisy(X[:8], 1e-3), X[:8]), phase=""
         ),
     }
+
+
+def test_a_sum_that_is_no_choice_has_the_rounding_of_its_terms():
+    terms = (np.resize([1.0, -1.0], 64),) * 2
+    for dtype, applies in (("float32", True), ("int64", False)):
+        one = case("sum", [terms], (np.array([0.5]), np.array([0.25]), dtype), input_error=1e-3)
+        assert RULE.applies(one) == applies and RULE.bound(one) == one.rounding_of_terms > 0
+    assert not RULE.applies(case("sum", [terms], (np.array([9.0]), np.array([8.5])), input_error=1e-3))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
+
+from npucmp.localise.rules.collective import RULE
 from tests.localise.rules.craft import RuleContract, case, drawn, spelled
 
 
@@ -27,3 +31,8 @@ class TestCollective(RuleContract):
         **spelled("all_reduce", lambda op: case(op, [(X, X)], (X, Y))),
         "a receive of what agrees where it was sent": case("HcomReceive", [], (X, Y)),
     }
+
+
+def test_an_error_of_another_rank_may_have_any_size():
+    one = told(case("all_reduce", [(X, X)], (X, Y)))
+    assert RULE.applies(one) and RULE.bound(one) == inf and not RULE.applies(replace(one, node=None))

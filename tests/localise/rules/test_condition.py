@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from npucmp.localise.conditioning import scale_of
+from npucmp.localise.rules.condition import RULE
 from npucmp.model import Finding, Measurement, Operator, Pair, Statistics, TensorRef, Verdict
 from tests.localise.rules.craft import RuleContract, case, drawn, spelled
 
@@ -62,3 +66,13 @@ def test_a_recorded_mean_beyond_all_bounds_is_no_traceback():
     operator = Operator("tanh.0", "tanh", "tanh", "forward", 0, (tensor,))
     pair = Pair(0, "output:0", operator, operator, tensor, tensor, "name", 1.0)
     assert scale_of(Finding(Measurement(pair), Verdict.UNKNOWN, "")).largest == 1e300
+
+
+@pytest.mark.parametrize("largest, times", [(4.0, 12.0), (1.5, 4.5), (1.0, None), (0.5, None)])
+def test_three_times_the_condition_number_explains_an_error(largest, times):
+    """That of exp is the largest magnitude that it reads."""
+    read = np.array([largest, -largest / 2])
+    one = case("exp", [(read, read)], (np.exp(read), np.exp(read)), input_error=0.125)
+    assert RULE.applies(one) == (times is not None) and (times is None or RULE.bound(one) == 0.125 * times)
+    assert not RULE.applies(replace(one, input_error=0.0)) and not RULE.applies(replace(one, node=None))
+    assert not RULE.applies(case("exp", [(read, read)], (read, read, "int64"), input_error=0.125))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.localise.rules.craft import RuleContract, case, drawn
+import pytest
+
+from npucmp.localise.rules.growth import RULE
+from tests.localise.rules.craft import RuleContract, case, drawn, ones
 
 normal, noisy = drawn(__name__)
 
@@ -22,3 +25,11 @@ class TestGrowth(RuleContract):
         "nine times": case("tanh", READ, (noisy(Y, 9e-4), Y)),
         "from nothing": case("tanh", [(X, X)], (noisy(Y, 1e-6), Y)),
     }
+
+
+@pytest.mark.parametrize("dtype, came, applies", [
+    ("float32", 0.125, True), ("float32", 0.0, True), ("int64", 0.125, False), ("int64", 0.0, True),
+])  # fmt: skip
+def test_an_error_grows_by_eight_unless_it_is_a_choice(dtype, came, applies):
+    one = case("tanh", [], (*ones(9, 1.0), dtype), input_error=came)
+    assert RULE.applies(one) == applies and RULE.bound(one) == 8 * came

@@ -108,3 +108,9 @@ def test_the_words_have_the_factor_and_its_limit(size, words):
     found = RULE.judged(factor(size))
     assert found.because == f"whole tensor scaled by {words}"
     assert (found.verdict.value, found.metric, found.limit) == ("diverged", "gain", 4 * U)
+
+
+def test_a_factor_makes_up_nine_tenths_of_an_error():
+    one = factor(0.125)
+    for error, applies in ((0.125 / 0.9, True), (0.126 / 0.9, False)):
+        assert RULE.applies(replace(one, finding=one.finding._replace(error=error))) == applies

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import npucmp
-from tests.localise.rules.craft import RuleContract, case, drawn
+from npucmp.localise.rules.untied import RULE
+from tests.localise.rules.craft import RuleContract, case, drawn, ones
 from tests.synthetic import write_run
 
 normal, noisy = drawn(__name__)
@@ -60,3 +63,14 @@ def test_a_tie_that_breaks_is_no_noise_of_an_update(tmp_path, errors, found):
         (one.pair.operator.name, one.rule) for one in npucmp.compare(tmp_path / "target", tmp_path / "golden").roots
     ]
     assert roots[:1] == ([("Functional.embedding.0.forward", "untied")] if found else [])
+
+
+@pytest.mark.parametrize("error, untied, applies", [
+    (8 * 2.0**-24, HEAD, False), (1.01 * 8 * 2.0**-24, HEAD, True), (0.5, HEAD, True), (0.5, "", False),
+])  # fmt: skip
+def test_a_broken_tie_exceeds_the_limit(error, untied, applies):
+    one = case("embedding", [], ones(64, *[error] * 64), slot="input:1", untied=untied, node=False)
+    assert RULE.applies(one) == applies
+    assert not RULE.applies(replace(one, node=case("embedding", [ones(9)], ones(9)).node))
+    found = RULE.judged(replace(one, untied=HEAD))
+    assert found.verdict.value == "diverged" and found.because.startswith(HEAD) and "tie" in found.because
