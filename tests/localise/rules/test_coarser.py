@@ -98,6 +98,7 @@ def test_a_quarter_of_the_operators_in_a_coarser_type_is_a_whole_run(nodes, shar
 def test_modules_count_if_there_are_no_other_operators():
     module = typed([SAME], [COARSER], path="Module.block")
     assert downcast_share([module, BEGINS, *[PLAIN] * 8]) == 0.0
+    assert downcast_share([module, BEGINS, BEGINS, *[PLAIN] * 7]) == 1 / 9
     assert downcast_share([module, module, *[typed([SAME], [SAME], path="Module.act")] * 8]) == 1 / 10
 
 

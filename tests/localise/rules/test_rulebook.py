@@ -38,7 +38,7 @@ def test_all_rules_are_in_force_but_those_that_are_skipped(skip, alike, used):
 def test_an_unknown_rule_is_a_mistake_with_close_names():
     with pytest.raises(UsageError, match="no rule 'lost_tiles'") as raised:
         Rulebook(["law", "lost_tiles"])
-    assert "lost_tile" in str(raised.value)
+    assert raised.value.near[0] == "lost_tile"
     with pytest.raises(UsageError) as raised:
         Rulebook(["x" * 90])
     assert "x" * 59 in str(raised.value) and "x" * 60 not in str(raised.value)
