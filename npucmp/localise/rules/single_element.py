@@ -23,7 +23,7 @@ def _accuses(case: RuleContext) -> bool:
     moments, finding = case.moments, case.finding
     if moments is None or moments.compared < MIN_ELEMENTS or not case.is_measured or finding.metric != "rel_l2":
         return False
-    if not 0 < moments.differing <= ELEMENTS or case.is_choice or not finding.limit:
+    if moments.differing > ELEMENTS or case.is_choice or not finding.limit:
         return False
     if case.is_parameter:
         return not case.inherited and moments.max_rel > FACTOR * case.round_off
