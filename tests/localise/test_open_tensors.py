@@ -1,7 +1,11 @@
 """Golden tensors that no compared tensor accounts for: the borders of what the golden alone computes."""
 
+from typing import Optional
+
 import numpy as np
 import pytest
+
+from npucmp.dump.limits import ANYWHERE, ReadContext
 
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow
@@ -26,11 +30,11 @@ def is_left(row: GoldenRow) -> bool:
     return row.finding.verdict not in DECIDED
 
 
-def left_of(findings: list[Finding]) -> str:
+def left_of(findings: list[Finding], context: Optional[ReadContext] = None) -> str:
     """The open tensors by place and letter."""
     golden = [row for row in rows_of(findings) if not is_meaningless(row.finding.pair)]
     open_rows = [row for row in golden if is_left(row)]
-    return " ".join(named([row.finding for row in still_open(findings, golden, open_rows, None)]))
+    return " ".join(named([row.finding for row in still_open(findings, golden, open_rows, context)]))
 
 
 @pytest.mark.parametrize("lines, left", OPEN.values(), ids=OPEN)
@@ -61,7 +65,8 @@ ALONE = {
     "a dead end elsewhere": (
         ["relu x -> y", "golden tanh y -> z", "golden exp z -> a", "exp a -> q", "target add y -> b", "relu q -> x"],
         ""),
-    "nothing compared": (["golden relu x -> y", "golden tanh y -> z"], "0:x 0:y 1:y 1:z"),
+    "nothing compared": (["golden relu x -> y", "golden relu x -> y"], "0:x 0:y 1:x 1:y"),
+    "it ran again": (["tanh x -> q", "golden relu x -> y", "golden relu x -> y"], "1:y"),
     "only parameters compared": (
         ["relu x w -> y", "golden linear s w -> a", "golden tanh a -> a"], "1:s 1:a 2:a 2:a"),
     "an output after its reader": (["tanh y -> q", "golden exp y -> z", "golden relu z -> y"], "1:z 2:z 2:y"),
@@ -150,6 +155,7 @@ SAVED = {
     "of both runs": (["golden tanh.backward@t a -> C", "exp.backward@e c -> d"], False),
     "in another gap": (["golden tanh.backward@t a -> C", "exp q -> g", READ], False),
     "an operator wrote it": (["golden tanh.backward@t a -> C", "golden relu.backward@r B -> c", READ], False),
+    "the earlier operator wrote nothing": (["golden tanh.backward@t a ->", READ], True),
     "an operator before that": (["golden tanh.backward@t a -> C", "golden relu.backward@r A -> B", READ], True),
     "one of two outputs has the shape": (["golden tanh.backward@t a -> C b", READ], False),
     "one of two inputs has the shape": (["golden tanh.backward@t B a -> C", READ], True),
@@ -232,3 +238,16 @@ def test_a_backward_forward_of_another_pass_is_no_border():
     lines = ["relu x -> y", "golden tanh y -> z", "golden exp z -> a", "golden exp.backward b z -> c", "exp a -> q"]
     assert left_of(made(*lines)) == "3:b 3:c"
     assert left_of(made(*lines[:2], lines[3], lines[4])) == "1:z 2:b 2:z 2:c"
+
+
+@pytest.mark.parametrize("factor, left", [(1.0, ""), (1 + 2e-7, ""), (1.001, "1:z")])
+def test_the_values_of_an_operator_of_the_target_prove_a_tensor(factor, left, tmp_path):
+    values = {"u": (values_of("z") * factor).astype(np.float32)}
+    findings = made("relu x -> y", "golden tanh y -> z", "target erf y -> u", "relu q -> p", **values)
+    for row, letter, side in ((3, "z", "golden"), (5, "u", "target")):
+        file = tmp_path / f"{letter}.npy"
+        np.save(file, values.get(letter, values_of(letter)))
+        stored = getattr(findings[row].pair, side)._replace(file=str(file), encoding="npy")
+        findings[row] = paired(findings[row], **{side: stored})
+    assert left_of(findings, ANYWHERE) == left
+    assert left_of(findings) == "1:z"  # no file may be read
