@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
-
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow
 from npucmp.localise.open_tensors import Stretch, enclosed_backward_places, is_unrecorded_output, still_open
