@@ -3,6 +3,7 @@
 An operator is a line such as "linear x w? -> y": its type, what it reads, what it writes. Tensors of one letter hold
 the same values. A tensor was compared and matches; "?" follows one that was not, "!" one that diverged. "golden" or
 "target" before the type names the only run that has the operator, ".backward" after it the pass, and "@" the call.
+"y~1e-3" is a tensor whose target is off by that rel_l2, "y~z" one whose target has the values of z.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from zlib import crc32
 
 import numpy as np
 
+from npucmp import Tolerances
+from npucmp.judge.tolerance import Limit, judge
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
 from npucmp.model import Finding, Measurement, Moments, Operator, Pair, Statistics, TensorRef, Verdict
 
 SHAPE = (4, 5)
+ROUND_OFF = 8 * 2.0**-24  # the limit of a float32 tensor
 VERDICTS = {"": Verdict.MATCH, "?": Verdict.UNKNOWN, "!": Verdict.DIVERGED}
 
 
@@ -43,7 +47,7 @@ def operator(order: int, line: str, figures: bool = False, **values: np.ndarray)
     call, phase = call or f"{kind}.{order}", phase or "forward"
     named = [(f"input:{at}", word) for at, word in enumerate(words[1:])]
     named += [(f"output:{at}", word) for at, word in enumerate(tail.split())]
-    tensors = [tensor(slot, word.rstrip("?!"), figures, **values) for slot, word in named]
+    tensors = [tensor(slot, word.rstrip("?!").partition("~")[0], figures, **values) for slot, word in named]
     op = Operator(f"{call}.{phase}", kind, kind, phase, order, tuple(tensors), call=call)
     return [
         finding(Pair(order, one.slot, op, op, one, one), word, side, **values) for (_, word), one in zip(named, tensors)
@@ -52,12 +56,14 @@ def operator(order: int, line: str, figures: bool = False, **values: np.ndarray)
 
 def finding(both: Pair, word: str, side: str, **values: np.ndarray) -> Finding:
     """The finding of a tensor that both runs have, or one of them, by the word of its line."""
-    letter = word.rstrip("?!")
-    verdict = Verdict.MISSING if side else VERDICTS[word[len(letter) :]]
+    letter, _, error = word.rstrip("?!").partition("~")
+    verdict = Verdict.MISSING if side else VERDICTS[word[len(word.rstrip("?!")) :]]
     pair = both if side else both._replace(via="name", confidence=1.0)
     if side:
         pair = pair._replace(**dict.fromkeys(("golden", "golden_op") if side == "target" else ("target", "target_op")))
-    known = None if both.golden.statistics else moments(letter, **values)
+    known = None if both.golden.statistics else moments(letter, error, **values)
+    if known is not None and verdict is Verdict.MATCH:
+        return judge(Measurement(pair, known), Tolerances(), Limit(ROUND_OFF, "round_off"))
     return Finding(Measurement(pair, known), verdict, "", error=None if verdict is not Verdict.MATCH else 0.0)
 
 
@@ -73,10 +79,14 @@ def statistics(own: np.ndarray) -> Statistics:
     return Statistics(float(wide.max()), float(wide.min()), float(wide.mean()), float(np.sqrt((wide**2).sum())))
 
 
-def moments(letter: str, **values: np.ndarray) -> Moments:
-    own = values.get(letter, values_of(letter))
-    one = own.reshape(-1)
-    return measure_block(one, one, bars_for(str(own.dtype), str(own.dtype), 0.0, 0.0))
+def moments(letter: str, error: str, **values: np.ndarray) -> Moments:
+    own = values.get(letter, values_of(letter)).reshape(-1)
+    other = values[error].reshape(-1) if error in values else own
+    if error and error not in values:
+        noise = np.resize(values_of(f"noise of {letter}").astype(np.float64), own.shape)
+        size = float(error) * np.linalg.norm(own.astype(np.float64)) / np.linalg.norm(noise)
+        other = (own + size * noise).astype(own.dtype)
+    return measure_block(other, own, bars_for(str(own.dtype), str(own.dtype), 0.0, 0.0))
 
 
 def numbered(findings: list[Finding]) -> list[Finding]:

@@ -1,0 +1,240 @@
+"""Inputs that differ although everything before them agrees: which are roots, which are explained, and by what."""
+
+import numpy as np
+import pytest
+
+from npucmp import Tolerances
+from npucmp.judge.tolerance import Limit, judge
+from npucmp.localise.search import RootSearch
+from npucmp.model import Finding, Measurement, Root, Verdict
+from tests.localise.networks import ROUND_OFF, SMALL, network, numbered, operator, paired, values_of
+
+B = values_of("b")
+SHARES = np.exp(values_of("p").astype(np.float64))  # rows of a softmax
+SHARES /= SHARES.sum(1, keepdims=True)
+NOISE = values_of("noise") - values_of("noise").mean(1, keepdims=True)  # keeps the sums of rows
+NOISE *= 1.8e-6 * np.linalg.norm(SHARES) / np.linalg.norm(NOISE)
+VALUES = {
+    **SMALL,
+    "l": 50 * values_of("l"),
+    "p": SHARES.astype(np.float32),
+    "more": (SHARES * (1 + 4.4e-7)).astype(np.float32),
+    "most": (SHARES * (1 + 1e-6) + NOISE).astype(np.float32),
+    "scaled": (B * np.float32(1 + 2e-6)).astype(np.float32),
+    "v": np.random.default_rng(1).standard_normal((8, 9)).astype(np.float32),
+}
+VALUES["one"] = VALUES["v"].copy()
+VALUES["one"][0, 0] *= np.float32(1 + 2e-6)
+VALUES["nearly"] = VALUES["v"].copy()
+VALUES["nearly"][np.unravel_index(np.abs(VALUES["v"]).argmax(), (8, 9))] *= np.float32(1 + 7e-7)
+
+
+def searched(findings: list[Finding], **options: object) -> tuple[list[Finding], list[Root]]:
+    """The findings and the roots of a search."""
+    search = RootSearch(findings, **options)
+    for node in search.nodes:
+        search.visit(node)
+    return search.results()
+
+
+def roots_of(findings: list[Finding], **options: object) -> str:
+    """The place, the slot and the cause of each root."""
+    return ", ".join(f"{one.pair.order} {one.slot} {one.cause.value}" for one in searched(findings, **options)[1])
+
+
+def made(*lines: str) -> list[Finding]:
+    return network(*lines, **VALUES)
+
+
+GAP, NEXT = "1 input:0 GAP", "2 input:0 GAP"
+FOUND = {
+    "the writer agrees": (["relu x -> y", "tanh y~1e-3 -> z~1e-3"], GAP, "code that was not dumped"),
+    "the first operator": (["relu x~1e-3 -> y~1e-3"], "0 input:0 GAP", "an input of the network or of the dumped part"),
+    "a parameter": (["linear x w~1e-3 -> y~1e-3"], "0 input:1 GAP", "a parameter already differs"),
+    "no writer": (["relu x -> y", "tanh b~1e-3 -> z~1e-3"], GAP, "relu.0.forward output:0"),
+    "no writer, beyond the errors before": (
+        ["relu x -> y~3e-7", "tanh b~3e-6 -> z~3e-6"], GAP, "at most 3.0e-07"),
+    "no writer, within the errors before": (["relu x -> y~3e-7", "tanh b~2e-6 -> z~2e-6"], "", ""),
+    "beyond the writer": (["relu x -> y~3e-7", "tanh y~3e-6 -> z~3e-6"], GAP, "between these two tensors"),
+    "within the writer": (["relu x -> y~3e-7", "tanh y~2e-6 -> z~2e-6"], "", ""),
+    "the first of two inputs": (["relu x -> y", "add y~1e-3 b~1e-3 -> z~1e-3"], GAP, "input:0 differs"),
+    "the second of two inputs": (["relu x -> y", "add y b~1e-3 -> z~1e-3"], "1 input:1 GAP", "input:1 differs"),
+    "both are within the errors before": (["relu x -> y~3e-7", "add y~3e-7 b~2e-6 -> z~2e-6"], "", ""),
+    "another reader of the tensor": (
+        ["relu x -> y", "tanh y~1e-3 -> z", "exp y~1e-3 -> q~1e-3"],
+        f"{GAP}, 2 output:0 PROPAGATED", "input:0 differs"),
+    "an operator is born before": (
+        ["relu x -> y~1e-3", "tanh b~1e-3 -> z~1e-3"], "0 output:0 BORN, 1 output:0 PROPAGATED", ""),
+    "an operator is born before and wrote it": (
+        ["relu x -> y~1e-3", "tanh y~1e-2 -> z~1e-2"], "0 output:0 BORN, 1 output:0 PROPAGATED", ""),
+    "an operator is born elsewhere": (
+        ["relu x -> y", "exp x -> q~1e-3", "tanh y~1e-3 -> z~1e-3"], "1 output:0 BORN, 2 input:0 GAP", ""),
+    "a parameter after an operator was born": (
+        ["relu x -> q~1e-3", "linear y w~1e-3 -> z~1e-3"], "0 output:0 BORN, 1 input:1 GAP", ""),
+    "an operator between": (
+        ["relu x -> y", "golden tanh y -> z", "exp z~1e-3 -> q~1e-3"], NEXT,
+        "operators between these two tensors: tanh.1.forward (only in the golden)"),
+    "an operator before the writer": (
+        ["target tanh x -> a", "relu x -> y", "exp b~1e-3 -> q~1e-3"], NEXT,
+        "before that in tanh.0.forward (only in the target)"),
+    "an operator before the known writer": (
+        ["target tanh x -> a", "relu x -> y", "exp y~1e-3 -> q~1e-3"], NEXT, "between these two tensors, in code"),
+    "an operator of a parameter": (
+        ["relu x -> y", "golden tanh y -> z", "linear z w~1e-3 -> q~1e-3"], "2 input:1 GAP",
+        "a parameter already differs: input:1, "),
+    "a backward of which the inputs were recorded amplifies": (
+        ["exp@e l -> q", "exp.backward@e g~3e-7 ->", "tanh.backward b~1e-5 -> z~1e-5"], "", ""),
+    "a backward whose outputs were recorded does not": (
+        ["exp@e l -> q", "exp.backward@e g~3e-7 -> h", "tanh.backward b~1e-5 -> z~1e-5"], NEXT, ""),
+    "a backward of which the inputs were recorded wrote another tensor": (
+        ["exp@e l -> q", "exp.backward@e g~3e-7 ->", "tanh.backward p~3e-7 -> c", "tanh.backward b~1e-5 -> z~1e-5"],
+        "3 input:0 GAP", ""),
+    "a backward of which the inputs were recorded, and a parameter": (
+        ["exp@e l -> q", "exp.backward@e g~3e-7 ->", "linear q w -> c", "tanh.backward b~1e-5 -> z~1e-5"], "", ""),
+    "a backward of which the inputs were recorded, and a known tensor": (
+        ["exp@e l -> q", "exp.backward@e g~3e-7 ->", "tanh.backward q~3e-7 -> c", "tanh.backward b~1e-5 -> z~1e-5"],
+        "", ""),
+    "a law of an operator of which the inputs were recorded": (
+        ["relu x -> y", "softmax y ->", "tanh p~more -> z"], NEXT, "rows sum to 1"),
+    "no law of an operator whose outputs were recorded": (
+        ["relu x -> y", "softmax y -> q", "tanh p~more -> z"], "", ""),
+    "no law of another operator": (["relu x -> y", "relu y ->", "tanh p~more -> z"], "", ""),
+    "no law behind a root": (["exp x -> q~1e-3", "softmax y ->", "tanh p~more -> z"], "0 output:0 BORN", ""),
+    "a law, within the errors before": (
+        ["exp x -> y~4e-7", "softmax a ->", "tanh p~most -> z~1e-6"], NEXT, "rows sum to 1"),
+    "no law, within the errors before": (["exp x -> y~4e-7", "relu a ->", "tanh p~most -> z~1e-6"], "", ""),
+    "a factor of the whole, within the errors before": (
+        ["exp x -> y~4e-7", "tanh b~scaled -> z~2e-6"], GAP, "scaled by 1 + 2.0e-06"),
+    "one wrong element": (["exp v -> y", "tanh v~nearly -> z"], GAP, "1 of 72 elements differs"),
+    "one wrong element of an unknown tensor": (
+        ["exp x -> y", "tanh v~nearly -> z"], GAP, "1 of 72 elements differs"),
+    "one wrong element behind a root": (
+        ["exp v -> v~1e-3", "tanh v~nearly -> z~1e-3"], "0 output:0 BORN, 1 output:0 BORN", ""),
+    "one wrong element of a parameter": (["linear x v~one -> z"], "0 input:1 GAP", "1 of 72 elements differs"),
+    "memory that no operator wrote": (["empty -> y~1", "add y~1 x -> z"], "", ""),
+    "memory that an operator writes to": (["relu x -> y", "copy_ b~1 y -> y"], "", ""),
+    "memory that an operator adds to": (["relu x -> y", "add_ b~1 y -> z~1"], "1 input:0 GAP", "input:0 differs"),
+    "recorded after it was overwritten": (["relu x -> y", "add_ z~1e-7 y -> z~1e-7"], "", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lines, roots, words", FOUND.values(), ids=FOUND)
+def test_an_input_is_a_gap_if_nothing_explains_its_error(lines, roots, words):
+    _, found = searched(made(*lines))
+    assert ", ".join(f"{one.pair.order} {one.slot} {one.cause.value}" for one in found) == roots
+    assert not words or any(words in one.because for one in found)
+
+
+@pytest.mark.parametrize(
+    "lines, row, rule, explained",
+    [
+        (["empty -> y~1", "add y~1 x -> z"], 1, "meaningless", ""),
+        (["relu x -> y", "copy_ b~1 y -> y"], 2, "meaningless", ""),
+        (["relu x -> y~3e-7", "tanh b~2e-6 -> z~2e-6"], 2, "round_off", "growth"),
+        (["relu x -> y~3e-7", "tanh y~2e-6 -> z~2e-6"], 2, "round_off", "growth"),
+        (["relu x -> y~3e-7", "add_ z~2e-6 y~3e-7 -> z~2e-6"], 2, "round_off", "growth"),
+    ],
+)
+def test_an_input_that_is_no_gap_has_the_reason(lines, row, rule, explained):
+    found = searched(made(*lines))[0][row]
+    assert (found.rule, found.explained_by, found.verdict is Verdict.DIVERGED) == (rule, explained, False)
+
+
+def with_checksum(finding: Finding) -> Finding:
+    """A tensor whose checksums differ."""
+    sides = [one._replace(checksum=text * 8) for text, one in zip("ab", (finding.pair.target, finding.pair.golden))]
+    pair = finding.pair._replace(target=sides[0], golden=sides[1])
+    return judge(Measurement(pair, same=False), Tolerances(), Limit(ROUND_OFF, "round_off"))._replace(row=finding.row)
+
+
+def test_a_checksum_of_an_overwritten_tensor_decides_nothing():
+    findings = made("relu x -> y", "add_ b y -> z")
+    findings[2] = with_checksum(findings[2])
+    got, roots = searched(findings)
+    assert (got[2].verdict, got[2].rule, roots) == (Verdict.UNKNOWN, "overwritten", [])
+    findings = made("relu x -> y", "add b y -> z")
+    findings[2] = with_checksum(findings[2])
+    assert roots_of(findings) == GAP
+
+
+def unreadable(finding: Finding, verdict: Verdict = Verdict.UNREADABLE, **more: object) -> Finding:
+    """The tensor without values."""
+    return finding._replace(measurement=Measurement(finding.pair, **more), verdict=verdict, error=None)
+
+
+def test_an_input_whose_writer_could_not_be_compared_has_an_unknown_cause():
+    findings = made("relu x -> y", "tanh y~1e-3 -> z~1e-3", "exp y~1e-3 -> a~1e-3")
+    findings[1] = unreadable(findings[1])
+    _, roots = searched(findings)
+    assert [(one.pair.order, one.cause.value) for one in roots] == [(1, "UNKNOWN"), (2, "PROPAGATED")]
+    assert "relu.0.forward output:0, which could not be compared: check that operator first" in roots[0].because
+    findings[1] = made("relu x -> y?", "exp x -> a")[1]  # its values are known, but not those of the target
+    assert roots_of(findings) == "1 input:0 UNKNOWN, 2 output:0 PROPAGATED"
+    findings[1] = findings[1]._replace(verdict=Verdict.MISSING)
+    _, roots = searched(findings)
+    assert roots_of(findings) == f"{GAP}, 2 output:0 PROPAGATED"
+    assert "relu.0.forward output:0, which was not dumped or cannot be compared" in roots[0].because
+    findings[1] = findings[1]._replace(measurement=findings[1].measurement._replace(bound=0.0))
+    _, roots = searched(findings)  # statistics of the writer agree
+    assert roots_of(findings) == f"{GAP}, 2 output:0 PROPAGATED" and "check that operator" not in roots[0].because
+
+
+def test_the_name_of_the_writer_is_shown_if_no_operator_has_it():
+    findings = made("relu x -> y", "tanh b~1e-3 -> z~1e-3")
+    for side in ("golden", "target"):
+        named = getattr(findings[2].pair, side)._replace(source="gelu:0")
+        (root,) = searched([*findings[:2], paired(findings[2], **{side: named}), *findings[3:]])[1]
+        assert root.cause.value == "GAP" and "this tensor is gelu:0, which was not dumped" in root.because
+
+
+@pytest.mark.parametrize(
+    "excluded, lines, words",
+    [
+        (1, ["relu x -> y", "", "tanh b~1e-3 -> z~1e-3"], "excluded by --include or --exclude (exp.1.forward)"),
+        (0, ["", "relu x -> y", "tanh b~1e-3 -> z~1e-3"], "between these two tensors, in code"),
+        (2, ["relu x -> y", "tanh b~1e-3 -> z~1e-3", ""], "between these two tensors, in code"),
+        (0, ["", "tanh b~1e-3 -> z~1e-3"], "excluded by --include or --exclude (exp.0.forward)"),
+        (1, ["relu x -> y", "", "linear y w~1e-3 -> z~1e-3"], "a parameter already differs: input:1, "),
+    ],
+)
+def test_an_excluded_operator_between_may_have_the_error(excluded, lines, words):
+    findings = numbered([one for order, line in enumerate(lines) if line for one in operator(order, line, **VALUES)])
+    left_out = [one.pair for one in operator(excluded, "exp c -> v", **VALUES)]
+    (root,) = searched(findings, left_out=left_out)[1]
+    assert root.cause.value == "GAP" and words in root.because
+
+
+def test_an_input_that_is_an_excluded_output_has_an_unknown_cause():
+    findings = numbered(operator(0, "relu x -> y") + operator(2, "tanh b~1e-3 -> z~1e-3"))
+    left_out = [one.pair for one in operator(1, "exp c -> b")]
+    (root,) = searched(findings, left_out=left_out)[1]
+    assert root.cause.value == "UNKNOWN" and "exp.1.forward output:0, which was excluded" in root.because
+
+
+def in_golden(findings: list[Finding], **places: int) -> list[Finding]:
+    """The findings with other places of their golden operators, by type."""
+    changed = {one.pair.operator.op_type: one.pair.golden_op for one in findings}
+    moved = {kind: op._replace(order=places.get(kind, op.order)) for kind, op in changed.items()}
+    return [paired(one, golden_op=moved[one.pair.operator.op_type]) for one in findings]
+
+
+def test_operators_in_another_order_are_named():
+    lines = ["relu x -> y", "tanh b~1e-3 -> z~1e-3", "exp y -> b"]
+    (root, *_) = searched(in_golden(made(*lines), exp=1, tanh=2))[1]
+    assert (root.pair.order, root.cause.value) == (1, "GAP")
+    assert "in the golden, exp.2.forward writes this tensor; in the target, its partner exp.2.forward" in root.because
+    (root, *_) = searched(in_golden(made(*lines[:2]), relu=2))[1]
+    assert "the golden runs this operator before relu.0.forward, the target after it" in root.because
+    (root, *_) = searched(in_golden(made(*lines)))[1]
+    assert "in code that was not dumped" in root.because
+
+
+def test_the_target_tensor_shows_where_it_came_from():
+    """The target reads what another operator wrote: the golden's tensor there agrees too."""
+    values = {**VALUES, "y": values_of("y")}
+    findings = network("relu x -> y", "exp x -> q", "tanh b~y -> z~1e-3", **values)
+    (root,) = searched(findings)[1]
+    assert (root.pair.order, root.cause.value) == (2, "GAP")
+    assert "last matching tensor: relu.0.forward output:0" in root.because
+    findings = network("relu x -> a~y", "exp x -> q", "tanh b~y -> z~1e-3", **values)
+    assert roots_of(findings) == "0 output:0 BORN, 2 output:0 PROPAGATED"
