@@ -5,6 +5,7 @@ import pytest
 
 from npucmp import Tolerances
 from npucmp.judge.tolerance import Limit, judge
+from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.search import RootSearch
 from npucmp.model import Finding, Measurement, Root, Verdict
 from tests.localise.networks import ROUND_OFF, SMALL, network, numbered, operator, paired, values_of
@@ -17,6 +18,9 @@ NOISE *= 1.8e-6 * np.linalg.norm(SHARES) / np.linalg.norm(NOISE)
 VALUES = {
     **SMALL,
     "l": 50 * values_of("l"),
+    "n": 100 + values_of("n"),
+    "t": np.float32([1.7]),
+    **{letter: values_of(letter)[0] for letter in "ijk"},
     "p": SHARES.astype(np.float32),
     "more": (SHARES * (1 + 4.4e-7)).astype(np.float32),
     "most": (SHARES * (1 + 1e-6) + NOISE).astype(np.float32),
@@ -110,6 +114,15 @@ FOUND = {
         ["exp x -> y", "tanh v~nearly -> z"], GAP, "1 of 72 elements differs"),
     "one wrong element behind a root": (
         ["exp v -> v~1e-3", "tanh v~nearly -> z~1e-3"], "0 output:0 BORN, 1 output:0 BORN", ""),
+    "one wrong element of an unknown tensor behind a root": (
+        ["exp x -> q~1e-3", "tanh v~nearly -> z"], f"0 output:0 BORN, {GAP}", "1 of 72 elements differs"),
+    "numbers that may be rests of sums are no errors before": (
+        ["relu x -> y~3e-7", "mul y~3e-7 s~2e-6 -> z~3e-7", "mul z~3e-7 t~2e-6 -> a~3e-7", "tanh b~1e-5 -> c~1e-5"],
+        "3 input:0 GAP", "are at most 3.1e-07"),
+    "tensors are errors before": (
+        ["relu x -> y~3e-7", "tanh b~2e-6 -> z~3e-7", "tanh c~2e-6 -> a~3e-7", "exp d~1e-5 -> f~1e-5"], "", ""),
+    "the first operator is one of the golden alone": (
+        ["golden tanh x -> a", "exp b~1e-3 -> z~1e-3"], GAP, "an input of the network or of the dumped part"),
     "one wrong element of a parameter": (["linear x v~one -> z"], "0 input:1 GAP", "1 of 72 elements differs"),
     "memory that no operator wrote": (["empty -> y~1", "add y~1 x -> z"], "", ""),
     "memory that an operator writes to": (["relu x -> y", "copy_ b~1 y -> y"], "", ""),
@@ -126,18 +139,19 @@ def test_an_input_is_a_gap_if_nothing_explains_its_error(lines, roots, words):
 
 
 @pytest.mark.parametrize(
-    "lines, row, rule, explained",
+    "lines, row, rule, explained, differs",
     [
-        (["empty -> y~1", "add y~1 x -> z"], 1, "meaningless", ""),
-        (["relu x -> y", "copy_ b~1 y -> y"], 2, "meaningless", ""),
-        (["relu x -> y~3e-7", "tanh b~2e-6 -> z~2e-6"], 2, "round_off", "growth"),
-        (["relu x -> y~3e-7", "tanh y~2e-6 -> z~2e-6"], 2, "round_off", "growth"),
-        (["relu x -> y~3e-7", "add_ z~2e-6 y~3e-7 -> z~2e-6"], 2, "round_off", "growth"),
+        (["empty -> y~1", "add y~1 x -> z"], 1, "meaningless", "", False),
+        (["relu x -> y", "copy_ b~1 y -> y"], 2, "meaningless", "", False),
+        (["relu x -> y~3e-7", "tanh b~2e-6 -> z~2e-6"], 2, "round_off", "growth", False),
+        (["relu x -> y~3e-7", "tanh y~2e-6 -> z~2e-6"], 2, "round_off", "growth", False),
+        (["relu x -> y~3e-7", "add_ z~2e-6 y~3e-7 -> z~2e-6"], 2, "round_off", "growth", False),
+        (["relu x -> y", "add_ z~1e-3 y -> z~1e-3"], 2, "round_off", "", True),  # the output is the root
     ],
 )
-def test_an_input_that_is_no_gap_has_the_reason(lines, row, rule, explained):
+def test_an_input_that_is_no_gap_has_the_reason(lines, row, rule, explained, differs):
     found = searched(made(*lines))[0][row]
-    assert (found.rule, found.explained_by, found.verdict is Verdict.DIVERGED) == (rule, explained, False)
+    assert (found.rule, found.explained_by, found.verdict is Verdict.DIVERGED) == (rule, explained, differs)
 
 
 def with_checksum(finding: Finding) -> Finding:
@@ -152,6 +166,9 @@ def test_a_checksum_of_an_overwritten_tensor_decides_nothing():
     findings[2] = with_checksum(findings[2])
     got, roots = searched(findings)
     assert (got[2].verdict, got[2].rule, roots) == (Verdict.UNKNOWN, "overwritten", [])
+    findings = made("relu x -> y", "add_ b y -> z~1e-3")
+    findings[2] = with_checksum(findings[2])
+    assert searched(findings)[0][2].rule == "overwritten" and roots_of(findings) == "1 output:0 BORN"
     findings = made("relu x -> y", "add b y -> z")
     findings[2] = with_checksum(findings[2])
     assert roots_of(findings) == GAP
@@ -238,3 +255,93 @@ def test_the_target_tensor_shows_where_it_came_from():
     assert "last matching tensor: relu.0.forward output:0" in root.because
     findings = network("relu x -> a~y", "exp x -> q", "tanh b~y -> z~1e-3", **values)
     assert roots_of(findings) == "0 output:0 BORN, 2 output:0 PROPAGATED"
+
+
+@pytest.mark.parametrize(
+    "lines, seen",
+    [
+        (["relu x -> y~3e-7", "tanh b~1e-3 -> z~1e-3"], True),
+        (["relu x -> y~3e-7", "tanh y~1e-3 -> z~1e-3"], False),  # its writer is known
+        (["relu x -> y~3e-7", "linear y~3e-7 w~1e-3 -> z~1e-3"], False),
+    ],
+)
+def test_the_errors_before_are_shown_if_they_decided(lines, seen):
+    (root,) = searched(made(*lines))[1]
+    assert ("about 90 % of the preceding errors" in root.because) is seen
+
+
+def bfloat16(values: np.ndarray) -> np.ndarray:
+    """The nearest numbers of bfloat16."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).astype(np.uint32).view(np.float32)
+
+
+@pytest.mark.parametrize(
+    "last, roots",
+    [
+        ("linear z~1e-3 r~R -> a~1e-3", "0 input:1 GAP, 1 output:0 PROPAGATED, 2 output:0 PROPAGATED"),
+        ("add z~1e-3 r -> a~1e-3", "0 input:1 GAP, 1 input:1 GAP, 2 output:0 PROPAGATED"),  # two are too few
+    ],
+)
+def test_parameters_that_are_rounded_alike_are_one_gap(last, roots):
+    weights = {letter: np.tile(values_of(letter), (4, 2)) for letter in "wur"}
+    rounded = {letter.upper(): bfloat16(values) for letter, values in weights.items()}
+    findings = network(
+        "linear x w~W -> y~1e-3", "linear y~1e-3 u~U -> z~1e-3", last, **{**VALUES, **weights, **rounded}
+    )
+    _, found = searched(findings)
+    assert roots_of(findings) == roots
+    assert ("rounded to bfloat16 in the target only" in found[0].because) is ("R" in last)
+    assert not any("rounded to bfloat16" in one.because for one in found[1:])
+
+
+def test_a_parameter_that_is_rounded_otherwise_is_a_gap_of_its_own():
+    weights = {letter: np.tile(values_of(letter), (4, 2)) for letter in "abcdefghijo"}
+    rounded = {letter.upper(): bfloat16(values) for letter, values in weights.items()}
+    lines = [f"linear x {one}~{one.upper()} -> y" for one in "abcdefghij"]
+    assert roots_of(network(*lines, "linear y o~1e-4 -> z", **weights, **rounded)) == "0 input:1 GAP, 10 input:1 GAP"
+
+
+BEFORE = ["linear@a x w -> y", "linear@b y w -> z"]
+
+
+@pytest.mark.parametrize(
+    "before, lines, words",
+    [
+        (BEFORE, ["linear@a x w~1e-6 -> y", "linear@b y w~2e-6 -> z"], "b.forward shares this parameter"),
+        ([], ["linear@a x w~1e-6 -> y", "linear@b y w~2e-6 -> z"], "a parameter already differs: input:1, rel_l2"),
+    ],
+)
+def test_a_broken_tie_is_a_gap(before, lines, words):
+    _, found = searched(made(*lines), updates=Updates(made(*before)))
+    assert found[0].cause.value == "GAP" and words in found[0].because
+
+
+@pytest.mark.parametrize(
+    "line, error, roots",
+    [
+        ("target linear y w -> a", "3e-7", ""),
+        ("golden linear y w -> a", "3e-7", ""),
+        ("target exp y -> a", "3e-7", NEXT),  # it has no parameter
+        ("target linear y w -> a", "0", NEXT),
+        ("linear y w -> a", "3e-7", NEXT),
+    ],
+)
+def test_earlier_updates_explain_what_an_operator_of_one_run_wrote(line, error, roots):
+    before = Updates(made(f"relu x -> y~{error}", f"tanh y~{error} -> z~{error}"))
+    assert roots_of(made("relu x -> y", line, "tanh b~1e-5 -> z~1e-5"), updates=before) == roots
+    behind = made("exp c -> d~1e-3", line, "tanh b~1e-5 -> z~1e-5")
+    assert "2 input:0 GAP" not in roots_of(behind, updates=before)
+
+
+@pytest.mark.parametrize(
+    "backward, roots",
+    [
+        ("layer_norm.backward@n g~3e-7 -> h", ""),  # a norm of almost equal numbers amplifies
+        ("layer_norm.backward@m g~3e-7 -> h", "2 input:1 GAP"),
+        ("layer_norm.backward@n g -> h", "2 input:1 GAP"),
+    ],
+)
+def test_the_backward_of_a_parameter_explains_the_gradient_that_an_optimizer_reads(backward, roots):
+    findings = made("layer_norm@n n i i -> y", backward, "sub i j~1e-5 -> k~1e-5")
+    assert roots_of(findings) == roots
