@@ -293,7 +293,7 @@ def test_parameters_that_are_rounded_alike_are_one_gap(last, roots):
     weights = {letter: np.tile(values_of(letter), (4, 2)) for letter in "wur"}
     rounded = {letter.upper(): bfloat16(values) for letter, values in weights.items()}
     findings = network(
-        "linear x w~W -> y~1e-3", "linear y~1e-3 u~U -> z~1e-3", last, **{**VALUES, **weights, **rounded}
+        "linear x w~W -> y~1e-3", "linear x u~U -> z~1e-3", last, **{**VALUES, **weights, **rounded}
     )
     _, found = searched(findings)
     assert roots_of(findings) == roots
