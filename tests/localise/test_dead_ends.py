@@ -10,9 +10,10 @@ from npucmp.localise.rule_context import SUM_ROUNDINGS
 from npucmp.model import Finding, Measurement
 from tests.localise.networks import SMALL, network, numbered, operator, paired, values_of
 
-WHOLE = np.random.default_rng(3).standard_normal((4, 30)).astype(np.float32)
+WHOLE = (0.05 * np.random.default_rng(3).standard_normal((4, 30))).astype(np.float32)
 THIRDS = {letter: WHOLE[:, at : at + 10] for letter, at in zip("QKV", (0, 10, 20))}
-SUMMED = {"g": values_of("g"), "h": values_of("h"), "f": values_of("g") + values_of("h")}
+TERMS = {letter: values_of(letter) / 32 for letter in "gh"}
+SUMMED = {**TERMS, "f": TERMS["g"] + TERMS["h"]}
 VALUES = {**SMALL, **THIRDS, **SUMMED, "W": WHOLE, "Z": np.zeros((4, 30), np.float32), "z": np.zeros((4, 10), "f")}
 
 
@@ -49,7 +50,8 @@ DEAD = {
     "three slices that were read before": (["tanh Q -> a", "relu K -> b", "exp V -> c", "target exp y -> W"], [3]),
     "three slices and another output": (["target exp y -> W d", "tanh Q -> a", "relu K -> b", "exp V -> c"], [0]),
     "gradients that add up": (
-        ["exp.backward x -> y", "target relu.backward y -> g", "target tanh.backward y -> h", "exp.backward f -> q"], []),
+        ["exp.backward x -> y", "target relu.backward y -> g", "target tanh.backward y -> h", "exp.backward f -> q"],
+        []),
     "a gradient alone is no sum": (
         ["exp.backward x -> y", "target relu.backward y -> g", "exp.backward f -> q"], [1]),
     "gradients in two gaps": (
@@ -92,22 +94,38 @@ def test_a_name_links_a_reader(side, source, found):
     assert places(findings) == found
 
 
-def test_the_sum_of_gradients_is_known_within_rounding():
-    lines = ["exp.backward x -> y", "target relu.backward y -> g", "target tanh.backward y -> h", "exp.backward f -> q"]
-    total = sum(float(SUMMED[one].astype(np.float64).sum()) for one in "gh")
-    scale = math.sqrt(sum(float((SUMMED[one].astype(np.float64) ** 2).sum()) for one in "gh"))
-    near = SUM_ROUNDINGS * 2.0**-24 * scale
-    for away, found in ((0.0, []), (0.9 * near, []), (-0.9 * near, []), (1.1 * near, [1, 2]), (-1.1 * near, [1, 2])):
-        findings = made(*lines)
-        moments = findings[6].measurement.moments
-        moved = moments._replace(target=moments.target._replace(total=total + away))
-        findings[6] = findings[6]._replace(measurement=findings[6].measurement._replace(moments=moved))
-        assert places(findings) == found
-    findings = made(*lines)
-    findings[5] = findings[5]._replace(measurement=Measurement(findings[5].pair))  # the second term is unknown
+LINES = ["exp.backward x -> y", "target relu.backward y -> g", "target tanh.backward y -> h", "exp.backward f -> q"]
+TOTALS = {letter: float(values.astype(np.float64).sum()) for letter, values in TERMS.items()}
+NEAR = SUM_ROUNDINGS * 2.0**-24 * math.sqrt(sum(float((one.astype(np.float64) ** 2).sum()) for one in TERMS.values()))
+
+
+def with_total(findings: list[Finding], total: float) -> list[Finding]:
+    """The findings with another sum of the elements of f."""
+    moments = findings[6].measurement.moments
+    moved = moments._replace(target=moments.target._replace(total=total))
+    return [*findings[:6], findings[6]._replace(measurement=Measurement(findings[6].pair, moved)), *findings[7:]]
+
+
+@pytest.mark.parametrize(
+    "away, found", [(0, []), (0.9 * NEAR, []), (-0.9 * NEAR, []), (1.1 * NEAR, [1, 2]), (-1.1 * NEAR, [1, 2])]
+)
+def test_the_sum_of_gradients_is_known_within_rounding(away, found):
+    assert places(with_total(made(*LINES), sum(TOTALS.values()) + away)) == found
+
+
+def test_the_sum_of_gradients_of_an_unknown_type_is_known_exactly():
+    findings = [paired(one, target=one.pair.target._replace(dtype="own")) for one in made(*LINES)]
+    exact = sum(findings[at].measurement.moments.target.total for at in (3, 5))
+    assert places(with_total(findings, exact)) == []
+    assert places(with_total(findings, exact + 0.5 * NEAR)) == [1, 2]
+
+
+def test_no_term_of_a_sum_is_unknown_or_zero():
+    findings = with_total(made(*LINES), TOTALS["g"])
+    findings[5] = findings[5]._replace(measurement=Measurement(findings[5].pair))
     assert places(findings) == [1, 2]
-    zero = [line.replace(" g", " z").replace(" h", " z").replace("f", "z") for line in lines]
-    assert places(made(*zero)) == [1, 2]
+    noughts = [one.replace(" g", " z").replace(" h", " z").replace(" f", " z") for one in LINES]
+    assert places(made(*noughts)) == [1, 2]
 
 
 def test_a_tensor_of_the_target_has_elements():

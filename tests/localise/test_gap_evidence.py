@@ -157,6 +157,8 @@ def test_the_arguments_of_the_operator_follow():
 
 
 def test_the_facts_name_their_tensor():
+    between = gap_reasons(READ, Around(last=LAST, alone=ALONE))[2]
+    assert [one.value for one in between.facts.values()] == ["tanh.1.forward", "exp.2.forward", "erf.3.forward"]
     first = gap_reasons(READ, Around(last=LAST))[0]
     assert (first.facts["because"].op, first.facts["because"].slot) == ("linear.5.forward", "input:0")
 
