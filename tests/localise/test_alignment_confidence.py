@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from npucmp.localise.alignment_confidence import uncertain_cause
+from npucmp.localise.alignment_confidence import begins_upstream, is_by_content, uncertain_cause
 from npucmp.localise.coverage import coverage_of
 from npucmp.model import Cause, Verdict, sentences
 from npucmp.model.finding import UNBOUNDED
@@ -35,6 +35,10 @@ def node_of(own, *reads, values=X):
         (Cause.BORN, node_of({**SURE, "confidence": 0.79}, SURE), Cause.SUSPECT, "confidence 0.79"),
         (Cause.BORN, node_of(SURE, {**SURE, "confidence": 0.79}), Cause.UNKNOWN, "confidence 0.79"),
         (Cause.BORN, node_of({**SURE, "confidence": 0.5, "note": "two fit"}, SURE), Cause.SUSPECT, "two fit"),
+        (Cause.BORN, node_of(SURE, {**SURE, "confidence": 0.9}), None, ""),
+        (Cause.BORN, node_of(SURE, {**SURE, "confidence": 0.89}), Cause.UNKNOWN, "confidence 0.89"),
+        (Cause.BORN, node_of(SURE, {**SURE, "confidence": 0.8}, {**SURE, "confidence": 0.7}), Cause.UNKNOWN, "0.7"),
+        (Cause.WORSENED, node_of({**SURE, "confidence": 0.5}, SURE), Cause.SUSPECT, "confidence 0.5"),
         (Cause.GAP, node_of({**SURE, "confidence": 0.5}, SURE), Cause.SUSPECT, "confidence 0.5"),
         (Cause.GAP, node_of(SURE, {**SURE, "confidence": 0.5}), None, ""),
         (Cause.BORN, node_of(SURE, {**SURE, "confidence": 0.5}), Cause.UNKNOWN, "pair of input:0"),
@@ -48,6 +52,40 @@ def test_an_uncertain_pair_proves_less(cause, node, found, words):
     got = uncertain_cause(node, cause, node.outputs[0])
     assert (got[0] if got else None) is found
     assert not found or words in sentences(got[1])
+
+
+@pytest.mark.parametrize(
+    "vias, found",
+    [
+        (("name", "name", "name"), False),
+        (("content", "name", "name"), True),
+        (("name", "structure", "name"), True),
+        (("name", "name", "similar"), True),
+        (("fused", "", "order"), False),
+    ],
+)
+def test_one_pair_by_contents_makes_an_operator_uncertain(vias, found):
+    own, *reads = ({"via": one} for one in vias)
+    assert is_by_content(node_of(own, *reads)) is found
+
+
+ALONE = {"via": "", "golden": None}
+
+
+@pytest.mark.parametrize(
+    "own, reads, found",
+    [
+        (SURE, [SURE, ALONE], True),
+        (SURE, [SURE, SURE], False),
+        (SURE, [SURE, {"via": "", "target": None}], False),
+        (SURE, [SURE, {"via": "", "target": None, "golden": None}], False),
+        (SURE, [], False),
+        ({"via": "name"}, [{"via": "name"}, ALONE], False),
+        ({"via": "name"}, [SURE, ALONE], True),
+    ],
+)
+def test_several_operators_begin_at_an_input_without_a_partner(own, reads, found):
+    assert begins_upstream(node_of(own, *reads)) is found
 
 
 @pytest.mark.parametrize(

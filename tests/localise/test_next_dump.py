@@ -55,6 +55,7 @@ def measured(findings: list[Finding], *places: int) -> list[Finding]:
         (["relu@r x -> y", "tanh b -> z", "exp c -> a", "relu.backward@r g -> h"], 0, (0, 3)),
         (["relu@r x -> y", "tanh b -> z", "exp c -> a", "relu.backward@s g -> h"], 3, (3, 2)),
         (["relu x -> y", "add_ y -> y", "cos y -> q"], 1, (1, 0, 2)),
+        (["relu -> y", "tanh y ->", "cos y ->"], 0, (0, 1, 2)),
     ],
 )
 def test_an_operator_with_its_producers_and_its_consumers(lines, order, found):
