@@ -17,8 +17,8 @@ def paired(finding, **pair):
     return finding._replace(measurement=finding.measurement._replace(pair=finding.pair._replace(**pair)))
 
 
-def node_of(own, *reads, values=X):
-    node = case("linear", [(values, values)] * len(reads), (X, X)).node
+def node_of(own, *reads, values=X, op="linear"):
+    node = case(op, [(values, values)] * len(reads), (X, X)).node
     node.inputs[:] = [paired(one, **more) for one, more in zip(node.inputs, reads)]
     node.outputs[:] = [paired(node.outputs[0], **own)]
     return node
@@ -37,7 +37,13 @@ def node_of(own, *reads, values=X):
         (Cause.BORN, node_of({**SURE, "confidence": 0.5, "note": "two fit"}, SURE), Cause.SUSPECT, "two fit"),
         (Cause.BORN, node_of(SURE, {**SURE, "confidence": 0.9}), None, ""),
         (Cause.BORN, node_of(SURE, {**SURE, "confidence": 0.89}), Cause.UNKNOWN, "confidence 0.89"),
-        (Cause.BORN, node_of(SURE, {**SURE, "confidence": 0.8}, {**SURE, "confidence": 0.7}), Cause.UNKNOWN, "0.7"),
+        (Cause.BORN, node_of(SURE, {**SURE, "confidence": 0.8}, {**SURE, "confidence": 0.7}), Cause.UNKNOWN, "input:0"),
+        (
+            Cause.BORN,
+            node_of(SURE, {**SURE, "confidence": 0.8}, {**SURE, "confidence": 0.7}, op="add"),
+            Cause.UNKNOWN,
+            "input:1",
+        ),
         (Cause.WORSENED, node_of({**SURE, "confidence": 0.5}, SURE), Cause.SUSPECT, "confidence 0.5"),
         (Cause.GAP, node_of({**SURE, "confidence": 0.5}, SURE), Cause.SUSPECT, "confidence 0.5"),
         (Cause.GAP, node_of(SURE, {**SURE, "confidence": 0.5}), None, ""),
