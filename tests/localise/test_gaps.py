@@ -132,6 +132,10 @@ FOUND = {
     "one wrong element of a parameter": (["linear x v~one -> z"], "0 input:1 GAP", "1 of 72 elements differs"),
     "memory that no operator wrote": (["empty -> y~1", "add y~1 x -> z"], "", ""),
     "memory that an operator writes to": (["relu x -> y", "copy_ b~1 y -> y"], "", ""),
+    "the source of a copy": (
+        ["relu x -> y", "copy_ b~1 a~1e-3 -> a~1e-3"], "1 input:1 GAP", "input:1 differs"),
+    "the source of a copy behind a root": (
+        ["relu x -> a~1e-3", "copy_ b~1 a~1e-3 -> a~1e-3"], "0 output:0 BORN, 1 output:0 PROPAGATED", "inputs differ"),
     "memory that an operator adds to": (["relu x -> y", "add_ b~1 y -> z~1"], "1 input:0 GAP", "input:0 differs"),
     "recorded after it was overwritten": (["relu x -> y", "add_ z~1e-7 y -> z~1e-7"], "", ""),
 }  # fmt: skip
@@ -292,9 +296,7 @@ def bfloat16(values: np.ndarray) -> np.ndarray:
 def test_parameters_that_are_rounded_alike_are_one_gap(last, roots):
     weights = {letter: np.tile(values_of(letter), (4, 2)) for letter in "wur"}
     rounded = {letter.upper(): bfloat16(values) for letter, values in weights.items()}
-    findings = network(
-        "linear x w~W -> y~1e-3", "linear x u~U -> z~1e-3", last, **{**VALUES, **weights, **rounded}
-    )
+    findings = network("linear x w~W -> y~1e-3", "linear x u~U -> z~1e-3", last, **{**VALUES, **weights, **rounded})
     _, found = searched(findings)
     assert roots_of(findings) == roots
     assert ("rounded to bfloat16 in the target only" in found[0].because) is ("R" in last)

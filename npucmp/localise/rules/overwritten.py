@@ -1,7 +1,7 @@
 """An in-place operator whose recorded input is its output shows nothing about the tensor that it read.
 
 The same holds for the buffer that an operator writes to if no dumped operator wrote it: memory that was not cleared
-holds any values. A later consumer reads the values at that time.
+holds any values. A later consumer reads the values at that time. The source of a copy is not overwritten.
 
 Checksums are taken of live tensors while the run goes on (seen with mindstudio-probe 26.2): checksums of a tensor that
 an operator overwrites differ between two identical runs.
@@ -29,6 +29,8 @@ def _applies(case: RuleContext) -> bool:
         return False
     if case.no_producer and node.writes_to(finding):
         return True
+    if node.op.has("overwrites", "copies") and not node.writes_to(finding):
+        return False  # the values that are copied
     content = content_of(finding)
     return content != 0 and any(content_of(other) == content for other in node.outputs)
 

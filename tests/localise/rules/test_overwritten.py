@@ -14,25 +14,32 @@ normal, noisy = drawn(__name__)
 
 X, Y = normal(64, 64), normal(64, 64)
 MEAN = normal(64)
+COPIED = noisy(Y, 1e-3), Y
 
 
-def operand(op, read, wrote, **more):
-    """The case of what an operator reads."""
+def operand(op, read, wrote, *others, **more):
+    """The case of the last tensor that an operator reads."""
     no_producer = more.pop("no_producer", False)
-    made = case(op, [read], wrote, **more)
-    return made.__class__(made.node.inputs[0], made.node, no_producer=no_producer)
+    made = case(op, [*others, read], wrote, **more)
+    return made.__class__(made.node.inputs[-1], made.node, no_producer=no_producer)
 
 
 class TestOverwritten(RuleContract):
     name = "overwritten"
     fires = {
         **spelled("add_", lambda op: operand(op, (noisy(Y, 1e-3), Y), (noisy(Y, 1e-3), Y))),
+        "the second operand": operand("add_", COPIED, COPIED, (X, X)),
+        "the destination of a copy": operand("copy_", COPIED, COPIED),
+        "a buffer": operand("copy_", (noisy(X, 1e-3), X), (Y, Y), no_producer=True),
         "running statistics that a gradient reads": operand(
             "batch_norm", (MEAN, 0 * MEAN), (Y, Y), phase="backward", no_producer=True
         ),
     }
     silent = {
         "it was recorded before": operand("add_", (noisy(X, 1e-3), X), (noisy(Y, 1e-3), Y)),
+        "the source of a copy": operand("copy_", COPIED, COPIED, (X, X)),
+        "the source of a copy, from nowhere": operand("copy_", COPIED, COPIED, (X, X), no_producer=True),
+        "the values of an assignment": operand("__setitem__", COPIED, COPIED, (X, X), (MEAN, MEAN)),
         "not in place": operand("add", (noisy(Y, 1e-3), Y), (noisy(Y, 1e-3), Y)),
         "what was written for a gradient": operand("batch_norm", (MEAN, 2 * MEAN), (Y, Y), phase="backward"),
         "a matrix that a gradient reads": operand(
