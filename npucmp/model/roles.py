@@ -75,7 +75,8 @@ def is_golden_parameter(pair: Pair) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def _is_place_of_parameter(spelled: str, slot: str) -> bool:
-    return _slot_number(slot.partition(":")[2]) in op_type(spelled).parameters
+    role, _, key = slot.partition(":")
+    return role != "output" and _slot_number(key) in op_type(spelled).parameters
 
 
 def is_folded(pair: Pair) -> bool:
