@@ -52,7 +52,7 @@ class PlacementSearch(PlacementChoice):
         linked = {slot: self._linked(some) for slot, some in origins.items()}
         floats = {one.slot for one in golden.inputs if one.is_float}
         for one in sorted(golden.inputs, key=lambda one: one.is_float):
-            others = {slot: self._reads(linked[slot], origins[slot], mesh) for slot in floats - {one.slot}}
+            others = {slot: linked[slot] for slot in floats - {one.slot}}
             self._input(golden, one, mesh, origins[one.slot], linked[one.slot], others)
         inputs = [self.placed(golden, one) for one in golden.inputs]
         for at, one in enumerate(golden.outputs):
@@ -149,12 +149,6 @@ class PlacementSearch(PlacementChoice):
             return {axis for axis in mesh.split_axes if axis not in reduced}
         return legal.sums_of_input(golden, one, linked, others)
 
-    def _reads(self, linked: Optional[Placements], origins: Mapping[Any, Origin], mesh: Mesh) -> Any:
-        """The placement that another input reads; a sum that is not yet reduced over all axes counts as one."""
-        if linked is None and origins and all(one.how == "collective" for one in origins.values()):
-            return None
-        return linked
-
     def _output(
         self, golden: RankOperator, at: int, one: HeldTensor, mesh: Mesh, inputs: Sequence[Optional[Placements]],
         differ: bool, forward: Optional[RankOperator],
@@ -205,11 +199,9 @@ class PlacementSearch(PlacementChoice):
             return set()
         if golden.is_gradient_record:
             return {*mesh.split_axes}
-        if not golden.is_backward:
+        if forward is None:
             unknown = golden.name in self._reform and any(placed is None for placed in inputs) and not golden.op.path
             return {*mesh.split_axes} if unknown else legal.sums_of_output(golden, one, inputs, mesh)
-        if forward is None:
-            return set() if golden.op.path else {*mesh.split_axes}
         source = _forward_input(golden, at, forward)
         own = self.placed(forward, source) if source is not None else None
         if own is not None and len(own) != len(mesh.sizes):

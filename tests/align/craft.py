@@ -29,6 +29,7 @@ class Recorded(NamedTuple):
 
     statistics: Statistics
     shape: tuple
+    dtype: str = "float32"
 
 
 def tensors(owner: str, inputs, outputs) -> tuple[TensorRef, ...]:
@@ -84,7 +85,7 @@ def _with_values(folder, owner, slot, one) -> TensorRef:
     if isinstance(one, Statistics):
         one = Recorded(one, (4,))
     if isinstance(one, Recorded):
-        return TensorRef(slot, "float32", one.shape, statistics=one.statistics, label=f"{owner} {slot}")
+        return TensorRef(slot, one.dtype, one.shape, statistics=one.statistics, label=f"{owner} {slot}")
     one, file = np.asarray(one), str(folder / f"{owner} {slot}.npy")
     np.save(file, one)
     return TensorRef(slot, one.dtype.name, one.shape, file, "npy", label=f"{owner} {slot}")

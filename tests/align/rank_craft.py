@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from npucmp.align.rank_run import RankRun, Values
@@ -10,9 +12,17 @@ from tests.align.craft import run_with_values
 
 
 def rank_of(folder, calls, rank=0):
-    """A rank with these calls."""
+    """A rank with these calls; those of the phase "gradients" are the records of a module's gradients, which have no
+    number."""
     folder.mkdir(parents=True, exist_ok=True)
-    return RankRun(run_with_values(folder, calls, rank), rank, Values(ANYWHERE))
+    run = run_with_values(folder, calls, rank)
+    operators = []
+    for one in run.operators:
+        if one.phase == "gradients":
+            tensors = tuple(each._replace(slot=f"grad:{at}") for at, each in enumerate(one.tensors))
+            one = one._replace(tensors=tensors, phase="backward", call=one.call.rpartition(".")[0])
+        operators.append(one)
+    return RankRun(replace(run, operators=tuple(operators)), rank, Values(ANYWHERE))
 
 
 def held(folder, *tensors):

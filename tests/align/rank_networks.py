@@ -14,6 +14,19 @@ def searched(folder, ranks, golden, values=True, **more):
     return PlacementSearch(RankPartners(runs, rank_of(folder / "golden", golden), **more), values)
 
 
+def decisions(search):
+    """What was decided of each tensor: the state if it does not agree, the placements, what is wrong with them."""
+    found = {}
+    for (name, slot), one in search.found.items():
+        words = [] if one.state == "agrees" else [one.state]
+        words += [] if one.placements is None else [" ".join(each.words for each in one.placements)]
+        words += ["illegal"] * one.illegal + ["proven"] * one.proven
+        words += [f"{one.fit.scale:g} times"] if one.fit is not None and one.fit.scale != 1.0 else []
+        short = name.split(".", 1)[1].replace(".forward", "").replace(".backward", " back")
+        found[f"{short} {slot.replace('put:', ' ')}"] = ", ".join(words)
+    return found
+
+
 def call(kind, inputs, outputs, number=0, phase="forward", prefix="Torch"):
     return f"{prefix}.{kind}.{number}.{phase}", inputs, outputs
 

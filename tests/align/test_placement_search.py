@@ -23,25 +23,13 @@ from tests.align.rank_networks import (
     backward,
     batch,
     call,
+    decisions,
     layer,
     searched,
     shared,
     tensor_parallel,
     trained,
 )
-
-
-def decisions(search):
-    """What was decided of each tensor: the state if it does not agree, the placements, what is wrong with them."""
-    found = {}
-    for (name, slot), one in search.found.items():
-        words = [] if one.state == "agrees" else [one.state]
-        words += [] if one.placements is None else [" ".join(each.words for each in one.placements)]
-        words += ["illegal"] * one.illegal + ["proven"] * one.proven
-        words += [f"{one.fit.scale:g} times"] if one.fit is not None and one.fit.scale != 1.0 else []
-        short = name.split(".", 1)[1].replace(".forward", "").replace(".backward", " back")
-        found[f"{short} {slot.replace('put:', ' ')}"] = ", ".join(words)
-    return found
 
 
 AGREES = {

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from npucmp.align.layout_sizes import parse_layout
 from npucmp.align.rank_partners import RankPartners, groups_of, missing_ranks
-from npucmp.align.rank_run import RankRun, Values
-from npucmp.dump.limits import ANYWHERE
-from tests.align.craft import run_with_values
 from tests.align.rank_craft import numbers, rank_of
 from tests.align.rank_networks import V, W, X, Y, backward, batch, call, layer, shared, tensor_parallel, trained
 
 GX = np.s_[:]
 
 
-def rank(folder, calls, number=0):
-    """A rank; calls of the phase "gradients" are the records of a module's gradients, which have no number."""
-    folder.mkdir(parents=True, exist_ok=True)
-    run = run_with_values(folder, calls, number)
-    operators = []
-    for one in run.operators:
-        if one.phase == "gradients":
-            tensors = tuple(each._replace(slot=f"grad:{at}") for at, each in enumerate(one.tensors))
-            one = one._replace(tensors=tensors, phase="backward", call=one.call.rpartition(".")[0])
-        operators.append(one)
-    return RankRun(replace(run, operators=tuple(operators)), number, Values(ANYWHERE))
-
-
 def partners_of(folder, ranks, golden, **more):
-    runs = {at: rank(folder / f"{at}", calls, at) for at, calls in enumerate(ranks)}
-    return RankPartners(runs, rank(folder / "golden", golden), **more)
+    runs = {at: rank_of(folder / f"{at}", calls, at) for at, calls in enumerate(ranks)}
+    return RankPartners(runs, rank_of(folder / "golden", golden), **more)
 
 
 def found(partners, of=None):
