@@ -66,20 +66,37 @@ def test_only_a_gradient_that_is_split_over_all_ranks_may_be_divided(tmp_path, r
 # Factors that a loss leaves
 
 
-@pytest.mark.parametrize("prefix", ["Torch", "Module"])
-@pytest.mark.parametrize(
-    "layout, rows, factors", [("dp=2", HALVES, (2,)), ("tp=2,dp=2", [*HALVES[:1] * 2, *HALVES[1:] * 2], (2, 4))]
-)
-def test_the_factors_of_gradients_behind_the_loss_of_a_module(tmp_path, prefix, layout, rows, factors):
+EACH = [np.s_[at : at + 1] for at in range(4)]
+
+
+@pytest.mark.parametrize("prefix, layout, rows, factors", [
+    ("Module", "dp=2", HALVES, (2,)),
+    ("Module", "dp=4", EACH, (4,)),
+    ("Module", "tp=2,dp=2", [*HALVES[:1] * 2, *HALVES[1:] * 2], (2, 4)),
+    ("Torch", "tp=2,dp=2", [*HALVES[:1] * 2, *HALVES[1:] * 2], (2,)),
+])  # fmt: skip
+def test_the_factors_of_gradients_behind_a_loss(tmp_path, prefix, layout, rows, factors):
     """If ranks hold copies of the loss of a module, it may have been averaged over all of them."""
     loss = [trained([own], None)[:2] for own in (np.s_[:], *rows)]
     golden, *ranks = [[one, (other[0].replace("Torch", prefix), *other[1:])] for one, other in loss]
     search = searched(tmp_path, ranks, golden, sizes=parse_layout(layout))
     gradient = rank_of(tmp_path / "op", [call("sin", [X], [X], phase="backward")]).operators[0]
     mesh = search.partners.mesh(search.golden.operators[1])
-    factors = factors if prefix == "Module" else (2,)
     expected = {1.0, *(float(one) for one in factors), *(1 / one for one in factors)}
     assert {*search.scales(gradient, gradient.inputs[0], mesh)} == expected
+
+
+@pytest.mark.parametrize("phase, words", [("forward", "differs, mean whole"), ("backward", "differs, whole whole")])
+def test_one_number_that_differs_is_a_mean_in_the_forward_pass(tmp_path, phase, words):
+    """If the ranks read parts."""
+
+    def calls(rows, number):
+        some = [call("mean", [X[rows]], [np.float32(7.0)])] * (phase == "backward")
+        return [*some, call("mean", [X[rows]], [number], phase=phase)]
+
+    ranks = [calls(rows, np.float32(number)) for rows, number in zip(HALVES, (1.2, 1.8))]
+    found = decisions(searched(tmp_path, ranks, calls(np.s_[:], np.float32(0.9))))
+    assert found["mean.0 out 0" if phase == "forward" else "mean.0 back out 0"].startswith(words)
 
 
 # Exchanges and collectives
@@ -184,3 +201,54 @@ def test_numbers_are_added_before_a_collective(tmp_path, is_reduced, words):
     total = golden[-1][1][0]
     found = decisions(searched(tmp_path, [norms(rows, is_reduced, total) for rows in HALVES], golden))
     assert found["add.0 in 0"] == found["add.0 in 1"] == words
+
+
+# Gradients of what all ranks have
+
+R, V, SCALE, BIAS = numbers(4, 8, seed=90), numbers(5, 8, seed=91), numbers(5, seed=92), numbers(5, seed=93)
+ARRIVED = numbers(4, 5, seed=94)
+
+
+def fused(own, gradients):
+    """A product, scaled and with a bias, of which ranks have a part; and gradients of what it reads."""
+    part = (R[:, own] @ V[:, own].T) * SCALE
+    return [
+        call("mix", [R[:, own], V[:, own], SCALE], [part]),
+        call("mix", [ARRIVED], gradients, phase="backward"),
+    ]
+
+
+def fused_gradients(own):
+    scaled = ARRIVED * SCALE
+    return [scaled @ V[:, own], scaled.T @ R[:, own], (ARRIVED * (R[:, own] @ V[:, own].T)).sum(0)]
+
+
+def test_the_gradient_of_a_whole_factor_of_split_ones_is_a_partial_sum(tmp_path):
+    columns = np.s_[:4], np.s_[4:]
+    ranks = [fused(own, fused_gradients(own)) for own in columns]
+    found = decisions(searched(tmp_path, ranks, fused(np.s_[:], fused_gradients(np.s_[:]))))
+    assert [found[f"mix.0 back out {at}"] for at in range(3)] == ["shard(1) whole", "shard(1) whole", "sum whole"]
+
+
+@pytest.mark.parametrize("outputs, words", [
+    ((0, 1, 2), "differs, whole whole"),
+    ((0,), "differs, whole whole"),  # only one tensor of the forward pass has its shape
+    ((3,), "sum whole"),  # two have it
+])  # fmt: skip
+def test_gradients_of_whole_tensors_are_no_partial_sums(tmp_path, outputs, words):
+    """If the shape does not show whose gradient it is, it may be."""
+    inputs = [
+        X,
+        numbers(7, 6, seed=95),
+        *[numbers(3, 3, seed=96 + at) for at in range(1 if outputs == (0, 1, 2) else 2)],
+    ]
+    whole = {0: G, 1: numbers(7, 6, seed=98), 2: numbers(3, 3, seed=99), 3: numbers(3, 3, seed=99)}
+    noise = numbers(1, seed=79)
+
+    def calls(share, noise):
+        own = [whole[at] * share + noise for at in outputs]
+        return [call("mix", inputs, [H]), call("mix", [Y], own, phase="backward")]
+
+    ranks = [calls(0.4, noise), calls(0.6, -noise)]
+    found = decisions(searched(tmp_path, ranks, calls(1.0, 0 * noise)))
+    assert {found[f"mix.0 back out {at}"] for at in range(len(outputs))} == {words}

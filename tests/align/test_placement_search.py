@@ -402,13 +402,21 @@ def test_one_number_of_operators_with_other_arguments_is_local(tmp_path):
     assert decisions(searched(tmp_path / "several", ranks, golden))["sum.0 out 0"].startswith("differs")
 
 
-def test_places_among_the_rows_of_a_rank_are_local(tmp_path):
+@pytest.mark.parametrize(
+    "parts, indices, words",
+    [
+        ((np.s_[:2], np.s_[2:]), ([1, 0, 0], [1, 0, 1]), "local"),
+        ((np.s_[:2], np.s_[2:]), ([1, 0, 0], [1, 0, 0]), "local"),
+        ((np.s_[:2], np.s_[2:]), ([1, 0], [1, 0]), "local"),
+        ((np.s_[:], np.s_[:]), ([1, 0, 0], [1, 0, 1]), "differs"),
+    ],
+)
+def test_places_among_the_rows_of_a_rank_are_local(tmp_path, parts, indices, words):
     """If the ranks have rows of their own; if all have all rows, they differ."""
-    for name, parts, words in (("rows", (np.s_[:2], np.s_[2:]), "local"), ("whole", (np.s_[:], np.s_[:]), "differs")):
-        ranks = [[call("index_select", [X[own], np.array([1, 0, at])], [])] for at, own in enumerate(parts)]
-        found = decisions(searched(tmp_path / name, ranks, [call("index_select", [X, np.array([3, 2, 1])], [])]))
-        assert found["index_select.0 in 1"].split(",")[0] == words
-        assert found["index_select.0 in 0"] == ("shard(0) whole" if name == "rows" else "whole whole")
+    ranks = [[call("index_select", [X[own], np.array(places)], [])] for own, places in zip(parts, indices)]
+    found = decisions(searched(tmp_path, ranks, [call("index_select", [X, np.array([3, 2, 1])], [])]))
+    assert found["index_select.0 in 1"].split(",")[0] == words
+    assert found["index_select.0 in 0"] == ("shard(0) whole" if words == "local" else "whole whole")
 
 
 @pytest.mark.parametrize("own, words", [(H > 0, "whole whole"), (H > 1, "differs")])

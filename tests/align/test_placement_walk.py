@@ -77,7 +77,7 @@ def rows_of(at, makes_indices):
     table, own = whole[::-1].copy(), np.clip(2 * at + 1 - IDS, 0, 1) if makes_indices else IDS
     return [
         call("sin", [X[2 * at : 2 * at + 2]], [whole]),
-        *([call("clip", [IDS], [own])] if makes_indices else []),
+        *([call("clip", [IDS * 0.5, IDS.astype(np.int32), IDS[:2], IDS], [own])] if makes_indices else []),
         call("flip", [whole], [table]),
         call("index_select", [table, own], [table[own % 2]]),
     ]
@@ -107,6 +107,14 @@ def test_a_mask_beside_one_of_the_rank_alone_is_local_too(tmp_path, is_made, wor
              for at in (0, 1)]  # fmt: skip
     golden = [call("logical_and", [OTHER, ~MASKS[0]], [OTHER & ~MASKS[0]])]
     assert [*decisions(searched(tmp_path, ranks, golden)).values()] == words
+
+
+@pytest.mark.parametrize("prefix, words", [("Torch", "sum whole"), ("Module", "differs, whole whole, illegal")])
+def test_a_module_reads_no_partial_sum(tmp_path, prefix, words):
+    own = [(X[:, part], W[:, part]) for part in (np.s_[:3], np.s_[3:])]
+    ranks = [[call("linear", both, [part]), call("identity", [part], [], prefix=prefix)] for both, part in zip(own, P)]
+    golden = [call("linear", [X, W], [sum(P)]), call("identity", [sum(P)], [], prefix=prefix)]
+    assert decisions(searched(tmp_path, ranks, golden))["identity.0 in 0"] == words
 
 
 @pytest.mark.parametrize("prefix, words", [("Torch", "sum whole"), ("Module", "local")])
@@ -140,7 +148,7 @@ def table_gradient(tokens, gradient, rows=4):
 
 def part_of_the_table(at):
     """A lookup in half of the table, of tokens as numbers in this half, and its gradient."""
-    outside = TOKENS // 2 != at
+    outside = at != TOKENS // 2
     kept, table = np.where(outside, 0, TOKENS - 2 * at), TABLE[2 * at : 2 * at + 2]
     own, masked = np.where(outside[:, None], 0, table[kept]), np.where(outside[:, None], 0, G)
     return [
@@ -245,12 +253,34 @@ def test_the_sum_over_the_experts_of_a_rank_is_local_and_must_be_reduced(tmp_pat
     assert found["add.0 in 0"] == found["add.0 out 0"] == "whole" and found["sin.0 in 0"] == words
 
 
-def test_the_gradient_of_a_sum_that_begins_with_zeros_on_a_rank_is_the_one_that_arrives(tmp_path):
-    ranks = [of_expert(at, added=[LOSS, call("add", [GRADIENT], [GRADIENT], 0, "backward"), expert_gradient(at)])
+def backward_of_expert(at, *gradients):
+    return of_expert(at, added=[LOSS, call("add", [GRADIENT], [*gradients], 0, "backward"), expert_gradient(at)])
+
+
+@pytest.mark.parametrize(
+    "golden, own, words",
+    [
+        (GRADIENT, (), "whole"),
+        (-GRADIENT, (), "shape"),  # of another tensor than the one that arrives
+        (np.ones_like(GRADIENT), (), "shape"),
+        (GRADIENT, (2 * GRADIENT + 1,), "differs, whole"),  # the rank has a gradient of its own
+    ],
+)
+def test_the_gradient_of_a_sum_that_begins_with_zeros_on_a_rank_is_the_one_that_arrives(tmp_path, golden, own, words):
+    ranks = [backward_of_expert(at, GRADIENT, *own) for at in (0, 1)]
+    backward = [LOSS, call("add", [GRADIENT], [GRADIENT, golden], 1, "backward"), *BACKWARD[2:]]
+    found = decisions(searched(tmp_path, ranks, [*GOLDEN, *backward]))
+    assert found["add.1 back out 0"] == "whole" and found["add.1 back out 1"] == words
+    assert found["add.0 back out 1"] == ("differs, whole" if own else "shape")  # no sum that runs
+
+
+def test_a_sum_over_experts_that_a_rank_hands_on_agrees(tmp_path):
+    """To the rank of the next expert."""
+    shares = [call("add", [START, OF_EXPERTS[0]], [FIRST]), call("add", [FIRST, OF_EXPERTS[1]], [BOTH])]
+    ranks = [[HEAD, expert(at), shares[at], ("Distributed.broadcast.0.forward", [BOTH], [BOTH], (0, 1)), GOLDEN[-1]]
              for at in (0, 1)]  # fmt: skip
-    found = decisions(searched(tmp_path, ranks, [*GOLDEN, *BACKWARD]))
-    assert found["add.1 back out 0"] == found["add.1 back out 1"] == "whole"
-    assert found["add.0 back out 1"] == "shape"  # its first rank has an addend, and no gradient of it
+    found = decisions(searched(tmp_path, ranks, GOLDEN))
+    assert found["add.1 in 0"] == found["add.1 out 0"] == "whole"
 
 
 # Masks beside parts
@@ -321,6 +351,16 @@ def test_a_mask_of_each_rank_is_local_beside_what_the_rank_alone_computes(tmp_pa
     found = decisions(searched(tmp_path, ranks, golden))
     slot = "mul.0 in 1" if phase == "forward" else "mul.0 back in 1"
     assert found[slot].split(",")[0] == (words if phase == "forward" else "local" if is_made else "differs")
+
+
+def test_a_mask_of_a_backward_pass_differs(tmp_path):
+    """Beside parts of a gradient."""
+    halves = H[:, :4], H[:, 4:]
+    ranks = [[call("sin", [X], [half]), call("mul", [half, MASKS[0]], [half]),
+              call("mul", [half, MASKS[at]], [half], phase="backward")] for at, half in enumerate(halves)]  # fmt: skip
+    golden = [call("sin", [X], [H]), call("mul", [H, MASKS[0]], [H]),
+              call("mul", [H, OTHER], [H], phase="backward")]  # fmt: skip
+    assert decisions(searched(tmp_path, ranks, golden))["mul.0 back in 1"].startswith("differs")
 
 
 def test_a_mask_that_is_split_beside_a_part_differs(tmp_path):
