@@ -6,12 +6,24 @@ import numpy as np
 
 from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_partners import RankPartners
+from npucmp.model import Statistics
+from tests.align.craft import Recorded
 from tests.align.rank_craft import numbers, rank_of
 
 
 def searched(folder, ranks, golden, values=True, **more):
     runs = {at: rank_of(folder / f"{at}", calls, at) for at, calls in enumerate(ranks)}
     return PlacementSearch(RankPartners(runs, rank_of(folder / "golden", golden), **more), values)
+
+
+def recorded(array):
+    figures = (float(of(array)) for of in (np.max, np.min, np.mean, np.linalg.norm))
+    return Recorded(Statistics(*figures), array.shape)
+
+
+def by_statistics(calls):
+    return [(name, [recorded(one) for one in inputs], [recorded(one) for one in outputs], *group)
+            for name, inputs, outputs, *group in calls]  # fmt: skip
 
 
 def decisions(search):

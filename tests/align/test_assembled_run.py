@@ -9,8 +9,6 @@ from npucmp.align.assembled_run import assembled_run, collectives, golden_run, l
 from npucmp.align.layout_sizes import parse_layout
 from npucmp.align.rank_run import Values
 from npucmp.dump.limits import ANYWHERE
-from npucmp.model import Statistics
-from tests.align.craft import Recorded
 from tests.align.rank_craft import numbers
 from tests.align.rank_networks import (
     GX,
@@ -22,6 +20,7 @@ from tests.align.rank_networks import (
     Z,
     backward,
     batch,
+    by_statistics,
     call,
     layer,
     searched,
@@ -64,16 +63,6 @@ def test_parts_of_ranks_are_put_together(tmp_path):
     assert relations["relu.0.forward input:0"].rank_errors == ()  # an input has none
     assert relations["relu.0.forward output:0"].decided_by == "agreement"
     assert relations["relu.0.forward output:0"].error == pytest.approx(0.0, abs=1e-6)
-
-
-def recorded(array):
-    figures = (float(of(array)) for of in (np.max, np.min, np.mean, np.linalg.norm))
-    return Recorded(Statistics(*figures), array.shape)
-
-
-def by_statistics(calls):
-    return [(name, [*map(recorded, inputs)], [*map(recorded, outputs)], *more)
-            for name, inputs, outputs, *more in calls]  # fmt: skip
 
 
 def test_statistics_are_put_together(tmp_path):

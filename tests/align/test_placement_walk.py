@@ -19,7 +19,7 @@ SINE = call("sin", [X], [H])
 
 def zigzag(whole, rank):
     """Two of four blocks of rows, counted from both ends."""
-    first, *_ = blocks = np.split(whole, 4)
+    blocks = np.split(whole, 4)
     return np.concatenate([blocks[rank], blocks[3 - rank]])
 
 

@@ -1,0 +1,459 @@
+"""Which placement of a tensor is chosen, and whether it agrees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npucmp.align.placement_search import PlacementSearch
+from tests.align.rank_craft import numbers, rank_of
+from tests.align.rank_networks import (
+    H,
+    V,
+    W,
+    X,
+    Y,
+    batch,
+    by_statistics,
+    call,
+    decisions,
+    layer,
+    recorded,
+    searched,
+    shared,
+    tensor_parallel,
+)
+
+
+def test_factors_that_a_gradient_may_have(tmp_path):
+    """Over how many parts a loss is averaged, and its inverse, and so many micro batches."""
+    plain = searched(tmp_path / "plain", tensor_parallel(), layer(W, V, Y))
+    loss = searched(tmp_path / "loss", [one[:2] for one in (batch(np.s_[:2]), batch(np.s_[2:]))], batch(np.s_[:])[:2])
+    figures = PlacementSearch(loss.partners, False)
+    micro = [[*batch(np.s_[:2])[:2], *batch(np.s_[2:], 1)[:1]], batch(np.s_[:2])[:1]]
+    micro = searched(tmp_path / "micro", [[*batch(np.s_[:2]), *batch(np.s_[2:], 1)]], batch(np.s_[:])[:1])
+    op = rank_of(tmp_path / "op", [call("sin", [X], [np.float32(0.3), np.arange(3)], phase="backward"),
+                                   call("sin", [X], [])]).operators  # fmt: skip
+    mesh = plain.partners.mesh(plain.golden.operators[0])._replace(sizes=(2, 3))
+    gradient, (number, places) = op[0].inputs[0], op[0].outputs
+    every = [2.0, 0.5, 3.0, 1 / 3, 6.0, 1 / 6]
+    assert plain.scales(op[0], gradient, mesh) == [1.0, *every] == plain.scales(op[0], number, mesh)
+    assert plain.scales(op[0], places, mesh) == plain.scales(op[1], op[1].inputs[0], mesh) == [1.0]
+    assert loss.scales(op[0], gradient, mesh) == [1.0, 2.0, 0.5]
+    assert figures.scales(op[0], gradient, mesh) == [1.0, *every]
+    assert micro.scales(op[0], gradient, mesh._replace(sizes=(3,))) == [1.0, 1.5, 2 / 3, 2.0, 0.5, 3.0, 1 / 3]
+    trained = searched(tmp_path / "trained", [batch(np.s_[:2]), batch(np.s_[2:])], batch(np.s_[:]))
+    assert trained.scales(op[0], gradient, mesh) == [2.0]
+    assert trained.scales(op[0], number, mesh) == [1.0, 2.0, 0.5]
+
+
+SQUARES = [numbers(6, 6, seed=30 + at) for at in range(3)]
+
+
+def stack(weights):
+    """Three products of one shape, each before a sine; the ranks hold parts of the weights."""
+    calls, x = [], X
+    for at, (whole, own) in enumerate(zip(SQUARES, weights)):
+        calls += [call("linear", [x, own], [x @ own.T], at), call("sin", [x @ whole.T], [np.sin(x @ whole.T)], at)]
+        x = np.sin(x @ whole.T)
+    return calls
+
+
+HALVES = [np.s_[:3], np.s_[3:]]
+
+
+@pytest.mark.parametrize(
+    "last, by, placement",
+    [
+        (lambda at, own: SQUARES[2][own] * (1 + 0.2 * at), "agreement", "shard(0) whole"),
+        (lambda at, own: SQUARES[2][own] * (1 + 0.6 * at), "other layers", "shard(0) whole"),
+        (lambda at, own: SQUARES[2][:, own].T.copy() * (1 + 0.6 * at), "other layers", "shard(0) whole"),
+    ],
+)
+def test_the_placement_of_a_tensor_that_differs_is_that_of_other_layers(tmp_path, last, by, placement):
+    """Unless one placement is near, and three times nearer than all others."""
+    ranks = [stack([SQUARES[0][own], SQUARES[1][own], last(at, own)]) for at, own in enumerate(HALVES)]
+    search = searched(tmp_path, ranks, stack(SQUARES))
+    found = decisions(search)
+    assert found["linear.2 in 1"] == f"differs, {placement}" and found["linear.1 in 1"] == placement
+    assert search.found["Torch.linear.2.forward", "input:1"].by == by
+    assert found["sin.2 in 0"] == "whole whole"
+
+
+def product(parts, outputs=None):
+    outputs = [None] * 2 if outputs is None else outputs
+    return [[call("sin", [one], [X] if out is None else [out])] for one, out in zip(parts, outputs)]
+
+
+@pytest.mark.parametrize("dtype, limit", [(np.float32, 1e-3), (np.float16, 0.05)])
+@pytest.mark.parametrize("times, state", [(0.9, "agrees"), (1.1, "differs")])
+def test_the_limit_of_agreement(tmp_path, dtype, limit, times, state):
+    """Floats of 16 bits anywhere in a run make all of it coarse."""
+    ranks = product([X[at] * np.float32(1 + times * limit) for at in (np.s_[:2], np.s_[2:])])
+    golden = product([X])[0] + [call("abs", [Y.astype(dtype)], [Y.astype(dtype)])]
+    search = searched(tmp_path, ranks, golden)
+    found = search.found["Torch.sin.0.forward", "input:0"]
+    assert (found.state, found.fit.placements[0].words) == (state, "shard(0)")
+
+
+@pytest.mark.parametrize("dtype, limit", [(np.float32, 2e-3), (np.float16, 0.03)])
+@pytest.mark.parametrize("times, state", [(0.9, "agrees"), (1.1, "differs")])
+def test_the_limit_of_statistics(tmp_path, dtype, limit, times, state):
+    golden = product([recorded(X)])[0] + [call("abs", [Y.astype(dtype)], [Y.astype(dtype)])]
+    search = searched(tmp_path, product([recorded(X * np.float32(1 + times * limit))] * 2), golden, values=False)
+    found = search.found["Torch.sin.0.forward", "input:0"]
+    assert (found.state, found.fit.placements[0].words) == (state, "whole")
+
+
+def test_terms_that_cancel_agree_within_their_own_rounding(tmp_path):
+    """The ranks' products are about 1000 times their sum."""
+    wide = 1000 * numbers(4, 8, seed=40)
+    parts = [Y / 2 + wide[:, :5], Y / 2 - wide[:, :5]]
+    for error, state in ((0.5, "agrees"), (5.0, "differs")):
+        noise = error * numbers(4, 5, seed=41)
+        ranks = tensor_parallel()
+        for one, part, more in zip(ranks, parts, (noise, 0 * noise)):
+            one[2] = call("linear", one[2][1], [part + more], 1)
+            one[3] = shared("all_reduce", part + more, Y)
+        search = searched(tmp_path / state, ranks, layer(W, V, Y))
+        assert search.found["Torch.linear.1.forward", "output:0"].state == state
+
+
+@pytest.mark.parametrize(
+    "shapes, golden, words",
+    [
+        ([(8, 6), (8, 6)], (4, 6), "differs 8 whole"),
+        ([(5, 6), (5, 6)], (4, 6), "differs 5 whole"),
+        ([(8, 3), (8, 3)], (4, 6), "differs 8 shard(1)"),
+        ([(3, 6, 6), (3, 6, 6)], (4, 6, 6), "differs 3 whole"),
+        ([(3, 5), (3, 5)], (4, 6), "shape"),
+        ([(4, 5), (4, 5)], (4, 6), "shape"),  # as many rows
+        ([(8, 6), (7, 6)], (4, 6), "shape"),  # ranks have unequally many
+        ([(7,), (7,)], (4,), "shape"),
+    ],
+)
+def test_another_number_of_rows(tmp_path, shapes, golden, words):
+    """A router chose otherwise."""
+    ranks = [[call("mix", [numbers(*shape)], [], prefix="Module")] for shape in shapes]
+    search = searched(tmp_path, ranks, [call("mix", [numbers(*golden)], [], prefix="Module")])
+    found = search.found.get(("Module.mix.0.forward", "input:0"))
+    assert " ".join([found.state, *[f"{found.rows} {found.placements[0].words}"] * (found.rows is not None)]) == words
+    if found.rows is not None:
+        assert found.by == "shape" and found.fit.scale == 1.0 and found.fit.error == np.inf
+
+
+def test_the_class_and_the_role_of_a_tensor(tmp_path):
+    golden = [
+        call(kind, [X], [X * (at + 1)], at) for at, kind in enumerate(["abs", "sin", "sin", "cos", "tan", "exp", "log"])
+    ]
+    golden += [
+        call("sin", [X], [X], 2, "backward"),
+        call("add", [X, H], [X], 9),
+        ("Distributed.broadcast.0.forward", [X], [X], (0, 1)),
+    ]
+    search = searched(tmp_path, [golden, golden], golden)
+    ops = search.golden.operators
+    assert search.class_of(ops[1], ops[1].inputs[0]) == search.class_of(ops[2], ops[2].inputs[0])
+    assert len({search.class_of(op, one) for op in (ops[0], ops[1], ops[7], ops[8]) for one in op.tensors}) == 9
+    kinds = [[key.split(".")[1] for key in search.role_of(op)] for op in ops]
+    assert kinds[0] == ["abs", "sin", "sin", "cos"] and kinds[2] == ["sin", "sin", "cos", "tan", "exp"]
+    assert kinds[5] == ["tan", "exp", "log", "add"] and kinds[8] == ["log", "add"]
+    assert kinds[7] == kinds[9] == []
+
+
+def test_states_placements_and_origins(tmp_path):
+    search = searched(tmp_path, tensor_parallel(), layer(W, V, Y))
+    linear, relu = search.golden.operators[:2]
+    mesh = search.partners.mesh(relu)
+    assert (
+        search.state(linear, linear.inputs[1]) == "agrees"
+        and search.placed(linear, linear.inputs[1])[0].words == "shard(0)"
+    )
+    origins = search.origins(mesh, "input:0")
+    assert {at: one.operator.name for at, one in origins.items()} == dict.fromkeys([(0, 0), (1, 0)], linear.name)
+    assert search.origins(mesh, "input:9") == {}
+    search.found.clear()
+    assert search.state(linear, linear.inputs[1]) == "" and search.placed(linear, linear.inputs[1]) is None
+
+
+def test_an_axis_of_ranks_splits_tensors_of_one_operator_alike(tmp_path):
+    """The blocks of a dimension in which parts agree: a contiguous part before parts of two blocks."""
+    wide = np.repeat(numbers(4, 1, seed=80), 8, axis=1)  # equal columns agree in any order
+    ranks = [[call("sin", [wide[:, own]], [H[:, own]])] for own in (np.s_[:4], np.s_[4:])]
+    found = decisions(searched(tmp_path, ranks, [call("sin", [wide], [H])]))
+    assert found == {"sin.0 in 0": "shard(1) whole", "sin.0 out 0": "shard(1) whole"}
+
+
+BLOCKS = [np.r_[0:2, 4:6], np.r_[2:4, 6:8]]
+
+
+def test_of_placements_that_agree_that_of_the_other_tensors_is_taken(tmp_path):
+    equal = np.repeat(numbers(4, 1, seed=80), 8, axis=1)
+    ranks = [[call("add", [H[:, own], equal[:, :4]], [(H + equal)[:, own]])] for own in BLOCKS]
+    search = searched(tmp_path, ranks, [call("add", [H, equal], [H + equal])])
+    words = "shard(1, in 2 blocks) whole"
+    assert decisions(search) == {"add.0 in 0": words, "add.0 in 1": words, "add.0 out 0": words}
+
+
+def test_the_second_walk_knows_what_agrees_in_other_layers(tmp_path):
+    """A tensor that agrees in several ways is held as that of other layers."""
+    weights = [numbers(8, 6, seed=85), np.repeat(numbers(1, 6, seed=86), 8, axis=0), numbers(8, 6, seed=87)]
+    ranks = [[call("mix", [one[own]], [], at) for at, one in enumerate(weights)] for own in BLOCKS]
+    search = searched(tmp_path, ranks, [call("mix", [one], [], at) for at, one in enumerate(weights)])
+    words = "shard(0, in 2 blocks) whole"
+    assert decisions(search) == {f"mix.{at} in 0": words for at in range(3)}
+    assert [one.by for one in search.found.values()][1] == "agreement"
+
+
+# Near placements
+
+SWAPPED = np.r_[0, 1, 4, 5, 2, 3, 6, 7]  # rows that ranks hold, in the order of parts of two blocks
+EVEN, ODD = (one / np.linalg.norm(one) for one in (
+    numbers(8, 6, seed=42) + numbers(8, 6, seed=42)[SWAPPED], numbers(8, 6, seed=41) - numbers(8, 6, seed=41)[SWAPPED]
+))  # fmt: skip
+PLAIN, IN_BLOCKS = "shard(0) whole", "shard(0, in 2 blocks) whole"
+
+
+def between(plain, blocks):
+    """Rows of the ranks, and a golden that is off from them by `plain`, and by `blocks` from two blocks of them. Other
+    orders are far off."""
+    size = 1.0
+    for _ in range(30):  # both are relative to the golden
+        own, golden = (plain + blocks) / 2 * size, (blocks - plain) / 2 * size
+        size = (1 + golden * golden) ** 0.5
+    return EVEN + own * ODD, EVEN + golden * ODD
+
+
+def halves(whole, number=0):
+    return [call("mix", [part], [], number) for part in np.split(whole, 2)]
+
+
+def mixed(tmp_path, *pairs):
+    """The search for layers with these rows of the ranks and of the golden."""
+    ranks = [*zip(*(halves(own, at) for at, (own, _) in enumerate(pairs)))]
+    return searched(tmp_path, ranks, [call("mix", [golden], [], at) for at, (_, golden) in enumerate(pairs)])
+
+
+def state_of(search, at=0):
+    found = search.found[f"Torch.mix.{at}.forward", "input:0"]
+    return " ".join(each.words for each in found.placements), found.state, found.by
+
+
+@pytest.mark.parametrize(
+    "plain, blocks, words, state, by",
+    [
+        (9.5e-4, 1e-4, PLAIN, "agrees", "agreement"),
+        (9.5e-4, 9e-5, IN_BLOCKS, "agrees", "agreement"),  # ten times nearer
+        (1.1e-3, 9e-4, IN_BLOCKS, "agrees", "agreement"),  # the first one disagrees
+        (9e-4, 1.1e-3, PLAIN, "agrees", "agreement"),
+        (0.2, 0.62, PLAIN, "differs", "agreement"),
+        (0.2, 0.58, PLAIN, "differs", "shape"),  # not three times nearer than others
+        (0.29, 0.9, PLAIN, "differs", "agreement"),
+        (0.31, 0.99, PLAIN, "differs", "shape"),  # not near
+        (0.5, 0.4, IN_BLOCKS, "differs", "shape"),
+    ],
+)
+def test_the_simple_placement_is_taken_unless_another_one_is_nearer(tmp_path, plain, blocks, words, state, by):
+    assert state_of(mixed(tmp_path, between(plain, blocks))) == (words, state, by)
+
+
+EXACT_BLOCKS = EVEN + ODD, EVEN - ODD
+
+
+@pytest.mark.parametrize("plain, words, by", [(0.0, IN_BLOCKS, "agreement"), (5e-4, IN_BLOCKS, "agreement")])
+def test_a_placement_of_other_layers_need_not_be_exact(tmp_path, plain, words, by):
+    """The second layer agrees in parts in a row exactly, in blocks within the limit."""
+    search = mixed(tmp_path, EXACT_BLOCKS, between(plain, 9e-4), EXACT_BLOCKS)
+    assert state_of(search, 1) == (words, "agrees", by) and state_of(search, 0)[0] == words
+
+
+@pytest.mark.parametrize(
+    "plain, blocks, words, by",
+    [
+        (0.5, 0.4, IN_BLOCKS, "other layers"),
+        (0.4, 0.5, IN_BLOCKS, "other layers"),
+        (0.05, 0.7, PLAIN, "agreement"),
+    ],
+)
+def test_a_tensor_that_differs_stands_as_in_other_layers(tmp_path, plain, blocks, words, by):
+    assert state_of(mixed(tmp_path, EXACT_BLOCKS, between(plain, blocks)), 1) == (words, "differs", by)
+
+
+# Numbers
+
+
+def gradient_of_a_factor(rows, gradient):
+    factor = np.float32(0.37)
+    return [call("mix", [factor, X[rows]], [Y[rows]]), call("mix", [Y[rows]], [np.float32(gradient)], phase="backward")]
+
+
+@pytest.mark.parametrize(
+    "own, words",
+    [
+        ((3.3, 3.3), "whole whole"),
+        ((3.302, 3.302), "whole whole"),
+        ((3.302, 3.299), "sum whole, 2 times"),  # nearer, if not ten times
+        ((1.1, 2.2), "sum whole"),
+    ],
+)
+def test_the_nearest_placement_of_one_number_is_taken(tmp_path, own, words):
+    ranks = [gradient_of_a_factor(rows, one) for rows, one in zip((np.s_[:2], np.s_[2:]), own)]
+    search = searched(tmp_path, ranks, gradient_of_a_factor(np.s_[:], 3.3))
+    assert decisions(search)["mix.0 back out 0"] == words
+
+
+def test_a_sum_of_which_statistics_are_recorded_has_no_rounding_of_terms(tmp_path):
+    """The norms of the terms, however large, excuse no other mean."""
+    wide = 1000 * numbers(4, 5, seed=43)
+    parts = [Y / 2 + wide + 0.3, Y / 2 - wide]
+    whole = layer(W, V, Y)
+    ranks = [
+        by_statistics([*one[:2], call("linear", one[2][1], [part], 1)]) for one, part in zip(tensor_parallel(), parts)
+    ]
+    search = searched(tmp_path, ranks, by_statistics(whole[:3]), values=False)
+    assert search.found["Torch.linear.1.forward", "output:0"].state == "differs"
+
+
+# Rows in another order
+
+
+TOKENS = numbers(6, 6, seed=71)
+EXPERTS = [numbers(6, 6, seed=74 + at) for at in range(2)]
+PICKED = [[4, 1, 3], [0, 5, 2]]
+ORDER = np.array([4, 1, 3, 0, 5, 2])
+
+
+def routed():
+    """Two experts, each with three tokens."""
+    calls = [call("sin", [TOKENS * 3], [TOKENS])]
+    for at, (rows, weight) in enumerate(zip(PICKED, EXPERTS)):
+        own = TOKENS[rows]
+        calls += [call("index_select", [TOKENS, np.array(rows)], [own], at),
+                  call("linear", [own, weight], [own @ weight.T], at),
+                  call("gelu", [own @ weight.T], [own], at)]  # fmt: skip
+    return calls
+
+
+def expert_rank(at, dtype=np.float32, fault=0.0, behind=0.0):
+    """Half of the tokens, sent to the rank of their expert, where they stand in the order of ranks."""
+    own = TOKENS[3 * at : 3 * at + 3]
+    sent = own[[[1, 0, 2], [0, 1, 2]][at]]
+    received = (TOKENS[sorted(PICKED[at])] * (1 + fault)).astype(dtype)
+    made = TOKENS[sorted(PICKED[at])] @ EXPERTS[at].T
+    return [
+        call("sin", [own * 3], [own]),
+        call("index_select", [own, np.arange(3)], [sent]),
+        ("Distributed.all_to_all.0.forward", [sent], [received], (0, 1)),
+        call("linear", [received, EXPERTS[at]], [made]),
+        call("gelu", [made], [(TOKENS[sorted(PICKED[at])] * (1 + behind)).astype(dtype)]),
+    ]
+
+
+def rows_found(search, *names):
+    found = [search.found[f"Torch.{name}.forward", slot] for name, slot in (one.split(" ") for one in names)]
+    return [(one.state, one.by, one.placements[0].kind, one.placements[0].blocks) for one in found]
+
+
+def test_tokens_of_an_expert_stand_in_the_order_of_ranks(tmp_path):
+    """The order is found where the expert receives them; all behind has the same."""
+    search = searched(tmp_path, [expert_rank(0), expert_rank(1)], routed())
+    orders = (2, 0, 1), (0, 2, 1)  # of the golden's tokens among the sorted ones
+    for at, order in enumerate(orders):
+        found = rows_found(search, f"linear.{at} input:0", f"linear.{at} output:0", f"gelu.{at} output:0")
+        assert found == [("agrees", by, "rows", order) for by in ("agreement", "flow", "flow")]
+
+
+@pytest.mark.parametrize(
+    "dtype, fault, behind, states",
+    [
+        (np.float32, 9e-4, 0.0, "agrees agrees"),
+        (np.float32, 1.1e-3, 0.0, "differs agrees"),
+        (np.float32, 0.0, 9e-4, "agrees agrees"),
+        (np.float32, 0.0, 0.8, "agrees differs"),  # another order is not looked for behind
+        (np.float16, 0.04, 0.0, "agrees agrees"),
+        (np.float16, 0.06, 0.0, "differs agrees"),
+        (np.float32, 0.28, 0.0, "differs agrees"),
+    ],
+)
+def test_ordered_tokens_agree_within_the_limit(tmp_path, dtype, fault, behind, states):
+    """That of 16 bits if the ranks have such floats."""
+    search = searched(tmp_path, [expert_rank(at, dtype, fault, behind) for at in (0, 1)], routed())
+    found = rows_found(search, "linear.0 input:0", "gelu.0 output:0")
+    assert [one[0] for one in found] == states.split() and {one[2:] for one in found} == {("rows", (2, 0, 1))}
+
+
+def test_tokens_that_are_far_from_the_golden_have_no_order(tmp_path):
+    search = searched(tmp_path, [expert_rank(at, fault=0.32) for at in (0, 1)], routed())
+    ((state, _, kind, _),) = rows_found(search, "linear.0 input:0")
+    assert (state, kind) == ("differs", "whole")
+
+
+def picks(rows, order, times=1.0, kind="index_select", indices=None):
+    own = TOKENS[rows]
+    picked = own[order] * 2 * times
+    return [
+        call("sin", [own], [own * 2]),
+        call(kind, [own * 2, np.array(order if indices is None else indices)], [picked]),
+        call("cos", [picked], [picked / 2]),
+    ]
+
+
+HALF = np.s_[:3], np.s_[3:]
+SHUFFLED = [[1, 0, 2], [1, 0, 2]]
+PLACES = (3, 0, 4, 1, 5, 2)  # of the golden's rows 4, 1, 3, 0, 5, 2 among 1, 0, 2, 4, 3, 5
+
+
+@pytest.mark.parametrize(
+    "times, kind, words, by",
+    [
+        (1.0, "index_select", "agrees rows", ("agreement", "flow")),
+        (1.01, "index_select", "differs rows", ("agreement", "flow")),
+        (1.29, "index_select", "differs rows", ("agreement", "flow")),
+        (1.31, "index_select", "differs shard", ("other layers", "flow")),
+        (1.0, "mix", "differs shard", ("other layers", "flow")),  # it picks no rows
+    ],
+)
+def test_rows_that_ranks_pick_by_number_may_stand_in_another_order(tmp_path, times, kind, words, by):
+    ranks = [picks(rows, order, times, kind) for rows, order in zip(HALF, SHUFFLED)]
+    search = searched(tmp_path, ranks, picks(np.s_[:], ORDER, kind=kind))
+    found = rows_found(search, f"{kind}.0 output:0", "cos.0 input:0")
+    assert [f"{one[0]} {one[2]}" for one in found] == [words] * 2 and tuple(one[1] for one in found) == by
+    assert {one[3] for one in found} == {PLACES if words.endswith("rows") else (1,)}
+
+
+def test_numbers_that_name_no_rows_leave_the_values(tmp_path):
+    ranks = [picks(rows, order, indices=[5, 5, 5]) for rows, order in zip(HALF, SHUFFLED)]
+    search = searched(tmp_path, ranks, picks(np.s_[:], ORDER))
+    assert rows_found(search, "index_select.0 output:0") == [("agrees", "agreement", "rows", PLACES)]
+
+
+# What a tensor reads
+
+
+@pytest.mark.parametrize(
+    "reads, by",
+    [
+        ((0, 0), "flow"),
+        ((1, 0), "shape"),  # the ranks read tensors of two operators
+        ((2, 0), "shape"),  # a rank reads what the golden does not compute
+        ((3, 0), "shape"),  # or what a collective wrote
+    ],
+)
+def test_a_tensor_that_differs_stands_as_what_it_reads(tmp_path, reads, by):
+    """If all ranks read one tensor."""
+    exact, other = TOKENS[:, :4], EXPERTS[0][:, :4]
+    wrong = np.roll(exact, 1, axis=0)
+
+    def calls(own, first, read, more=()):
+        return [call("sin", [own], [first]), call("cos", [own], [other[:3]]), *more, call("mix", [read], [])]
+
+    ranks = []
+    for at, rows in enumerate(HALF):
+        own = exact[rows]
+        extra = numbers(3, 4, seed=90 + at)
+        read = (own, other[:3], extra, extra)[reads[at]]
+        more = [call("tan", [own], [extra])] * (reads[at] == 2) + [shared("all_gather", own, extra)] * (reads[at] == 3)
+        ranks.append(calls(own, own, read, more))
+    search = searched(tmp_path, ranks, calls(exact, exact, wrong))
+    found = search.found["Torch.mix.0.forward", "input:0"]
+    assert (found.state, found.by) == ("differs", by)
