@@ -332,7 +332,7 @@ class PlacementChoice:
 def _with_other_rows(mesh: Mesh, get: Get, one: HeldTensor, allowed: Allowed) -> Decision:
     """The decision of a tensor of which ranks have another number of rows, and that they split along other axes."""
     rows = {get(op).shape[:1] for op in mesh.cells.values()}
-    if len(one.shape) < 2 or len(rows) != 1 or rows == {one.shape[:1]}:
+    if len(one.shape) < 2 or len(rows) != 1:
         return NO_SHAPE
     count = rows.pop()
     fitting = candidates(mesh, get, (*count, *one.shape[1:]), allowed)
