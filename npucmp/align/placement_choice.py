@@ -322,7 +322,8 @@ class PlacementChoice:
         if not found:
             return decision
         best, order = min(found, key=lambda both: both[0].error)
-        limit = COARSE if any("16" in get(op).ref.dtype for op in mesh.cells.values()) else AGREES
+        coarse = self._is_coarse or any(map(_is_short, (one, *map(get, mesh.cells.values()))))
+        limit = COARSE if coarse else AGREES
         if is_new and best.error > NEAR:
             return decision
         routed.add(golden, order)

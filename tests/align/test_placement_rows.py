@@ -73,6 +73,17 @@ def test_ordered_tokens_agree_within_the_limit(tmp_path, dtype, fault, behind, s
     assert [one[0] for one in found] == states.split() and {one[2:] for one in found} == {("rows", (2, 0, 1))}
 
 
+@pytest.mark.parametrize("dtype, state", [(np.float32, "differs"), (np.float16, "agrees")])
+@pytest.mark.parametrize("is_read", [True, False])
+def test_floats_of_16_bits_in_the_golden_make_the_limit_of_ordered_tokens_coarse(tmp_path, dtype, state, is_read):
+    """Anywhere in the run."""
+    golden = [*routed(), call("abs", [X], [X.astype(dtype)])]
+    if is_read:
+        golden[2] = call("linear", [golden[2][1][0].astype(dtype), EXPERTS[0]], golden[2][2])
+    search = searched(tmp_path, [expert_rank(at, fault=0.04) for at in (0, 1)], golden)
+    assert [one[0] for one in rows_found(search, "linear.0 input:0")] == [state]
+
+
 def test_tokens_that_are_far_from_the_golden_have_no_order(tmp_path):
     search = searched(tmp_path, [expert_rank(at, fault=0.32) for at in (0, 1)], routed())
     ((state, _, kind, _),) = rows_found(search, "linear.0 input:0")
