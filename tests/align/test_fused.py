@@ -248,3 +248,83 @@ def test_inserted_operators_take_no_part_in_a_guess():
 def test_each_output_of_a_guessed_operator_has_an_origin():
     found, *_ = guess_fusion(a_run([shaped("ab", BIG, SMALL)]), a_run([shaped("a", BIG), shaped("b", BIG, order=1)]))
     assert [one.origin for one in found.operators[0].tensors] == ["b:0", "b:1"]
+
+
+# Inputs that no operator wrote
+
+UNKNOWN = TensorRef("input:1", "float32", (2, 3), source="w:0", label="of the target")
+
+
+@pytest.mark.parametrize(
+    "own, golden, originals, outputs, is_read",
+    [
+        ({}, {}, 1, 1, True),
+        ({}, {}, 2, 1, False),  # which of the originals read it is not known
+        ({}, {}, 1, 2, False),
+        ({"shape": (3, 3)}, {}, 1, 1, False),
+        ({"slot": "input:2"}, {}, 1, 1, False),
+        ({"source": ""}, {}, 1, 1, False),
+        ({"source": "made:0"}, {}, 1, 1, False),  # an operator of the target wrote it
+        ({}, {"origin": "v:0"}, 1, 1, False),
+    ],
+)
+def test_an_input_without_a_producer_is_what_the_original_read(own, golden, originals, outputs, is_read):
+    names = [f"net/{at}" for at in range(2)]
+    tensors = [f"output:{at}=net/{at}:0" for at in range(outputs)]
+    fused = operator("kernel", *tensors, originals=names[:originals])
+    fused = fused._replace(tensors=(*fused.tensors, UNKNOWN._replace(**own)))
+    read = UNKNOWN._replace(source="", label="of the golden")._replace(**golden)
+    reference = written(*names)
+    reference[0] = reference[0]._replace(tensors=(*reference[0].tensors, read))
+    (found,) = [one for one in match(run(fused, operator("made", "output:0")), reference, []) if one.target == fused]
+    inputs = [(one.slot, one.label, one.source) for one in found.golden.tensors if not one.is_output]
+    assert inputs == ([("input:1", "of the golden", "w:0")] if is_read else [])
+
+
+def test_an_output_that_is_known_and_an_input_that_is_known_come_once():
+    fused = operator("kernel", "input:0=x:0", "output:0=net/0:0", originals=["net/0"])
+    fused = fused._replace(tensors=tuple(one._replace(source="s:0") for one in fused.tensors))
+    reference = written("x", "net/0")
+    reference[1] = reference[1]._replace(tensors=(tensor("input:0", label="other"), *reference[1].tensors))
+    (found,) = match([fused], reference, [])
+    assert [(one.slot, one.label) for one in found.golden.tensors] == [("input:0", "x@0"), ("output:0", "net/0@1")]
+
+
+# The first of several operators that together compute the originals
+
+FIRST = operator("first", "input:0=x:0", "output:0", originals=["net/a", "net/b"])
+LAST = operator("last", "input:0", "output:0=net/b:0", originals=["net/a", "net/b"])
+
+
+@pytest.mark.parametrize(
+    "target, golden, partners",
+    [
+        ([FIRST], ["x", "net/a", "net/b"], [("first", 2, ())]),  # no other match compares the originals
+        ([FIRST, LAST], ["x", "net/a", "net/b"], [("first", 2, (1, 2)), ("last", 2, (1, 2))]),
+        ([FIRST, FIRST], ["x", "net/a", "net/b"] * 2, [("first", 2, ()), ("first", 5, ())]),
+        ([FIRST], ["net/a", "net/b"], []),  # its input was not kept
+        ([FIRST], ["x", "net/c"], []),  # nor were the originals
+        ([FIRST, FIRST], ["x", "net/a", "net/a", "x"], [("first", 1, ()), ("first", 2, ())]),
+    ],
+)
+def test_an_operator_without_an_original_output_is_compared_by_its_inputs(target, golden, partners):
+    found = match(run(*target), written(*golden), [])
+    assert [(one.target.name, one.golden.order, one.inside) for one in found] == partners
+    for one in found:
+        slots = [each.slot for each in one.golden.tensors]
+        assert slots == (["input:0"] if one.target.name == "first" else ["output:0"])
+
+
+@pytest.mark.parametrize("outputs, slots", [(["output:0"], ["output:0"]), (["output:5"], ["output:0", "output:1"])])
+def test_an_operator_made_of_names_has_the_outputs_of_the_last_one(outputs, slots):
+    """Those in its own slots; all, if it has none of them."""
+    golden = run(operator("a", "output:0"), operator("b", "input:0", "output:0", "output:1"))
+    (found,) = match_parts(run(operator("ab", "input:0", *outputs)), golden, [])
+    assert [one.slot for one in found.golden.tensors] == slots
+
+
+def test_a_name_of_the_plain_run_is_not_split():
+    fused = a_run([shaped("c", BIG), shaped("ab", BIG, order=1)])
+    plain = a_run([shaped(name, BIG, order=order) for order, name in enumerate(["c", "ab", "a", "b"])])
+    found, *_ = guess_fusion(fused, plain)
+    assert [one.originals for one in found.operators] == [(), ("ab", "a", "b")]
