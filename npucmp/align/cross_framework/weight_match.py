@@ -294,12 +294,8 @@ def same(weights: Sequence[WeightRead], others: Sequence[WeightRead], context: R
 
 def _innermost(near: list[WeightRead], to: NeutralOperator) -> list[WeightRead]:
     """Among operators that read one weight, prefer the same type, then functions over the modules around them."""
-    for wanted in (
-        [one for one in near if one.owner.neutral.op_type == to.neutral.op_type],
-        [one for one in near if not one.owner.is_module],
-    ):
-        near = wanted or near
-    return near
+    near = [one for one in near if one.owner.neutral.op_type == to.neutral.op_type] or near
+    return [one for one in near if not one.owner.is_module] or near
 
 
 def fused(

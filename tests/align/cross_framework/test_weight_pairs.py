@@ -365,10 +365,15 @@ def test_a_function_is_preferred_to_the_module_around_it_and_one_of_its_own_type
     function = readers(files, M, what="linear", kind="linear")
     module = readers(files, M, kind="linear")
     other = readers(files, M, what="matmul", kind="strange")
-    (found,) = same(function, [*module, *other], ANYWHERE)
-    assert found.there is module[0]  # of one type
-    (found,) = same(readers(files, M, kind="Strange"), [*module, *other], ANYWHERE)
-    assert found.there is other[0]  # a function
+    twin = readers(files, M, what="linear", kind="linear")
+    for others, found in (
+        ([*module, *other], module),  # of one type
+        ([*other, *module, *twin], twin),
+        ([*other, *module, *module], []),
+    ):
+        assert [one.there for one in same(function, others, ANYWHERE)] == found
+    (one,) = same(readers(files, M, kind="Strange"), [*module, *other], ANYWHERE)
+    assert one.there is other[0]  # a function
 
 
 def statistics_of(max_, min_, mean, norm):
