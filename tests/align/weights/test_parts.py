@@ -240,6 +240,44 @@ def test_a_tensor_without_a_convention_lies_on_ranks_as_the_other_side_shows(pai
     assert differing(found) == [] and [part.copy for part in found.pairs] == [0, 0, 1]
 
 
+def test_matrices_that_each_rank_holds_whole_are_copies(paired):
+    """A gate is usually split by rows."""
+    whole = {EMBED: drawn(8, 4), **mlp()}
+    ranks = [{**whole, EMBED: half} for half in np.split(whole[EMBED], 2)]
+    found = paired(ranks, whole)
+    assert differing(found) == [] and [one.copy for one in found.pairs if one.role.kind == "gate"] == [0, 1]
+    assert {one.words for one in found.pairs} == {"", "replica", "concat(ranks 0-1, axis 0)"}
+
+
+@pytest.mark.parametrize("shape", [(3, 6), (2, 3), (4, 5)])
+def test_a_tensor_of_which_no_axis_is_a_multiple_lies_on_no_axis(paired, shape):
+    """The other side has (4, 6)."""
+    embed = drawn(8, 4)
+    ranks = [{EMBED: half, "own.w": drawn(*shape)} for half in np.split(embed, 2)]
+    found = paired(ranks, {EMBED: embed, "own.w": drawn(4, 6)})
+    assert [one.words for one in found.pairs if one.role.kind != "embed"] == ["", "replica"]
+
+
+def test_two_stages_hold_a_fused_tensor_as_one_rank_does(paired):
+    """It stays whole."""
+    layers = [{name.replace("layers.0", f"layers.{at}"): one
+               for name, one in {GATE_UP: drawn(12, 8), DOWN: drawn(8, 6)}.items()} for at in (0, 1)]  # fmt: skip
+    whole = {EMBED: drawn(8, 4), **layers[0], **layers[1]}
+    for found in both_ways(paired, [{EMBED: whole[EMBED], **layers[0]}, layers[1]], whole):
+        assert len(found.pairs) == 5 and {one.role.kind for one in found.pairs} == {"embed", "gu", "down"}
+
+
+@pytest.mark.parametrize("has_out", [(True, False), (False, True), (True, True)])
+def test_the_next_matrix_of_either_side_shows_the_rows_of_q(paired, has_out):
+    apart = attention()
+    fused = {QKV: np.concatenate([apart[name] for name in (Q, K, V)]), OUT: apart[OUT]}
+    sides = [{name: one for name, one in side.items() if name != OUT or has}
+             for side, has in zip((fused, apart), has_out)]  # fmt: skip
+    found = paired(*sides)
+    assert {one.role.kind: one.target.shape[0] for one in found.pairs if one.role.kind in "qkv"} == {
+        "q": 8, "k": 4, "v": 4}  # fmt: skip
+
+
 def test_a_tensor_that_a_rank_lacks_has_the_reason(paired):
     whole = {EMBED: drawn(8, 4), **mlp()}
     ranks = [{EMBED: half} for half in np.split(whole[EMBED], 2)]
