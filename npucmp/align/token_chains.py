@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Optional
 
 from npucmp.align.token_evidence import TokenEvidence
 
-PASSES = 3  # work: later ones move nothing
-ROUNDS = 12  # work: later rounds find nothing more
+PASSES = 3  # passes: work: later ones move nothing
+ROUNDS = 12  # rounds: work: later ones find nothing more
 HALF = 0.5  # share: chosen: evidence below half of the usual one is that of another token with the same id
 USUAL = 0.9  # share of rows: chosen: the evidence of all but the best tenth is smaller; padding may be most of the rest
 CHAIN = HALF / 2  # share of tensors: chosen: a chain of fewer agreeing tensors is left

@@ -211,3 +211,13 @@ def test_candidates_beside_each_other_do_not_exclude_each_other(pairs):
     """They agree as well, in rows or tokens that are neighbours."""
     found = matched(dict.fromkeys(pairs, 5), ONE_LANE, ONE_LANE[:8])
     assert {(int(found.rows[token]), token) for _, token in pairs} == {*pairs}
+
+
+@pytest.mark.parametrize("first", [1, 2, 5])
+def test_stretches_of_a_chain_between_weak_tokens_are_taken_in_one_round(first):
+    """The longer one behind the weak tokens, too."""
+    counts = [8] * first + [1] * (2 * first) + [8] * 6
+    found = matched({(at, at): count for at, count in enumerate(counts)}, [(0, 0)] * 40, [(0, 0)] * len(counts))
+    assert found.rows.tolist() == [*range(len(counts))]
+    strong = [at for at, count in enumerate(counts) if count == 8]
+    assert {*found.rounds[strong].tolist()} == {0} and found.rounds[first] > 0

@@ -42,6 +42,9 @@ def recorded(folder, shape, *tensors, is_turned=False):
         (LEFT[:, ::-1], LEFT[:, ::-1]),
         (causal(LEFT), LEFT),
         (causal(LEFT)[:, :, -1:], LEFT),
+        (LEFT[:, None, None], LEFT),  # integers: 1 is a token
+        (LEFT[:, None, None] * np.tril(np.ones((4, 4), int)), LEFT),
+        (LEFT[:, None, None].astype(np.float32), np.ones((3, 4))),  # floats are additive
         (~np.tril(np.ones((3, 1, 4, 4), bool)), np.ones((3, 4))),  # truth values that are true where masked
         (np.array([[0, 1, 0, 1], [1] * 4, [1] * 4]), None),  # holes
         (np.array([[0, 1, 1, 0], [1] * 4, [1] * 4]), None),  # padding at both ends
@@ -98,6 +101,24 @@ def test_masks_need_a_name_and_a_batch(tmp_path):
 def test_lengths_and_cumulative_lengths(tmp_path, shape, values, lengths):
     found = recorded(tmp_path, shape, ("lengths", values), ("again", values))
     assert found.lengths == ((lengths,) if lengths else ()) and found.named is None
+
+
+@pytest.mark.parametrize(
+    "change, is_known",
+    [
+        ({}, True),
+        ({"slot": "output:0"}, False),
+        ({"dtype": "strange"}, False),
+        ({"file": "absent.npy"}, False),
+        ({"shape": (2, 2)}, False),  # another one than the file has
+    ],
+)
+def test_lengths_are_inputs_that_can_be_read(tmp_path, change, is_known):
+    np.save(tmp_path / "lengths.npy", np.array([5, 4, 3]))
+    one = TensorRef("input:0", "int64", (3,), str(tmp_path / "lengths.npy"), "npy", label="lengths")._replace(**change)
+    run = Run("dump", "msprobe", (Operator("embedding.0", "embedding", "embedding", "forward", 0, (one,)),))
+    found = recorded_lengths(TokenSide((run,), (TokenShape(PACKED),), Values(ANYWHERE)))
+    assert found == (None, ((5, 4, 3),) if is_known else ())
 
 
 def with_ids(classes, pairs=(), is_ids=True):
