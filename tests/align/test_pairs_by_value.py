@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npucmp.align import align, pairs
+from npucmp.align import Alignment, align, pairs
 from npucmp.model import Match, TensorRef
 from tests.align.craft import a_run, own, run_with_values
 
@@ -143,3 +143,13 @@ def test_an_earlier_execution_has_the_name_of_its_own_run():
     assert notes == {"an earlier execution; the other run has fewer, and the newest were paired"}
     turned = {row.note for row in pairs(golden, target, align(golden, target, {"b": "a"})) if row.target is None}
     assert turned == notes
+
+
+def test_the_reason_of_an_operator_without_a_partner_is_none_of_a_tensor():
+    """Of operators that have partners."""
+    one, other = own("a", 0, ((2, 3), (4,))), own("a", 0)
+    why = {("target", 0): "two candidates", ("golden", 0): "two candidates"}
+    for both in ((one, other), (other, one)):
+        found = Alignment((Match(*both, "name", 1.0),), (), (), why)
+        notes = [row.note for row in pairs(a_run(both[:1]), a_run(both[1:]), found)]
+        assert sorted(notes) == ["", "", "the operator of the other run has no such tensor"]

@@ -57,6 +57,14 @@ def test_q_k_and_v_one_behind_the_other(paired):
     assert differing(paired({QKV: np.concatenate([equal[name] for name in (Q, K, V)])}, equal)) == []
 
 
+def test_k_and_v_of_one_row_each(paired):
+    apart = attention(8, 1)
+    fused = {QKV: np.concatenate([apart[name] for name in (Q, K, V)]), OUT: apart[OUT]}
+    for found in both_ways(paired, fused, apart):
+        assert {one.role.kind for one in found.pairs} == {"q", "k", "v", "o"}
+        assert {part.axis for one in found.pairs for part in (one.target, one.golden)} == {0}
+
+
 @pytest.mark.parametrize("rows", [8, 9, 11])
 def test_rows_that_are_no_q_k_and_v_have_the_reason(paired, rows):
     apart = attention()
@@ -199,6 +207,17 @@ def test_stacked_experts_on_ranks(paired, how):
     assert differing(paired(ranks, {EMBED: embed, **stacks})) == []
     words = "expert-parallel groups 2" if how == "groups" else "tensor parallel 2"
     assert found.lines[0] == f"target: {words}"
+
+
+def test_groups_of_unequal_numbers_of_experts_have_the_reason(paired):
+    apart, stacks = stacked(4, 4, 5)
+    name = "model.layers.0.mlp.experts.w2_weight"
+    router, embed = "model.layers.0.mlp.gate.weight", drawn(8, 4)
+    ranks = [{EMBED: embed, router: stacks[router], name: stacks[name][own].copy()} for own in (np.s_[:1], np.s_[1:])]
+    found = paired(
+        ranks, {EMBED: embed, **{one: array for one, array in apart.items() if "down" in one or one == router}}
+    )
+    assert set(problems(found).values()) == {"groups of unequal numbers of experts"}
 
 
 def test_heads_of_k_and_v_that_several_ranks_hold(paired):
