@@ -293,6 +293,31 @@ def test_a_tensor_that_differs_stands_as_in_other_layers(tmp_path, plain, blocks
     assert state_of(mixed(tmp_path, EXACT_BLOCKS, between(plain, blocks)), 1) == (words, "differs", by)
 
 
+def test_a_tensor_stands_as_what_it_reads_although_another_placement_is_exact(tmp_path):
+    """The output agrees in two blocks; what is read from it agrees so within the limit."""
+    own, _ = between(0.0, 9e-4)
+    ranks = [[call("sin", [X], [part]), call("mix", [part], [])] for part in np.split(own, 2)]
+    search = searched(tmp_path, ranks, [call("sin", [X], [own[SWAPPED]]), call("mix", [own], [])])
+    assert decisions(search)["sin.0 out 0"] == IN_BLOCKS and state_of(search) == (IN_BLOCKS, "agrees", "agreement")
+
+
+def test_a_product_that_differs_is_no_sum_although_the_sum_is_nearer(tmp_path):
+    ranks = tensor_parallel()
+    for one in ranks:
+        one[2] = call("linear", one[2][1], [one[2][2][0] * np.float32(1.4)], 1)
+    search = searched(tmp_path, ranks, layer(W, V, Y))
+    found = search.found["Torch.linear.1.forward", "output:0"]
+    assert decisions(search)["linear.1 out 0"] == "differs, whole whole" and found.by == "shape"
+
+
+@pytest.mark.parametrize("size, scale", [(1, None), (2, 2.0), (3, 2.0)])
+def test_the_first_gradient_of_several_elements_shows_the_factor(tmp_path, size, scale):
+    gradient = numbers(size, seed=44)
+    calls = [[call("sin", [X], [Y]), call("sin", [gradient * by], [], phase="backward")] for by in (2, 1)]
+    search = searched(tmp_path, [calls[0]] * 2, calls[1])
+    assert search.scale == scale and search.found["Torch.sin.0.backward", "input:0"].fit.scale == 2.0
+
+
 # Numbers
 
 
