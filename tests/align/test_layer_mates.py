@@ -14,9 +14,14 @@ PLAIN, BLOCKS, WHOLE = "shard(0)", "shard(0, in 2 blocks)", "whole"
 
 
 def layer(how, at):
-    """What the ranks hold together, and the golden: in parts in a row, in two blocks, wholly, or nothing alike."""
+    """What the ranks hold together, and the golden: in parts in a row, in two blocks (N: almost in a row), in columns,
+    wholly, or nothing alike."""
     own = numbers(8, 6, seed=200 + at)
-    return own, {"P": own, "B": own[SWAPPED], "D": numbers(8, 6, seed=300 + at), "W": own}[how]
+    if how == "N":
+        even, odd = own + own[SWAPPED], own - own[SWAPPED]
+        own = even + odd * np.float32(0.5 * 1.5e-3 * np.linalg.norm(even) / np.linalg.norm(odd))
+    exact = own[SWAPPED] if how in "BN" else numbers(8, 6, seed=300 + at) if how == "D" else own
+    return own, exact
 
 
 def network(layers, phase="forward"):
@@ -25,7 +30,8 @@ def network(layers, phase="forward"):
     for at, how in enumerate(layers):
         own, exact = layer(how, at)
         golden.append(call("mix", [exact], [], at, phase))
-        for one, part in zip(ranks, [own, own] if how == "W" else np.split(own, 2)):
+        parts = [own, own] if how == "W" else np.split(own, 2, axis=int(how == "C"))
+        for one, part in zip(ranks, parts):
             one.append(call("mix", [part], [], at, phase))
     return ranks, golden
 
@@ -63,6 +69,8 @@ def turned(at, words, mates):
         ("PDBBDPPPPPPP", {}),  # no layer before the first that diverges
         ("PPPWDPPPPPPP", {}),  # a layer that no rank splits
         ("PPPBWDPPPPPP", turned(3, PLAIN, BLOCKS)),
+        ("PPPCDPPPPPPP", {}),  # parts of another shape show how they are split
+        ("PPPNDPPPPPPP", turned(3, PLAIN, BLOCKS)),
     ],
 )
 def test_the_last_layer_before_the_run_diverges_is_held_as_most(tmp_path, layers, changed):
@@ -70,7 +78,7 @@ def test_the_last_layer_before_the_run_diverges_is_held_as_most(tmp_path, layers
 
 
 def test_layers_of_a_backward_pass_are_not_changed(tmp_path):
-    forward, backward = network("PPPPPPPPPPPP"), network("PPPBDPPPPPPP", "backward")
+    forward, backward = network("PPPPPPPPPPPP"), network("PPPPPPPDBPPP", "backward")
     ranks = [[*one, *other[::-1]] for one, other in zip(forward[0], backward[0])]
     assert followed(tmp_path, ranks, [*forward[1], *backward[1][::-1]]) == {}
 
@@ -79,6 +87,13 @@ def test_only_the_last_of_several_tensors_is_changed(tmp_path):
     """Two tensors of a layer have another placement than most, in unequal layers."""
     both = network("PPPBDPPPPPPP"), network("PPBWWPPPPPPP")
     (ranks, golden), (others, exact) = both
+    ranks = [[(a[0], [*a[1], *b[1]], []) for a, b in zip(*one)] for one in zip(ranks, others)]
+    golden = [(a[0], [*a[1], *b[1]], []) for a, b in zip(golden, exact)]
+    assert followed(tmp_path, ranks, golden) == turned(3, PLAIN, BLOCKS)
+
+
+def test_a_tensor_is_changed_beside_another_one_that_differs(tmp_path):
+    (ranks, golden), (others, exact) = network("PPPBPPPPPPPP"), network("PPPDPPPPPPPP")
     ranks = [[(a[0], [*a[1], *b[1]], []) for a, b in zip(*one)] for one in zip(ranks, others)]
     golden = [(a[0], [*a[1], *b[1]], []) for a, b in zip(golden, exact)]
     assert followed(tmp_path, ranks, golden) == turned(3, PLAIN, BLOCKS)
