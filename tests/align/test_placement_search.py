@@ -177,6 +177,31 @@ def test_one_replica_computes_the_batch_of_the_golden(tmp_path):
     assert decisions(search)["sin.0 in 0"] == "unknown"  # the data is that of another batch
 
 
+def test_parts_of_which_ranks_are_missing_make_no_tensor(tmp_path):
+    """Although the others have all of it."""
+    ranks = [[call("sin", [X[own]], [Y])] for own in (np.s_[:2], np.s_[2:])]
+    found = decisions(searched(tmp_path, ranks, [call("sin", [X], [Y])], missing=[2]))
+    assert found == {"sin.0 in 0": "unknown", "sin.0 out 0": "whole whole"}
+
+
+def test_gradients_that_replicas_exchange_need_the_missing_one(tmp_path):
+    """Other tensors of the batch differ."""
+
+    def calls(by):
+        return [
+            ("Module.fc.0.forward", [X, W], [Y]),
+            call("sin", [X], [H * by]),
+            call("sin", [Z], [H], phase="backward"),
+            ("Module.fc.0.gradients", [], [W * by]),
+            call("mul", [V * by], [V * 2 * by]),
+        ]
+
+    sizes = parse_layout("tp=2,dp=2")
+    found = decisions(searched(tmp_path, [calls(1.5)] * 2, calls(1.0), sizes=sizes, missing=[2, 3]))
+    assert found["fc.0 in 0"] == "whole whole" and found["sin.0 out 0"].startswith("differs")
+    assert {found[one] for one in ("fc.0.gradients grad:0", "mul.0 in 0", "mul.0 out 0")} == {"unknown"}
+
+
 # Updates
 
 G = numbers(4, 6, seed=52)
