@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from npucmp.align.cross_framework.aliases import framework_of, has_parts, neutral_operators, parameter
@@ -12,6 +13,7 @@ from npucmp.align.cross_framework.msprobe_mapping import Api, MsprobeMapping
 from npucmp.dump.limits import ANYWHERE
 from npucmp.model import Match, Operator, Statistics, TensorRef
 from tests.align.craft import a_run
+from tests.align.cross_framework.craft import Files, W, X, Y, drawn
 
 WIDE = (4, 8)
 
@@ -232,6 +234,40 @@ def test_partners_by_a_file_of_msprobe_are_mapped():
     found = lined_up(target, golden, vendor=vendor)
     assert partners(found) == [(0, 1, "mapping"), (1, 0, "mapping"), (2, 2, "name")]
     assert [one for one in partners(lined_up(target, golden)) if one[2] == "name"] == [(2, 2, "name")]
+
+
+# Weights
+
+
+def of_weights(files, prefix, weight, output, at):
+    """A product of ATB, or of a module."""
+    if prefix:
+        name = f"Module.net.{prefix}.Linear.forward.0"
+        made = files.operator(name, input_0=X, param_weight=weight, output_0=output)
+        return made._replace(path=f"Module.net.{prefix}", op_type="Linear", order=at)
+    made = files.operator(f"0_Prefill_layer/{at}_LinearOperation", "LinearOperation", input_0=X, input_1=weight,
+                          output_0=output)  # fmt: skip
+    return made._replace(order=at)
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_operators_of_atb_are_partners_by_their_weights(tmp_path, is_turned):
+    """One that computes several products is matched with all of them."""
+    files = Files(tmp_path)
+    other = drawn(9, 6, seed=5), drawn(5, 9, seed=6)
+    atb = [of_weights(files, "", *other, 0), of_weights(files, "", np.concatenate(W), np.concatenate(Y, 1), 1)]
+    torch = [*(of_weights(files, name, w, y, at) for at, (name, w, y) in enumerate(zip("abc", W, Y))),
+             of_weights(files, "d", *other, 3)]  # fmt: skip
+    runs = replace(a_run(atb), format="atb"), a_run(torch)
+    found = line_up(*(runs[::-1] if is_turned else runs), (), MsprobeMapping(), ANYWHERE)
+    single, *parts = sorted(found.matches, key=lambda one: (one.via != "weights", one.target.order))
+    assert (single.via, single.confidence) == ("weights", 0.9)
+    assert (single.target.order, single.golden.order) == ((3, 0) if is_turned else (0, 3))
+    weights = "param:weight" if is_turned else "input:1"
+    assert {one.slot: one.shape for one in single.golden.tensors}[weights] == (9, 6)
+    assert [(one.via, one.target.order, one.inside) for one in parts] == (
+        [("parts", at, (1,)) for at in range(3)] if is_turned else [("parts", 1, (0, 1, 2))]
+    )
 
 
 # Names

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from npucmp.align.cross_framework.msprobe_mapping import Api
 from npucmp.align.cross_framework.slots import adds_up, ends_of, is_near, open_payload, partner_of, reshape_leading
 from npucmp.dump.limits import ANYWHERE
+from npucmp.dump.readers.assembly import joined
 from npucmp.model import Operator, Payload, TensorRef
 from tests.align.cross_framework.craft import NZ, Files, drawn, values
 
@@ -230,3 +232,57 @@ def test_a_norm_that_adds_to_the_residual_returns_what_another_norm_reads(files,
 def test_modules_of_which_one_is_a_norm_may_add(files, kinds, adds):
     one, other = (read(files, "one", op_type=kind) for kind in kinds)
     assert adds_up(one, other) is adds and adds_up(other, one) is adds
+
+
+# Slots
+
+
+def refs(files, *tensors):
+    return read(files, "one", *((slot, TensorRef("", dtype, shape), label) for slot, dtype, shape, label in tensors))
+
+
+@pytest.mark.parametrize(
+    "own, other, found",
+    [
+        # by name
+        ([("input:0", "float32", (4, 8))], [("input:0", "float32", (2, 2, 8))], {"input:0": "0"}),
+        ([("input:0", "float32", (4, 8))], [("input:0", "float32", (4, 9))], {"input:0": "0"}),  # the difference shows
+        ([("input:0", "int64", (4, 8))], [("input:0", "float32", (4, 8))], {"input:0 of the golden": "0"}),
+        ([("input:0", "bool", (4, 8))], [("input:0", "uint8", (4, 8))], {"input:0": "0"}),
+        # by shape, if one alone has it
+        ([("input:a", "float32", (4, 8)), ("input:b", "float32", (4, 9))],
+         [("input:x", "float32", (4, 9)), ("input:y", "float32", (4, 8))], {"input:a": "1", "input:b": "0"}),
+        ([("input:a", "float32", (4, 8))], [("input:x", "float32", (4, 8)), ("input:y", "float32", (4, 8))],
+         {"input:x": "0", "input:y": "1"}),
+        ([("input:a", "float32", (4, 8)), ("input:b", "float32", (4, 8))], [("input:x", "float32", (4, 8))],
+         {"input:x": "0"}),
+        ([("input:a", "float32", (4, 8))], [("output:x", "float32", (4, 8))], {"output:x": "0"}),
+        ([("input:a", "float32", (4, 8))], [("input:x", "int32", (4, 8))], {"input:x": "0"}),
+        ([("param:a", "float32", (4, 8))], [("param:x", "float32", (4, 8))], {"param:x": "0"}),
+        ([("input:a", "float32", ())], [("input:x", "float32", ())], {"input:x": "0"}),
+    ],
+)  # fmt: skip
+def test_tensors_are_partners_by_slot_and_then_by_shape(files, own, other, found):
+    target = refs(files, *((*one, "own") for one in own))
+    golden = refs(files, *((*one, str(at)) for at, one in enumerate(other)))
+    assert labels(target, golden) == found
+
+
+def test_a_file_names_the_slots_that_belong_together(files):
+    """An input that it does not list has no partner."""
+    same = "float32", (4, 8)
+    target = refs(files, ("input:0", *same, "a"), ("input:1", *same, "b"), ("output:0", *same, "c"))
+    golden = refs(files, ("input:0", *same, "x"), ("input:1", *same, "y"), ("output:0", *same, "z"))
+    api = Api("one", "other", {"input:0": "input:1"}, ("input",))
+    found = {one.slot: one.label for one in partner_of(target, golden, ANYWHERE, api).tensors}
+    assert found == {"input:0": "y", "output:0": "z", "input:0 of the golden": "x"}
+
+
+def test_samples_of_a_tensor_that_is_joined_of_parts(files):
+    parts = [place(files.folder / str(at), (3, 20)) for at in range(2)]
+    for at, part in enumerate(parts):
+        A[3 * at : 3 * at + 3].tofile(part.path)
+    one = TensorRef("output:0", "float32", (6, 20), payload=joined(parts, 0))
+    assert [each.tolist() for each in ends_of(one, ANYWHERE)] == [
+        A[:, at].astype(float).reshape(-1).tolist() for at in (np.s_[:8], np.s_[-8:])
+    ]
