@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from npucmp.align.layout_sizes import parse_layout
-from tests.align.rank_craft import numbers
+from npucmp.align.placement_search import PlacementSearch
+from tests.align.rank_craft import numbers, rank_of
 from tests.align.rank_networks import (
     GX,
     LABELS,
@@ -305,3 +306,59 @@ def test_a_mask_of_each_rank_is_local_beside_a_part(tmp_path):
     whole = [[call("sin", [X], [H]), call("mul", [H, mask], [H * mask])] for mask in masks]
     found = decisions(searched(tmp_path / "whole", whole, golden))
     assert found["mul.0 in 1"].startswith("differs")
+
+
+def test_factors_that_a_gradient_may_have(tmp_path):
+    """Over how many parts a loss is averaged, and its inverse, and so many micro batches."""
+    plain = searched(tmp_path / "plain", tensor_parallel(), layer(W, V, Y))
+    loss = searched(tmp_path / "loss", [one[:2] for one in (batch(np.s_[:2]), batch(np.s_[2:]))], batch(np.s_[:])[:2])
+    figures = PlacementSearch(loss.partners, False)
+    micro = [[*batch(np.s_[:2])[:2], *batch(np.s_[2:], 1)[:1]], batch(np.s_[:2])[:1]]
+    micro = searched(tmp_path / "micro", [[*batch(np.s_[:2]), *batch(np.s_[2:], 1)]], batch(np.s_[:])[:1])
+    op = rank_of(tmp_path / "op", [call("sin", [X], [np.float32(0.3), np.arange(3)], phase="backward"),
+                                   call("sin", [X], [])]).operators  # fmt: skip
+    mesh = plain.partners.mesh(plain.golden.operators[0])._replace(sizes=(2, 3))
+    gradient, (number, places) = op[0].inputs[0], op[0].outputs
+    every = [2.0, 0.5, 3.0, 1 / 3, 6.0, 1 / 6]
+    assert plain.scales(op[0], gradient, mesh) == [1.0, *every] == plain.scales(op[0], number, mesh)
+    assert plain.scales(op[0], places, mesh) == plain.scales(op[1], op[1].inputs[0], mesh) == [1.0]
+    assert loss.scales(op[0], gradient, mesh) == [1.0, 2.0, 0.5]
+    assert figures.scales(op[0], gradient, mesh) == [1.0, *every]
+    assert micro.scales(op[0], gradient, mesh._replace(sizes=(3,))) == [1.0, 1.5, 2 / 3, 2.0, 0.5, 3.0, 1 / 3]
+    trained = searched(tmp_path / "trained", [batch(np.s_[:2]), batch(np.s_[2:])], batch(np.s_[:]))
+    assert trained.scales(op[0], gradient, mesh) == [2.0]
+    assert trained.scales(op[0], number, mesh) == [1.0, 2.0, 0.5]
+
+
+def test_the_class_and_the_role_of_a_tensor(tmp_path):
+    golden = [
+        call(kind, [X], [X * (at + 1)], at) for at, kind in enumerate(["abs", "sin", "sin", "cos", "tan", "exp", "log"])
+    ]
+    golden += [
+        call("sin", [X], [X], 2, "backward"),
+        call("add", [X, H], [X], 9),
+        ("Distributed.broadcast.0.forward", [X], [X], (0, 1)),
+    ]
+    search = searched(tmp_path, [golden, golden], golden)
+    ops = search.golden.operators
+    assert search.class_of(ops[1], ops[1].inputs[0]) == search.class_of(ops[2], ops[2].inputs[0])
+    assert len({search.class_of(op, one) for op in (ops[0], ops[1], ops[7], ops[8]) for one in op.tensors}) == 9
+    kinds = [[key.split(".")[1] for key in search.role_of(op)] for op in ops]
+    assert kinds[0] == ["abs", "sin", "sin", "cos"] and kinds[2] == ["sin", "sin", "cos", "tan", "exp"]
+    assert kinds[5] == ["tan", "exp", "log", "add"] and kinds[8] == ["log", "add"]
+    assert kinds[7] == kinds[9] == []
+
+
+def test_states_placements_and_origins(tmp_path):
+    search = searched(tmp_path, tensor_parallel(), layer(W, V, Y))
+    linear, relu = search.golden.operators[:2]
+    mesh = search.partners.mesh(relu)
+    assert (
+        search.state(linear, linear.inputs[1]) == "agrees"
+        and search.placed(linear, linear.inputs[1])[0].words == "shard(0)"
+    )
+    origins = search.origins(mesh, "input:0")
+    assert {at: one.operator.name for at, one in origins.items()} == dict.fromkeys([(0, 0), (1, 0)], linear.name)
+    assert search.origins(mesh, "input:9") == {}
+    search.found.clear()
+    assert search.state(linear, linear.inputs[1]) == "" and search.placed(linear, linear.inputs[1]) is None

@@ -60,11 +60,12 @@ def test_neighbours_that_are_padding_or_of_another_request_say_nothing():
 
 
 @pytest.mark.parametrize("near, away, row", [(3, 4, 2), (3, 3, 2), (4, 3, 2), (0, 4, 9), (1, 8, 9)])
-def test_a_row_that_continues_a_chain_comes_before_a_slightly_better_one(near, away, row):
-    pairs = {(0, 0): 8, (1, 1): 8, (2, 2): near, (9, 2): away}
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_row_that_continues_a_chain_comes_before_a_slightly_better_one(near, away, row, length):
+    pairs = {**diagonal(length), (length, length): near, (9, length): away}
     pairs = {one: count for one, count in pairs.items() if count}
-    found = matched(pairs, [(0, 0)] * 10, REQUEST[:3])
-    assert found.rows.tolist() == [0, 1, row]
+    found = matched(pairs, [(0, 0)] * 10, [(0, 0)] * (length + 1))
+    assert found.rows.tolist() == [*range(length), length if row == 2 else row]
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,8 @@ def recorded(folder, shape, *tensors, is_turned=False):
         (np.array([[1, 0, 0, 1], [1] * 4, [1] * 4]), None),  # a hole between tokens
         (np.array([[0, 0, 0, 0], [1] * 4, [1] * 4]), None),  # a request without tokens
         (LEFT + 1, None),  # no truth values
+        (np.array([[0, 0, 1, 2], [1] * 4, [1] * 4]), None),
+        (causal(LEFT)[:, :, :2], None),
         (LEFT[:2], None),
         (causal(LEFT)[:2], None),
     ],
@@ -89,6 +91,7 @@ def test_masks_need_a_name_and_a_batch(tmp_path):
         (PACKED, [12, 0], ()),
         (PACKED, [12], (12,)),
         (PACKED, [5.0, 4.0, 3.0], ()),
+        (PACKED, [1] * 12, (1,) * 12),
         (PACKED, [1] * 13, ()),
         (BATCH, [4, 2, 3], (4, 2, 3)),
         (BATCH, [3, 2, 3], ()),  # none fills the lanes

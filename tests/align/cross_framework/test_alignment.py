@@ -322,6 +322,34 @@ def test_what_a_renamed_module_contains_moves_with_it():
 
 
 @pytest.mark.parametrize(
+    "prefixes, found",
+    [
+        (("Cell", "Module"), (["net.x", "net.y"], ["net.a", "net.b"])),
+        (("Module", "Cell"), (["net.a", "net.b"], ["net.x", "net.y"])),  # the side of MindSpore, whichever it is
+        (("Module", "Module"), (["net.x", "net.y"], ["net.a", "net.b"])),  # else the target's
+    ],
+)
+def test_a_file_of_msprobe_gives_the_names_of_one_side(prefixes, found):
+    sides = [run(*(module(f"net.{one}", "Dense", prefix) for one in "ab"), module("net.c", "Other", prefix))
+             for prefix in prefixes]  # fmt: skip
+    vendor = MsprobeMapping(layers={"TopLayer": {"net.a": "net.x", "net.b": "net.y"}})
+    left, right = neutral_operators(*sides, vendor)
+    assert tuple([".".join(one.place) for one in side[:2]] for side in (left, right)) == found
+
+
+def test_a_file_of_msprobe_names_the_contents_of_a_class():
+    target = [
+        module("net.attn", "Attention", "Cell"),
+        module("net.attn.q", "Dense", "Cell"),
+        module("net.q", "Dense", "Cell"),
+    ]
+    golden = [module(one) for one in ("net.attn", "net.attn.query", "net.q", "net.attn.r")]
+    vendor = MsprobeMapping(layers={"Attention": {"q": "query"}})
+    left, _ = neutral_operators(run(*target), run(*golden), vendor)
+    assert [".".join(one.place) for one in left] == ["net.attn", "net.attn.query", "net.q"]
+
+
+@pytest.mark.parametrize(
     "slot, name",
     [("param:gamma", "param:weight"), ("grad:beta", "grad:bias"), ("param:scale", "param:scale"),
      ("input:gamma", "input:gamma"), ("param", "param")],

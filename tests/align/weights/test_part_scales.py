@@ -1,0 +1,62 @@
+"""Parts of codes with scales, and stacks that cannot be read."""
+
+import numpy as np
+import pytest
+
+from npucmp.model import TensorRef
+from tests.align.weights.craft import Pairing, differing
+from tests.align.weights.test_parts import CHANCE, DOWN, GATE, GATE_UP, UP, drawn, problems, stacked
+
+
+@pytest.fixture
+def paired(tmp_path):
+    return Pairing(tmp_path)
+
+
+@pytest.mark.parametrize("scale_shape", [(2,), (2, 1)])
+def test_each_part_of_a_fused_tensor_may_have_one_scale(paired, scale_shape):
+    codes = CHANCE.integers(-100, 100, (12, 8)).astype(np.int8)
+    scales = np.array([0.5, 3.0], np.float32)
+    golden = {GATE: (codes[:6] * scales[0]).astype(np.float32), UP: (codes[6:] * scales[1]).astype(np.float32),
+              DOWN: drawn(8, 6)}  # fmt: skip
+    fused = {GATE_UP: codes, f"{GATE_UP}_scale": scales.reshape(scale_shape), DOWN: golden[DOWN]}
+    found = paired(fused, golden)
+    assert differing(found) == [] and all(one.limit.is_quantised for one in found.pairs if one.role.kind != "down")
+
+
+def test_stacked_codes_have_a_scale_for_each_expert(paired):
+    apart, stacks = stacked(2, 3, 4)
+    p = "model.layers.0.mlp.experts."
+    codes = CHANCE.integers(-100, 100, (2, 6, 4)).astype(np.int8)
+    scales = np.abs(drawn(2, 6, 1)) + 0.5
+    quantised = {**stacks, f"{p}w13_weight": codes, f"{p}w13_weight_scale": scales}
+    for at in range(2):
+        values = (codes[at] * scales[at]).astype(np.float32)
+        apart[f"{p}{at}.gate_proj.weight"], apart[f"{p}{at}.up_proj.weight"] = values[:3], values[3:]
+    assert differing(paired(quantised, apart)) == []
+    quantised[f"{p}w13_weight_scale"] = scales[:1]
+    found = paired(quantised, apart)
+    assert problems(found) == dict.fromkeys(("gate", "up"), "a scale of shape [1, 6, 1] of stacked experts")
+
+
+def test_codes_without_a_scale_are_bare(paired):
+    codes = CHANCE.integers(-100, 100, (6, 8)).astype(np.int8)
+    found = paired({GATE: codes}, {GATE: codes.astype(np.float32)})
+    assert [one.target.is_bare for one in found.pairs] == [True] and [one.golden.is_bare for one in found.pairs] == [
+        False
+    ]
+
+
+@pytest.mark.parametrize(
+    "count, is_told",
+    [(0, False), (1, False), (2, True), (3, True), (1 << 14, True), ((1 << 14) + 1, False), (10**12, False)],
+)
+def test_a_stack_that_cannot_be_read_costs_each_expert_unless_its_shape_is_impossible(paired, count, is_told):
+    apart, stacks = stacked(2, 3, 4, router=False)
+    name = "model.layers.0.mlp.experts.w2_weight"
+    broken = TensorRef("output:0", "float32", (count, 0, 0), "f", problem="cut off")
+    found = paired({**stacks, name: broken}, {name: one for name, one in apart.items() if "down" in name})
+    last = found.pairs[-1]
+    assert [one.role.expert for one in found.pairs] == [0, 1]
+    assert (last.target is not None and last.target.problem == "cut off") is is_told
+    assert (last.note == "the target has no such parameter") is not is_told
