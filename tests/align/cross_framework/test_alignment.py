@@ -111,6 +111,7 @@ PARTS = [module(f"net.attn.{one}_proj") for one in "qkv"]
         ({"writes": (WIDE, (3,))}, {}, ""),  # of another shape
         ({"reads": ((4, 7),)}, {}, "it reads [4, 8], this operator [4, 7]"),
         ({"reads": ((7,),)}, {}, ""),
+        ({}, {"reads": ((7,),)}, ""),
         ({"reads": ()}, {}, ""),
         ({"kind": "RMSNorm", "writes": (WIDE, WIDE)}, {"kind": "RMSNorm"}, ""),  # it adds to the residual
     ],
