@@ -1,0 +1,379 @@
+"""The ranks that a root names, and the kind of fault that their parts show."""
+
+import numpy as np
+import pytest
+
+from npucmp.localise.rank_origin import with_gaps_first, with_ranks
+from npucmp.model import Cause
+from npucmp.model.relation import Placement
+from tests.align.craft import Recorded
+from tests.align.rank_craft import numbers
+from tests.align.rank_networks import call, searched
+from tests.localise.rank_craft import COPIES, SHARD, decided, facts, root_of, words
+
+RELU, ADD, NEXT = "Torch.relu.0.forward", "Torch.add.0.forward", "Torch.add.1.forward"
+X, W, B = numbers(4, 6, seed=1), numbers(5, 6, seed=2), numbers(4, 5, seed=3)
+LONG, ACTIVE = numbers(18, 3, seed=5), np.abs(numbers(18, 3, seed=6))
+
+
+def reduced(number, tensors, group=(0, 1), kind="all_reduce"):
+    return f"Distributed.{kind}.{number}.forward", tensors[:1], tensors[1:], group
+
+
+def relus(*outputs, read=None, golden=ACTIVE):
+    """One operator on each rank; inputs are what rank reads of LONG, its part by default."""
+    size = len(LONG) // len(outputs)
+    read = read or [np.s_[at * size : (at + 1) * size] for at in range(len(outputs))]
+    return [[call("relu", [LONG[own]], [one])] for own, one in zip(read, outputs)], [call("relu", [LONG], [golden])]
+
+
+def shards(*factors):
+    return relus(*(one * np.float32(k) for one, k in zip(np.split(ACTIVE, len(factors)), factors)))
+
+
+def copies(*factors):
+    return relus(*(ACTIVE * np.float32(k) for k in factors), read=[np.s_[:]] * len(factors))
+
+
+def layers(*kinds, between=0, group=(0, 1)):
+    """Products that two ranks split by rows of the weight, each read by an addition. A kind says what stands between:
+    a reduction, a reduction over another group, nothing, or a reduction behind the addition; `between`: operators of
+    the target alone behind the reduction."""
+    ranks, golden = [[], []], []
+    for number, kind in enumerate(kinds):
+        x, bias = X + number, B + number
+        y = x @ W.T
+        golden += [call("linear", [x, W], [y], number), call("add", [y, bias], [y + bias], number)]
+        parts = [x[:, own] @ W[:, own].T for own in (np.s_[:3], np.s_[3:])]
+        for rank, (own, part) in enumerate(zip((np.s_[:3], np.s_[3:]), parts)):
+            calls = [call("linear", [x[:, own], W[:, own]], [part], number)]
+            given = part if kind in ("none", "behind") else y
+            if given is y:
+                steps = [y * np.float32(1 + at) for at in range(between, -1, -1)]
+                calls.append(reduced(number, [part, steps[0]], (rank,) if kind == "alone" else group))
+                calls += [call("mul", [np.arange(4), *pair[:1]], [pair[1]], 10 * number + at, prefix="Tensor")
+                          for at, pair in enumerate(zip(steps, steps[1:]))]  # fmt: skip
+            calls.append(call("add", [given, bias], [given + bias], number))
+            if kind == "behind":
+                calls.append(reduced(number, [part + bias, parts[0] + parts[1] + 2 * bias], group))
+            ranks[rank] += calls
+    return ranks, golden
+
+
+def ordered(order):
+    """Each rank activates its part, all gather them in that order, and add to the whole."""
+    x = numbers(6 * len(order), 3, seed=7)
+    pieces = np.split(np.abs(x), len(order))
+    whole = np.concatenate([pieces[at] for at in order])
+    ranks = [
+        [
+            call("relu", [own], [y]),
+            reduced(0, [y, whole], range(len(order)), "all_gather"),
+            call("add", [whole, x], [whole + x]),
+        ]
+        for own, y in zip(np.split(x, len(order)), pieces)
+    ]
+    return ranks, [call("relu", [x], [np.abs(x)]), call("add", [np.abs(x), x], [np.abs(x) + x])]
+
+
+def held_by(order):
+    """The parts of the ranks in that order."""
+    pieces = np.split(ACTIVE, len(order))
+    return relus(*(pieces[at] for at in order))
+
+
+@pytest.fixture(scope="module")
+def search_of(tmp_path_factory):
+    """Searches of networks, each made once."""
+    found = {}
+
+    def search(make, *given, values=True, **more):
+        key = make.__name__, str(given), str(more), values
+        if key not in found:
+            found[key] = searched(tmp_path_factory.mktemp("ranks"), *make(*given, **more), values)
+        return found[key]
+
+    return search
+
+
+def kinds(root):
+    return [one.kind for one in root.evidence]
+
+
+@pytest.mark.parametrize(
+    "roots, order",
+    [
+        ([], []),
+        ([(1, 5, "BORN"), (2, 3, "GAP")], [(3, "GAP"), (5, "BORN")]),
+        ([(1, 3, "BORN"), (2, 5, "GAP")], [(3, "BORN"), (5, "GAP")]),
+        ([(1, 3, "BORN"), (2, 3, "GAP")], [(3, "BORN"), (3, "GAP")]),  # the same operator
+        ([(1, 5, "GAP"), (2, 3, "BORN")], [(5, "GAP"), (3, "BORN")]),  # other causes keep their place
+        ([(2, 9, "BORN"), (1, 3, "BORN"), (3, 5, "GAP")], [(3, "BORN"), (5, "GAP"), (9, "BORN")]),
+        ([(1, 7, "BORN"), (2, 9, "BORN"), (3, 5, "GAP")], [(5, "GAP"), (7, "BORN"), (9, "BORN")]),
+    ],
+)
+def test_a_gap_stands_before_roots_further_downstream(search_of, roots, order):
+    some = root_of(search_of(shards, 1, 1), RELU, "output:0")
+    made = []
+    for place, at, cause in roots:
+        pair = some.pair._replace(order=at)
+        made.append(type(some)(place, pair, Cause(cause), *list(vars(some).values())[3:]))
+    found = with_gaps_first(made)
+    assert [(root.pair.order, root.cause.value) for root in found] == order
+    assert [root.place for root in found] == [*range(1, len(roots) + 1)]
+
+
+def test_a_root_that_no_rank_has_is_left_alone(search_of):
+    search = search_of(shards, 1, 1.02)
+    root = root_of(search, RELU, "output:0")
+    strange = root.pair.golden_op._replace(name="other")
+    for golden_op in (None, strange):
+        lone = type(root)(1, root.pair._replace(golden_op=golden_op), *list(vars(root).values())[2:])
+        assert with_ranks(lone, search) is lone
+    unknown = type(root)(*[*vars(root).values()][:3], "output:7", *[*vars(root).values()][4:])
+    found = with_ranks(unknown, search)
+    assert (found.ranks, found.rank, found.relation, found.evidence) == ((0, 1), None, "", ())
+    bare = decided(search, RELU, "output:0")
+    del bare.found[RELU, "output:0"]
+    assert with_ranks(root, bare).ranks == (0, 1) and with_ranks(root, bare).relation == ""
+
+
+@pytest.mark.parametrize(
+    "make, factors, rank, kind, least",
+    [
+        (shards, (1, 1.02), 1, "the part of rank 1 differs (2.0e-02)", None),
+        (shards, (1.02, 1), 0, "the part of rank 0 differs (2.0e-02)", None),
+        (copies, (1, 1.02), 1, "copies differ: the copy of rank 1 differs (2.0e-02)", None),
+        (copies, (1.02, 1.03), None, "copies on ranks 0-1 differ from each other", (0.02, 0.03)),
+        (copies, (1.02, 1.02), None, "", None),  # alike
+        (shards, (1.02, 1.03), None, "", None),
+        (shards, (1.02,), 0, "", None),  # one rank holds all
+        (shards, (1.001, 1.001, 1.04), 2, "those of the others by at most 1.0e-03", None),
+    ],
+)
+def test_the_rank_that_stands_out(search_of, make, factors, rank, kind, least):
+    search = search_of(make, *factors)
+    root = with_ranks(root_of(search, RELU, "output:0"), search)
+    assert (root.rank, root.ranks) == (rank, (*range(len(factors)),))
+    said = words(root, "rank") + words(root, "copies")
+    assert len(said) == bool(kind) and all(kind in one for one in said)
+    if least:
+        (found,) = facts(root, "copies")
+        assert (found["least"], found["most"]) == pytest.approx(least, rel=1e-3)
+    if len(factors) > 1:
+        form = "concat(ranks {}, axis 0)" if make is shards else "replica(ranks {})"
+        assert root.relation == form.format(f"0-{len(factors) - 1}")
+
+
+def test_evidence_of_ranks_stands_behind_that_of_the_root(search_of):
+    search = search_of(shards, 1, 1.02)
+    root = with_ranks(root_of(search, RELU, "output:0"), search)
+    again = with_ranks(root, search)
+    assert again.evidence == root.evidence * 2 and kinds(root) == ["rank"]
+
+
+def test_ranks_that_cannot_be_joined_have_no_relation(search_of):
+    search = decided(search_of(shards, 1, 1.02), RELU, "output:0", state="shape", fit=None)
+    root = with_ranks(root_of(search, RELU, "output:0"), search)
+    assert (root.ranks, root.rank, root.relation, root.evidence) == ((0, 1), None, "", ())
+
+
+@pytest.mark.parametrize("held, others", [(SHARD, "shard(0)"), (Placement("sum"), "sum"), (COPIES, "whole")])
+def test_another_placement_than_in_other_layers(search_of, held, others):
+    search = decided(search_of(shards, 1, 1), RELU, "output:0", held=held, mates="zigzag(0)")
+    root = with_ranks(root_of(search, RELU, "output:0"), search)
+    assert words(root, "layout") == [f"held as zigzag(0), elsewhere as {others}"]
+
+
+@pytest.mark.parametrize("cause, found", [("UNKNOWN", "GAP"), ("BORN", "BORN"), ("WORSENED", "WORSENED")])
+def test_a_sum_that_was_not_reduced(search_of, cause, found):
+    search = search_of(layers, "none")
+    root = with_ranks(root_of(search, ADD, "input:0", Cause(cause)), search)
+    assert root.cause.value == found and root.collective == ""
+    (said,) = words(root, "no reduction")
+    assert said.startswith("the sum over ranks 0-1 of Torch.linear.0.forward agrees") and "missing" in said
+    assert words(root, "collective") == []
+
+
+def test_only_a_missing_reduction_makes_an_unknown_cause_a_gap(search_of):
+    search = search_of(shards, 1, 1.02)
+    assert with_ranks(root_of(search, RELU, "output:0", Cause.UNKNOWN), search).cause is Cause.UNKNOWN
+
+
+@pytest.mark.parametrize("kind, made", [("sum", "sum"), ("mean", "mean"), ("max", "maximum"), ("whole", "sum")])
+def test_the_total_that_was_not_made(search_of, kind, made):
+    search = decided(search_of(layers, "none"), "Torch.linear.0.forward", "output:0", held=Placement(kind))
+    root = with_ranks(root_of(search, ADD, "input:0"), search)
+    assert facts(root, "no reduction")[0]["made"] == made
+
+
+def test_totals_of_two_kinds_are_called_a_sum(search_of):
+    name = "Torch.linear.0.forward"
+    search = decided(search_of(layers, "none"), name, "output:0")
+    fit = search.found[name, "output:0"].fit._replace(placements=(Placement("mean"), Placement("max")))
+    search.found[name, "output:0"] = search.found[name, "output:0"]._replace(fit=fit)
+    assert facts(with_ranks(root_of(search, ADD, "input:0"), search), "no reduction")[0]["made"] == "sum"
+
+
+def test_an_addend_that_every_rank_adds_before_the_reduction(search_of):
+    search = decided(search_of(layers, "behind"), ADD, "input:0", illegal=True)
+    root = with_ranks(root_of(search, ADD, "input:0", Cause.UNKNOWN), search)
+    assert facts(root, "added per rank") == [{"ranks": "0-1", "count": 2}] and root.cause is Cause.UNKNOWN
+    assert kinds(root) == ["added per rank"]
+
+
+def test_another_operator_before_the_reduction_lacks_one(search_of):
+    """A product by columns makes no sum of addends, although the reduction behind it reads its output."""
+    name = "Torch.linear.0.forward"
+    search = decided(search_of(layers, "sum"), name, "input:0", illegal=True)
+    assert kinds(with_ranks(root_of(search, name, "input:0"), search))[:1] == ["no reduction"]
+
+
+def test_another_layer_shows_the_collective_that_is_missing(search_of):
+    search = search_of(layers, "sum", "none")
+    root = with_ranks(root_of(search, NEXT, "input:0"), search)
+    assert root.collective == "Distributed.all_reduce.0.forward"
+    assert facts(root, "collective") == [{"name": root.collective}]
+    right = with_ranks(root_of(search, ADD, "input:0"), search)
+    assert right.collective == "Distributed.all_reduce.0.forward" and facts(right, "collective") == []
+    plain = with_ranks(root_of(search, "Torch.linear.1.forward", "input:0"), search)
+    assert plain.collective == ""
+    legal = decided(search, NEXT, "input:0", illegal=False)
+    assert with_ranks(root_of(legal, NEXT, "input:0"), legal).collective == ""
+
+
+@pytest.mark.parametrize("between, found", [(0, True), (1, True), (3, True), (4, False)])
+def test_the_collective_may_stand_a_few_operators_of_the_target_before(search_of, between, found):
+    search = search_of(layers, "sum", between=between)
+    root = with_ranks(root_of(search, ADD, "input:0"), search)
+    assert root.collective == ("Distributed.all_reduce.0.forward" if found else "")
+
+
+def test_the_collective_before_an_operator_of_both_runs_is_not_the_roots(search_of):
+    search = search_of(layers, "sum")
+    assert with_ranks(root_of(search, ADD, "output:0"), search).collective == ""
+    assert with_ranks(root_of(search, ADD, "input:1"), search).collective == ""
+
+
+@pytest.mark.parametrize("kinds, root, said", [
+    (("sum", "alone"), NEXT, ["it was reduced over ranks 0 and 1, in other layers over 0-1"]),
+    (("alone", "sum"), NEXT, ["it was reduced over ranks 0-1, in other layers over 0 and 1"]),
+    (("sum", "sum"), NEXT, []),
+    (("sum",), ADD, []),
+    (("none", "sum"), NEXT, []),
+])  # fmt: skip
+def test_a_reduction_over_another_group_than_in_other_layers(search_of, kinds, root, said):
+    search = search_of(layers, *kinds)
+    assert words(with_ranks(root_of(search, root, "input:0"), search), "group") == said
+
+
+def test_a_group_is_not_compared_with_that_of_a_layer_that_differs(search_of):
+    search = decided(search_of(layers, "sum", "alone"), ADD, "input:0", state="differs")
+    assert words(with_ranks(root_of(search, NEXT, "input:0"), search), "group") == []
+
+
+TURNED = [1, 2, 3, 4, 5, 6, 7, 8, 0]
+ELEVEN = [*TURNED[:8], 9, 10, 0]  # a prime number of ranks has one axis
+
+
+@pytest.mark.parametrize(
+    "order, said",
+    [
+        ([1, 0], "rank 0 that of rank 1, rank 1 that of rank 0"),
+        ([0, 2, 1], "rank 1 that of rank 2, rank 2 that of rank 1"),
+        (TURNED, ", ".join(f"rank {at} that of rank {at + 1}" for at in range(8)) + ", …"),
+        ([*TURNED[:7], 0, 8], ", ".join(f"rank {at} that of rank {(at + 1) % 8}" for at in range(8))),
+    ],
+)
+def test_ranks_that_hold_parts_of_each_other(search_of, order, said):
+    search = decided(search_of(held_by, order), RELU, "output:0", 1.4, SHARD, state="differs")
+    root = with_ranks(root_of(search, RELU, "output:0"), search)
+    assert words(root, "order") == [f"ranks hold parts of each other: {said}"]
+    for other in (decided(search, RELU, "output:0", state="agrees"), decided(search, RELU, "output:0", fit=None)):
+        assert words(with_ranks(root_of(other, RELU, "output:0"), other), "order") == []
+    assert words(with_ranks(root_of(search, RELU, "output:0", Cause.PROPAGATED), search), "order") == []
+    illegal = decided(search, RELU, "output:0", illegal=True)
+    assert words(with_ranks(root_of(illegal, RELU, "output:0"), illegal), "order") == []
+
+
+@pytest.mark.parametrize("order, said", [([1, 0], "1, 0"), (ELEVEN, "1, 2, 3, 4, 5, 6, 7, 8, …"), ([0, 1], "")])
+def test_ranks_that_read_parts_in_another_order(search_of, order, said):
+    search = decided(search_of(ordered, order), ADD, "input:0", 1.4, COPIES, state="differs")
+    root = with_ranks(root_of(search, ADD, "input:0"), search)
+    ranks = f"0-{len(order) - 1}"
+    found = [f"each rank reads the parts of ranks {ranks} in another order: {said}"] if said else []
+    assert words(root, "order") == found
+
+
+def trained(factor, shape=np.s_[:]):
+    """One operator, its gradient, and an update that reads the gradient."""
+    gradient = B[shape]
+
+    def calls(k):
+        g = gradient * np.float32(k)
+        return [call("relu", [X], [X * 2]), call("relu", [X + 3], [g], phase="backward"), call("sub", [g, W], [W - k])]
+
+    return [calls(factor)] * 2, calls(1)
+
+
+UPDATE = "Torch.sub.0.forward"
+
+
+@pytest.mark.parametrize(
+    "factor, scale, said",
+    [
+        (2, 2.0, True),
+        (2.0 * 1.04, 2.0, True),
+        (2.0 * 0.96, 2.0, True),
+        (2.0 * 1.06, 2.0, False),
+        (2.0 * 0.94, 2.0, False),
+        (0.5, 0.5, True),
+        (1, 1.0, False),
+        (2, None, False),
+        (1, 2.0, False),  # divided
+    ],
+)
+def test_gradients_that_were_not_divided(search_of, factor, scale, said):
+    search = decided(search_of(trained, factor), UPDATE, "input:0", 0.9, COPIES)
+    search.scale, search.scaled_from = scale, "Torch.relu.0.backward"
+    root = with_ranks(root_of(search, UPDATE, "input:0"), search)
+    known = {"factor": scale, "start": "Torch.relu.0.backward", "name": UPDATE}
+    assert facts(root, "scale") == [known] * said
+    unfit = decided(search, UPDATE, "input:0", fit=None)
+    unfit.scale = scale
+    assert facts(with_ranks(root_of(unfit, UPDATE, "input:0"), unfit), "scale") == []
+
+
+def test_only_an_update_lacks_a_division(search_of):
+    search = decided(search_of(trained, 2), "Torch.relu.0.backward", "output:0", 0.9, COPIES)
+    search.scale = 2.0
+    assert facts(with_ranks(root_of(search, "Torch.relu.0.backward", "output:0"), search), "scale") == []
+
+
+def test_a_gradient_of_other_shape_shows_no_factor(search_of):
+    ranks, golden = trained(2)
+    ranks = [[*one[:2], call("sub", [2 * B[:2], W], [W - 1])] for one in ranks]
+    search = decided(search_of(lambda: (ranks, golden)), UPDATE, "input:0", 0.9, COPIES)
+    search.scale = 2.0
+    assert facts(with_ranks(root_of(search, UPDATE, "input:0"), search), "scale") == []
+
+
+def recorded(*largest):
+    """Parts of a tensor by their statistics: largest value, smallest, mean, norm."""
+    from npucmp.model import Statistics
+
+    def relu(shape, most, norm):
+        return [call("relu", [Recorded(Statistics(1.0, -1.0, 0.1, norm), shape)],
+                     [Recorded(Statistics(most, -1.0, 0.1, norm), shape)])]  # fmt: skip
+
+    return [relu((2, 3), one, 2.0) for one in largest], relu((2 * len(largest), 3), 4.0, 2.0 * len(largest) ** 0.5)
+
+
+@pytest.mark.parametrize("largest, rank", [((3.0, 5.0), 1), ((5.0, 3.0), 0), ((3.0, 4.0), None), ((5.0, 5.0), None)])
+def test_a_part_beyond_the_whole_by_its_statistics(search_of, largest, rank):
+    search = decided(search_of(recorded, *largest, values=False), RELU, "output:0", 0.2, SHARD)
+    root = with_ranks(root_of(search, RELU, "output:0"), search)
+    assert root.rank == rank and facts(root, "rank") == ([] if rank is None else [{"rank": rank}])
+    assert all("no part of the golden" in one for one in words(root, "rank"))
+    read = decided(search_of(recorded, *largest, values=False), RELU, "input:0", 0.2, SHARD)
+    assert with_ranks(root_of(read, RELU, "input:0"), read).rank is None
