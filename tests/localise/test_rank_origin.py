@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from npucmp.align.layout_sizes import parse_layout
 from npucmp.localise.rank_origin import with_gaps_first, with_ranks
 from npucmp.model import Cause
 from npucmp.model.relation import Placement
@@ -87,10 +88,11 @@ def search_of(tmp_path_factory):
     """Searches of networks, each made once."""
     found = {}
 
-    def search(make, *given, values=True, **more):
+    def search(make, *given, values=True, layout="", **more):
         key = make.__name__, str(given), str(more), values
         if key not in found:
-            found[key] = searched(tmp_path_factory.mktemp("ranks"), *make(*given, **more), values)
+            sizes = {"sizes": parse_layout(layout)} if layout else {}
+            found[key] = searched(tmp_path_factory.mktemp("ranks"), *make(*given, **more), values, **sizes)
         return found[key]
 
     return search
@@ -267,13 +269,15 @@ def test_a_reduction_over_another_group_than_in_other_layers(search_of, kinds, r
     assert words(with_ranks(root_of(search, root, "input:0"), search), "group") == said
 
 
-def test_a_group_is_not_compared_with_that_of_a_layer_that_differs(search_of):
+def test_a_group_is_not_compared_with_that_of_a_layer_that_differs_or_none(search_of):
+    search = decided(search_of(layers, "none", "sum"), ADD, "input:0", illegal=False)
+    assert words(with_ranks(root_of(search, ADD, "input:0"), search), "group") == []
     search = decided(search_of(layers, "sum", "alone"), ADD, "input:0", state="differs")
     assert words(with_ranks(root_of(search, NEXT, "input:0"), search), "group") == []
 
 
 TURNED = [1, 2, 3, 4, 5, 6, 7, 8, 0]
-ELEVEN = [*TURNED[:8], 9, 10, 0]  # a prime number of ranks has one axis
+EIGHT = [*TURNED[:7], 0]
 
 
 @pytest.mark.parametrize(
@@ -296,9 +300,12 @@ def test_ranks_that_hold_parts_of_each_other(search_of, order, said):
     assert words(with_ranks(root_of(illegal, RELU, "output:0"), illegal), "order") == []
 
 
-@pytest.mark.parametrize("order, said", [([1, 0], "1, 0"), (ELEVEN, "1, 2, 3, 4, 5, 6, 7, 8, …"), ([0, 1], "")])
+@pytest.mark.parametrize(
+    "order, said",
+    [([1, 0], "1, 0"), (TURNED, "1, 2, 3, 4, 5, 6, 7, 8, …"), (EIGHT, "1, 2, 3, 4, 5, 6, 7, 0"), ([0, 1], "")],
+)
 def test_ranks_that_read_parts_in_another_order(search_of, order, said):
-    search = decided(search_of(ordered, order), ADD, "input:0", 1.4, COPIES, state="differs")
+    search = decided(search_of(ordered, order, layout=f"tp={len(order)}"), ADD, "input:0", 1.4, COPIES, state="differs")
     root = with_ranks(root_of(search, ADD, "input:0"), search)
     ranks = f"0-{len(order) - 1}"
     found = [f"each rank reads the parts of ranks {ranks} in another order: {said}"] if said else []
