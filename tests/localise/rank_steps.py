@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from npucmp.model import Comparison, RankGroup, Run
+from npucmp import Tolerances
+from npucmp.judge.tolerance import Limit, judge
+from npucmp.model import Comparison, Measurement, Operator, Pair, RankGroup, Run, Statistics, TensorRef
 from tests.localise.rules.craft import case
+
+SLOTS = "input:0", "output:0"
 
 
 def node_of(order, kind, reads, wrote, name="", peer=None, group=None, step=0, rank=0, **more):
@@ -47,3 +51,21 @@ def numbers(*shape, seed=0):
 def off(values, error):
     """The values of the target and of the golden, that far apart."""
     return values * (1 + error * np.where(np.arange(values.size).reshape(values.shape) % 2, 1.0, -1.0)), values
+
+
+def figures_of(rank, *shifts, kind="relu", step=0, elements=4096):
+    """Operators of one rank of which statistics alone are known: each reads data that agree, and writes a tensor whose
+    mean moved by that many roundings of float32; the names are those of every rank."""
+    findings, size = [], elements**0.5
+    for order, shift in enumerate(shifts):
+        scale = 1.0 + 0.1 * order + 0.01 * rank
+        own = [Statistics(3 * scale, -2 * scale, 0.1 * scale, size * scale) for scale in (scale + 0.003, scale)]
+        moved = own[1]._replace(mean=own[1].mean + shift * 2.0**-24 * scale)
+        refs = [TensorRef(slot, "float32", (elements,), statistics=one) for slot, one in zip(SLOTS, own)]
+        operator = Operator(f"{kind}.{order}", kind, kind, "forward", order, tuple(refs))
+        for ref, one in zip(refs, (own[0], moved)):
+            pair = Pair(order, ref.slot, operator, operator, ref._replace(statistics=one), ref, "name", 1.0)
+            measured = Measurement(pair, statistics=(one, ref.statistics))
+            findings.append(judge(measured, Tolerances(), Limit(2.0**-21, "round_off")))
+    run = Run("run", "npy", tuple(one.pair.golden_op for one in findings[1::2]), step, rank)
+    return Comparison(run, run, tuple(findings), (), {"name": len(shifts)})

@@ -8,7 +8,7 @@ from npucmp.localise.multi_rank import placed_roots, precedence, ranked_roots, s
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.rules import Rulebook
 from npucmp.model import Cause, Root
-from tests.localise.rank_steps import comparison_of, node_of, numbers, off
+from tests.localise.rank_steps import comparison_of, figures_of, node_of, numbers, off
 
 X, Y, Z, W = (numbers(6, 6, seed=seed) for seed in range(4))
 LARGE, SMALL = 0.01, 0.002
@@ -197,13 +197,14 @@ def test_evidence_names_the_rank_that_an_error_came_from():
 def sent(rank, error=0.0, received=0.0):
     """Rank 0 makes a tensor that rank 1 reads; no send was recorded."""
     if rank == 0:
-        return comparison_of(0, ("linear", [X, W], off(Y, error)))
+        more = [("exp", [Z - at], W - at) for at in range(3)]
+        return comparison_of(0, *more, ("linear", [X, W], off(Y, error), {"name": "linear.0"}))
     return comparison_of(1, ("exp", [off(Y, error)], off(Z, received)))
 
 
 def test_a_tensor_of_another_rank_brings_its_error():
     found = searched(sent(0, LARGE), sent(1, LARGE, LARGE))
-    assert found == [(0, "linear.0", "BORN", 1), (1, "exp.0", "PROPAGATED", 2)]
+    assert found == [(0, "linear.0", "BORN", 4), (1, "exp.0", "PROPAGATED", 5)]
     assert [one[:3] for one in searched(sent(0), sent(1, 0.0, LARGE))] == [(1, "exp.0", "BORN")]
 
 
@@ -212,3 +213,53 @@ def test_outputs_of_a_collective_that_differ_between_ranks(error, found):
     """Each is within its limit, but the ranks of the golden have one tensor."""
     assert searched(reduced(0, Y), reduced(1, Z, 0.0, error)) == found
     assert searched(reduced(0, Y, 0.0, error), reduced(1, Z)) == [(0, *one[1:]) for one in found]
+
+
+# Statistics alone
+
+STILL = (1,) * 6
+
+
+@pytest.mark.parametrize(
+    "shifts, found",
+    [
+        ([STILL], []),
+        ([(1, 1, 1, 12, 1, 1)], [(0, 3, 0, 3)]),
+        ([(1, 5, 1, 12, 1, 1)], []),  # an earlier operator shifted by nearly as much
+        ([(1, 5, 1, 40, 1, 1)], [(0, 3, 0, 3)]),
+        ([(12, 1, 1, 40, 1, 1)], [(0, 0, 0, 0)]),  # the first one that exceeds the noise
+        ([(1, 1, 1, 12, 1, 1), (1, 1, 1, 12, 1, 1)], [(0, 3, 0, 6), (1, 3, 0, 6)]),
+        ([(1, 1, 1, 12, 1, 1), STILL], [(0, 3, 0, 6)]),
+        ([(1, 1, 1, 1, 12, 1), (1, 1, 1, 12, 1, 1)], [(1, 3, 0, 7)]),  # it comes before that of rank 0
+        ([(1, 5, 1, 1, 1, 1), (1, 1, 1, 12, 1, 1)], []),  # the noise of all ranks counts
+    ],
+)
+def test_operators_that_exceed_the_noise_of_all_ranks(shifts, found):
+    """The rank, the number, how many operators before it shifted as much, and how many there are."""
+    ranks = [figures_of(rank, *some) for rank, some in enumerate(shifts)]
+    suspects = []
+    for rank, (_, roots) in enumerate(side_by_side(ranks, [Updates()] * len(ranks), True, Rulebook())):
+        for clock, one in roots:
+            (said,) = [each.facts for each in one.evidence if each.kind == "others"]
+            assert one.cause is Cause.SUSPECT and clock == one.pair.order + 1
+            suspects.append((rank, one.pair.order, said["count"].value, said["all"].value))
+    assert suspects == found
+
+
+def test_only_statistics_have_noise():
+    """Values prove what differs, and a tolerance of the user decides alone."""
+    noisy = figures_of(0, 1, 1, 1, 200, 1, 1)
+    assert [one[1:] for one in searched(noisy)] == [("relu.3", "SUSPECT", 4)]
+    valued = comparison_of(1, ("exp", [X], Y))
+    assert searched(noisy, valued) == []
+    for by_round_off, rules in ((False, Rulebook()), (True, Rulebook(["suspected"]))):
+        ((findings, roots),) = side_by_side([noisy], [Updates()], by_round_off, rules)
+        assert roots == [] and len(findings) == 12
+
+
+def test_the_same_operator_on_another_rank_may_shift_by_more():
+    """Each rank has a suspect of its own if the operator is the same; no other operator is compared behind it."""
+    ranks = figures_of(0, 1, 12, 1, 90), figures_of(1, 1, 70, 1, 90)
+    found = [[one.pair.order for _, one in roots] for _, roots in
+             side_by_side(ranks, [Updates()] * 2, True, Rulebook())]  # fmt: skip
+    assert found == [[1], [1]]
