@@ -215,6 +215,12 @@ def test_outputs_of_a_collective_that_differ_between_ranks(error, found):
     assert searched(reduced(0, Y, 0.0, error), reduced(1, Z)) == [(0, *one[1:]) for one in found]
 
 
+def test_evidence_names_the_rank_whose_output_another_one_does_not_hold():
+    results = side_by_side([reduced(2, Y), reduced(5, Z, 0.0, 3e-7)], [Updates()] * 2, True, Rulebook())
+    ((_, root),) = results[1][1]
+    assert "differs from rank 2's" in root.because
+
+
 # Statistics alone
 
 STILL = (1,) * 6
