@@ -196,6 +196,15 @@ def test_tokens_that_cannot_be_read_are_unknown(tmp_path, lost):
     assert root.request is None and words(root, "row") == []
 
 
+def test_columns_that_cannot_be_read_are_unknown(tmp_path):
+    """The tokens were read before the file was lost."""
+    dump = Dump(tmp_path).add("output:0", marked(1))
+    dump.search.of(dump.findings[0].pair)
+    (root,) = dump.without("output:0").ask(dump.root()).roots
+    (said,) = words(root, "columns")
+    assert said.startswith("the columns that differ are unknown: ") and root.position == 1
+
+
 ODD = {"error": LIMIT * 0.9}
 
 
