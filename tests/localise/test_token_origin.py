@@ -8,6 +8,7 @@ from npucmp.dump.readers import header
 from npucmp.localise.token_origin import TokenErrors, TokenPlaces, with_tokens
 from npucmp.model import Cause, Comparison, Finding, Measurement, Operator, Pair, Root, Run, TensorRef, Verdict
 from npucmp.model.relation import Placement, Relation
+from npucmp.model.table import Table
 
 LIMIT = 2.0**-10
 REQUESTS, POSITIONS = [0, 0, 0, 1, 1, 2], [0, 1, 2, 0, 1, 0]
@@ -51,9 +52,9 @@ class Dump:
         pair = next(one.pair for one in self.findings if one.pair.order == order)
         return Root(1, pair, Cause(cause), "output:0", "rel_l2", 0.1, limit, 0.0, 0.1, (), **more)
 
-    def ask(self, *roots, places=PLACES):
+    def ask(self, *roots, places=PLACES, findings=tuple):
         run = Run("run", "npy", ())
-        return with_tokens(Comparison(run, run, tuple(self.findings), roots, {}), places, self.search)
+        return with_tokens(Comparison(run, run, findings(self.findings), roots, {}), places, self.search)
 
 
 def marked(*rows, size=1.0):
@@ -218,9 +219,10 @@ ODD = {"error": LIMIT * 0.9}
         (None, ODD, ["match", "diverged"]),
     ],
 )
-def test_an_output_whose_tokens_cannot_be_read_is_no_match(tmp_path, lost, more, verdicts):
+@pytest.mark.parametrize("findings", [tuple, Table])
+def test_an_output_whose_tokens_cannot_be_read_is_no_match(tmp_path, lost, more, verdicts, findings):
     dump = Dump(tmp_path).add("input:0", CLEAN).add("output:0", marked(1, size=9 * LIMIT), **more)
-    found = (dump.without(lost) if lost else dump).ask()
+    found = (dump.without(lost) if lost else dump).ask(findings=findings)
     assert [one.verdict.value for one in found.findings] == verdicts
     if "unreadable" in verdicts:
         assert found.findings[1].because and found.roots == ()
