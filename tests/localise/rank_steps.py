@@ -26,7 +26,7 @@ def node_of(order, kind, reads, wrote, name="", peer=None, group=None, step=0, r
         return finding._replace(measurement=finding.measurement._replace(pair=moved))
 
     found.inputs[:], found.outputs[:] = map(placed, found.inputs), map(placed, found.outputs)
-    found.pair = found.outputs[0].pair
+    found.pair, found.operator = found.outputs[0].pair, found.outputs[0].pair.operator
     return found
 
 
