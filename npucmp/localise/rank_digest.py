@@ -105,7 +105,7 @@ def _kind_of_given(operator: Operator, pair: Pair, backward: int) -> str:
 def _verdict(finding: Finding) -> str:
     if finding.verdict is Verdict.MATCH:
         return AGREES
-    return DIFFERENT if finding.verdict is not Verdict.UNKNOWN and finding.verdict in DIFFERS else OPEN
+    return DIFFERENT if finding.verdict in DIFFERS else OPEN
 
 
 def _of_target(finding: Finding) -> object:
@@ -173,7 +173,7 @@ def odd_ones(joints: Iterable[RankDigest]) -> list[ReplicaMismatch]:
             if found.setdefault(key, odd).step == odd.step:
                 tensors[key] += 1
     every = (odd._replace(tensors=tensors[key]) for key, odd in found.items())
-    return sorted(every, key=lambda one: (not one.wrong, one.step or 0))
+    return sorted(every, key=lambda one: not one.wrong)
 
 
 def _of_step(digests: Sequence[RankDigest]) -> Iterator[ReplicaMismatch]:
@@ -195,8 +195,7 @@ def _odd(step: Optional[int], name: tuple[str, str], group: Sequence[_DigestInde
     odd = wrong
     if not wrong or len(wrong) == len(group):
         (most, count), *_ = times = Counter(one.target for one in group).most_common()
-        is_most = len(times) == 1 or count > times[1][1]
-        odd = [one for one in group if one.target != most] if is_most else [*group]
+        odd = [one for one in group if one.target != most] if count > times[1][1] else [*group]
     ranks = tuple(sorted(one.rank for one in odd))
     others = tuple(sorted(one.rank for one in group if one.rank not in ranks)) or ranks
     return ReplicaMismatch(step, ranks, others, WORDS.get(group[0].kind, "result"), name, 1, bool(wrong))
