@@ -7,12 +7,14 @@ from npucmp.localise.rank_digest import GRADIENT, SIZE, TOLD, TOLD_FORWARD, WEIG
 
 
 def rank(number, weights="", results="", **more):
-    """A letter for the content of each parameter, and of each result of a collective."""
+    """A letter for the content of each parameter of the golden, and of each result of a collective; every tensor of the
+    target differs."""
     text = weights + results
     names = tuple((f"op{at}", "input:1" if at < len(weights) else "output:0") for at in range(len(text)))
     kinds = WEIGHT * len(weights) + TOLD_FORWARD * len(results)
     golden = b"".join(letter.encode().ljust(SIZE) for letter in text)
-    return RankDigest(0, number, names, kinds, "=" * len(text), golden, golden, **more)
+    target = b"".join(f"{number} {at}".encode().ljust(SIZE) for at in range(len(text)))
+    return RankDigest(0, number, names, kinds, "=" * len(text), golden, target, **more)
 
 
 def found(*ranks):

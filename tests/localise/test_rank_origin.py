@@ -1,5 +1,7 @@
 """The ranks that a root names, and the kind of fault that their parts show."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -117,7 +119,7 @@ def test_a_gap_stands_before_roots_further_downstream(search_of, roots, order):
     made = []
     for place, at, cause in roots:
         pair = some.pair._replace(order=at)
-        made.append(type(some)(place, pair, Cause(cause), *list(vars(some).values())[3:]))
+        made.append(replace(some, place=place, pair=pair, cause=Cause(cause)))
     found = with_gaps_first(made)
     assert [(root.pair.order, root.cause.value) for root in found] == order
     assert [root.place for root in found] == [*range(1, len(roots) + 1)]
@@ -128,10 +130,9 @@ def test_a_root_that_no_rank_has_is_left_alone(search_of):
     root = root_of(search, RELU, "output:0")
     strange = root.pair.golden_op._replace(name="other")
     for golden_op in (None, strange):
-        lone = type(root)(1, root.pair._replace(golden_op=golden_op), *list(vars(root).values())[2:])
+        lone = replace(root, pair=root.pair._replace(golden_op=golden_op))
         assert with_ranks(lone, search) is lone
-    unknown = type(root)(*[*vars(root).values()][:3], "output:7", *[*vars(root).values()][4:])
-    found = with_ranks(unknown, search)
+    found = with_ranks(replace(root, slot="output:7"), search)
     assert (found.ranks, found.rank, found.relation, found.evidence) == ((0, 1), None, "", ())
     bare = decided(search, RELU, "output:0")
     del bare.found[RELU, "output:0"]

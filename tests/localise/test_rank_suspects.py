@@ -1,5 +1,7 @@
 """The part of one rank, and the first tensor by its statistics, that stands out although nothing exceeds its limit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -109,7 +111,7 @@ def test_roots_before_a_part_that_stands_out(odd, name, cause, places):
 
 def test_a_part_stands_out_before_a_later_root(odd):
     late = root_of(odd, SECOND, "output:0")
-    late = type(late)(1, late.pair._replace(order=9), *list(vars(late).values())[2:])
+    late = replace(late, pair=late.pair._replace(order=9))
     assert [(root.rule, root.place) for root in odd_part(odd, [late]).roots] == [("odd_part", 1), ("", 2)]
 
 
