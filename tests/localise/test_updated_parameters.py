@@ -58,16 +58,20 @@ def test_the_update_begins_behind_the_last_gradient():
     assert UpdatedParameters([FORWARD]).backward_operators(FORWARD.inputs[0]) == []
 
 
-def chained(length):
+def chained(length, first=2):
     """An update of so many operators, each of which reads what the one before wrote; the last reads the parameter."""
     steps = [SCALED + at for at in range(length)]
-    made = [node(2 + at, "mul", [read], wrote) for at, (read, wrote) in enumerate(zip(steps, steps[1:]))]
-    return [*made, node(1 + length, "sub", [W, steps[-1]], W + 1)]
+    made = [node(first + at, "mul", [read], wrote) for at, (read, wrote) in enumerate(zip(steps, steps[1:]))]
+    return [*made, node(first + length - 1, "sub", [W, steps[-1]], W + 1)]
 
 
 @pytest.mark.parametrize("length, found", [(1, True), (7, True), (8, True), (9, False)])
 def test_the_parameter_is_few_operators_behind_its_gradient(length, found):
     assert operators(*chained(length)) == [BACKWARD] * found
+
+
+def test_an_operator_that_writes_what_it_reads_counts_once():
+    assert operators(node(2, "clone", [SCALED], SCALED), *chained(6, 3)) == [BACKWARD]
 
 
 @pytest.mark.parametrize(
