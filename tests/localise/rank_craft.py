@@ -1,4 +1,5 @@
-"""Roots, findings and comparisons of runs that were put together from ranks, and the search of their placements."""
+"""Roots, findings and comparisons of runs that were put together from ranks, and the search of their
+placements."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ SHARD, COPIES = Placement("shard"), Placement("whole")
 
 
 def decided(search, name, slot, error=None, held=None, **more):
-    """A search that found something else of one tensor: the error, the placement along the first axis, the rest."""
+    """A search that found something else of one tensor: the error, the placement along the first axis, the
+    rest."""
     one = copy(search)
     one.found, one.part_errors = dict(search.found), {}
     known = one.found[name, slot]
@@ -47,7 +49,8 @@ def comparison_of(search, findings, roots=()):
 
 def facts(root, kind):
     """The values in the sentences of one kind, in order."""
-    return [{name: fact.value for name, fact in one.facts.items()} for one in root.evidence if one.kind == kind]
+    own = [one.facts for one in root.evidence if one.kind == kind]
+    return [{name: fact.value for name, fact in some.items()} for some in own]
 
 
 def words(root, kind):

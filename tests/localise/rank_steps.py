@@ -13,7 +13,8 @@ SLOTS = "input:0", "output:0"
 
 
 def node_of(order, kind, reads, wrote, name="", peer=None, group=None, step=0, rank=0, **more):
-    """An operator at that place of a run. A tensor is one array that both runs have, or a pair (target, golden)."""
+    """An operator at that place of a run. A tensor is one array that both runs have, or a pair (target,
+    golden)."""
     arguments = {} if peer is None else {"input:1": peer}
     arguments |= {} if group is None else {"input:group": RankGroup(group)}
     found = case(kind, [*map(_sides, reads)], _sides(wrote), name=name or f"{kind}.{order}",
@@ -36,7 +37,7 @@ def _sides(one):
 
 def comparison_of(rank, *calls, step=0):
     """The comparison of one rank: each call is (kind, reads, wrote) with what node_of takes."""
-    nodes = [node_of(order, *call[:3], **(call[3] if len(call) > 3 else {})) for order, call in enumerate(calls)]
+    nodes = [node_of(order, *call[:3], **dict(*call[3:])) for order, call in enumerate(calls)]
     sides = []
     for side in ("target_op", "golden_op"):
         sides.append(Run("run", "npy", tuple(getattr(one.pair, side) for one in nodes), step, rank))
@@ -50,16 +51,17 @@ def numbers(*shape, seed=0):
 
 def off(values, error):
     """The values of the target and of the golden, that far apart."""
-    return values * (1 + error * np.where(np.arange(values.size).reshape(values.shape) % 2, 1.0, -1.0)), values
+    signs = np.where(np.arange(values.size).reshape(values.shape) % 2, 1.0, -1.0)
+    return values * (1 + error * signs), values
 
 
 def figures_of(rank, *shifts, kind="relu", step=0, elements=4096):
-    """Operators of one rank of which statistics alone are known: each reads data that agree, and writes a tensor whose
-    mean moved by that many roundings of float32; the names are those of every rank."""
+    """Operators of one rank of which statistics alone are known: each reads data that agree, and writes a
+    tensor whose mean moved by that many roundings of float32; the names are those of every rank."""
     findings, size = [], elements**0.5
     for order, shift in enumerate(shifts):
         scale = 1.0 + 0.1 * order + 0.01 * rank
-        own = [Statistics(3 * scale, -2 * scale, 0.1 * scale, size * scale) for scale in (scale + 0.003, scale)]
+        own = [Statistics(3 * one, -2 * one, 0.1 * one, size * one) for one in (scale + 0.003, scale)]
         moved = own[1]._replace(mean=own[1].mean + shift * 2.0**-24 * scale)
         refs = [TensorRef(slot, "float32", (elements,), statistics=one) for slot, one in zip(SLOTS, own)]
         operator = Operator(f"{kind}.{order}", kind, kind, "forward", order, tuple(refs))

@@ -7,8 +7,8 @@ from npucmp.localise.rank_digest import GRADIENT, SIZE, TOLD, TOLD_FORWARD, WEIG
 
 
 def rank(number, weights="", results="", **more):
-    """A letter for the content of each parameter of the golden, and of each result of a collective; every tensor of the
-    target differs."""
+    """A letter for the content of each parameter of the golden, and of each result of a collective; every
+    tensor of the target differs."""
     text = weights + results
     names = tuple((f"op{at}", "input:1" if at < len(weights) else "output:0") for at in range(len(text)))
     kinds = WEIGHT * len(weights) + TOLD_FORWARD * len(results)
@@ -35,7 +35,8 @@ def test_coordinates_in_words(stage, part, words):
 
 
 @pytest.mark.parametrize(
-    "ranks", [[], [rank(0, "a", "s")], [rank(0, "a", "s"), rank(0, "b", "s"), rank(1, "c", "s")], [rank(None)] * 2]
+    "ranks",
+    [[], [rank(0, "a", "s")], [rank(0, "a", "s"), rank(0, "b", "s"), rank(1, "c", "s")], [rank(None)] * 2],
 )
 def test_one_rank_or_ranks_without_numbers_have_no_coordinates(ranks):
     assert found(*ranks) == {}
@@ -122,7 +123,7 @@ def test_a_group_has_parameters_of_one_name():
     assert tensor_ranks(*ranks) == [None, None]
     other = rank(3, "c", groups=((2, 3),))._replace(names=(("op9", "input:1"),))
     assert tensor_ranks(rank(2, "a", groups=((2, 3),)), other) == [None, None]
-    graded = [one._replace(kinds=GRADIENT) for one in (rank(0, "a", groups=((0, 1),)), rank(1, "b", groups=((0, 1),)))]
+    graded = [rank(at, "ab"[at], groups=((0, 1),))._replace(kinds=GRADIENT) for at in (0, 1)]
     assert tensor_ranks(*graded) == [None, None]
 
 

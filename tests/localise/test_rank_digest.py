@@ -89,7 +89,10 @@ def test_letters_of_verdicts(verdict):
 
 def test_digests_of_both_sides():
     """Those of the golden are contents, and equal tensors of a target have equal digests."""
-    one, other = joint(("all_reduce", [X], off(Y, 0.01)), ("all_reduce", [Y], Z)), joint(("all_reduce", [W], Y))
+    one, other = (
+        joint(("all_reduce", [X], off(Y, 0.01)), ("all_reduce", [Y], Z)),
+        joint(("all_reduce", [W], Y)),
+    )
     content = content_of(node_of(0, "exp", [Y], X).inputs[0])
     assert one.digests(0)[0] == other.digests(0)[0] == content.to_bytes(SIZE, "big")
     assert one.digests(0)[1] != other.digests(0)[1]
@@ -157,7 +160,8 @@ def test_an_operator_of_the_target_alone_has_no_digest():
 
 
 def held(rank, letters, step=0, verdicts="", kinds="", golden=""):
-    """A letter for the content of each tensor of the target; that of the golden is one of its own for each tensor."""
+    """A letter for the content of each tensor of the target; that of the golden is one of its own for each
+    tensor."""
 
     def made(text):
         return b"".join(letter.encode().ljust(SIZE) for letter in text)

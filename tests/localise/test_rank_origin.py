@@ -26,7 +26,8 @@ def relus(*outputs, read=None, golden=ACTIVE):
     """One operator on each rank; inputs are what rank reads of LONG, its part by default."""
     size = len(LONG) // len(outputs)
     read = read or [np.s_[at * size : (at + 1) * size] for at in range(len(outputs))]
-    return [[call("relu", [LONG[own]], [one])] for own, one in zip(read, outputs)], [call("relu", [LONG], [golden])]
+    ranks = [[call("relu", [LONG[own]], [one])] for own, one in zip(read, outputs)]
+    return ranks, [call("relu", [LONG], [golden])]
 
 
 def shards(*factors):
@@ -38,9 +39,9 @@ def copies(*factors):
 
 
 def layers(*kinds, between=0, group=(0, 1)):
-    """Products that two ranks split by rows of the weight, each read by an addition. A kind says what stands between:
-    a reduction, a reduction over another group, nothing, or a reduction behind the addition; `between`: operators of
-    the target alone behind the reduction."""
+    """Products that two ranks split by rows of the weight, each read by an addition. A kind says what stands
+    between: a reduction, a reduction over another group, nothing, or a reduction behind the addition;
+    `between`: operators of the target alone behind the reduction."""
     ranks, golden = [[], []], []
     for number, kind in enumerate(kinds):
         x, bias = X + number, B + number
@@ -201,7 +202,7 @@ def test_only_a_missing_reduction_makes_an_unknown_cause_a_gap(search_of):
     assert with_ranks(root_of(search, RELU, "output:0", Cause.UNKNOWN), search).cause is Cause.UNKNOWN
 
 
-@pytest.mark.parametrize("kind, made", [("sum", "sum"), ("mean", "mean"), ("max", "maximum"), ("whole", "sum")])
+@pytest.mark.parametrize("kind, made", {"sum": "sum", "mean": "mean", "max": "maximum", "whole": "sum"}.items())
 def test_the_total_that_was_not_made(search_of, kind, made):
     search = decided(search_of(layers, "none"), "Torch.linear.0.forward", "output:0", held=Placement(kind))
     root = with_ranks(root_of(search, ADD, "input:0"), search)
@@ -292,7 +293,10 @@ def test_ranks_that_hold_parts_of_each_other(search_of, order, said):
     search = decided(search_of(held_by, order), RELU, "output:0", 1.4, SHARD, state="differs")
     root = with_ranks(root_of(search, RELU, "output:0"), search)
     assert words(root, "order") == [f"ranks hold parts of each other: {said}"]
-    for other in (decided(search, RELU, "output:0", state="agrees"), decided(search, RELU, "output:0", fit=None)):
+    for other in (
+        decided(search, RELU, "output:0", state="agrees"),
+        decided(search, RELU, "output:0", fit=None),
+    ):
         assert words(with_ranks(root_of(other, RELU, "output:0"), other), "order") == []
     assert words(with_ranks(root_of(search, RELU, "output:0", Cause.PROPAGATED), search), "order") == []
     illegal = decided(search, RELU, "output:0", illegal=True)
@@ -317,7 +321,11 @@ def trained(factor, shape=np.s_[:]):
 
     def calls(k):
         g = gradient * np.float32(k)
-        return [call("relu", [X], [X * 2]), call("relu", [X + 3], [g], phase="backward"), call("sub", [g, W], [W - k])]
+        return [
+            call("relu", [X], [X * 2]),
+            call("relu", [X + 3], [g], phase="backward"),
+            call("sub", [g, W], [W - k]),
+        ]
 
     return [calls(factor)] * 2, calls(1)
 
@@ -372,10 +380,14 @@ def recorded(*largest):
         return [call("relu", [Recorded(Statistics(1.0, -1.0, 0.1, norm), shape)],
                      [Recorded(Statistics(most, -1.0, 0.1, norm), shape)])]  # fmt: skip
 
-    return [relu((2, 3), one, 2.0) for one in largest], relu((2 * len(largest), 3), 4.0, 2.0 * len(largest) ** 0.5)
+    count = len(largest)
+    return [relu((2, 3), one, 2.0) for one in largest], relu((2 * count, 3), 4.0, 2.0 * count**0.5)
 
 
-@pytest.mark.parametrize("largest, rank", [((3.0, 5.0), 1), ((5.0, 3.0), 0), ((3.0, 4.0), None), ((5.0, 5.0), None)])
+@pytest.mark.parametrize(
+    "largest, rank",
+    [((3.0, 5.0), 1), ((5.0, 3.0), 0), ((3.0, 4.0), None), ((5.0, 5.0), None)],  # that of the whole is 4
+)
 def test_a_part_beyond_the_whole_by_its_statistics(search_of, largest, rank):
     search = decided(search_of(recorded, *largest, values=False), RELU, "output:0", 0.2, SHARD)
     root = with_ranks(root_of(search, RELU, "output:0"), search)

@@ -1,4 +1,5 @@
-"""The part of one rank, and the first tensor by its statistics, that stands out although nothing exceeds its limit."""
+"""The part of one rank, and the first tensor by its statistics, that stands out although nothing exceeds its
+limit."""
 
 from dataclasses import replace
 
@@ -31,8 +32,12 @@ def chain(folder, read, wrote, update=False):
 
     def calls(own, given, made):
         y, z = np.abs(own), np.abs(own) + 1
-        steps = [call("relu", [own], [y]), call("relu", [y * np.float32(1 + given)], [z * np.float32(1 + made)], 1)]
-        return [*steps[:1], call("relu", [own + 3], [own + 4], phase="backward"), *steps[1:]] if update else steps
+        steps = [
+            call("relu", [own], [y]),
+            call("relu", [y * np.float32(1 + given)], [z * np.float32(1 + made)], 1),
+        ]
+        back = [call("relu", [own + 3], [own + 4], phase="backward")] if update else []
+        return [steps[0], *back, steps[1]]
 
     ranks = [calls(*one) for one in zip(np.split(X, len(read)), read, wrote)]
     return searched(folder, ranks, calls(X, 0, 0))
@@ -40,7 +45,8 @@ def chain(folder, read, wrote, update=False):
 
 def odd_part(search, roots=(), slot="output:0", error=0.9 * LIMIT, limit=LIMIT, ranks=(0, 1, 2), **more):
     return with_odd_part(
-        comparison_of(search, [finding_of(search, SECOND, slot, error, limit, ranks=ranks, **more)], roots), search
+        comparison_of(search, [finding_of(search, SECOND, slot, error, limit, ranks=ranks, **more)], roots),
+        search,
     )
 
 
@@ -53,7 +59,13 @@ def odd(tmp_path_factory):
 def test_a_part_that_errs_alone(odd):
     found = odd_part(odd)
     (root,) = found.roots
-    assert (root.place, root.cause, root.rule, root.slot, root.limit) == (1, Cause.BORN, "odd_part", "output:0", LIMIT)
+    assert (root.place, root.cause, root.rule, root.slot, root.limit) == (
+        1,
+        Cause.BORN,
+        "odd_part",
+        "output:0",
+        LIMIT,
+    )
     (said,) = facts(root, "rank")
     assert said["rank"] == 1 and root.metric == "rel_l2"
     assert (said["error"], said["others"]) == pytest.approx((5 * LIMIT, 1e-5), rel=0.1)
@@ -192,9 +204,8 @@ def figures(norms, calls):
     def recorded(norm):
         return Recorded(Statistics(norm, -norm, norm / 9, norm), (4, 4))
 
-    return [
-        call("relu", [recorded(read)], [recorded(wrote)], *one) for one, read, wrote in zip(calls, (1.5, *norms), norms)
-    ]
+    pairs = zip(calls, (1.5, *norms), norms)
+    return [call("relu", [recorded(read)], [recorded(wrote)], *one) for one, read, wrote in pairs]
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +230,9 @@ def chains(tmp_path_factory):
 
 def first_moved(search, roots=()):
     findings = [
-        finding_of(search, op.name, one.slot, 0.0, LIMIT) for op in search.golden.operators for one in op.tensors
+        finding_of(search, op.name, one.slot, 0.0, LIMIT)
+        for op in search.golden.operators
+        for one in op.tensors  # every tensor
     ]
     return with_first_moved(comparison_of(search, findings, roots), search).roots
 

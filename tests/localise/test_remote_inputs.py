@@ -72,7 +72,8 @@ def test_a_tensor_as_its_own_rank_sees_it():
 
 
 def remote(rank, values, tainted, kind="send"):
-    return RemoteView(rank, node_of(0, kind, [values], values).inputs[0]._replace(row=90 + (rank or 0)), tainted)
+    (finding,) = node_of(0, kind, [values], values).inputs
+    return RemoteView(rank, finding._replace(row=90 + (rank or 0)), tainted)
 
 
 def test_a_tensor_of_another_rank_is_the_source_of_its_readers():
@@ -94,7 +95,11 @@ def test_a_tensor_that_a_rank_held_before_has_its_own_source():
 def test_the_contribution_with_the_largest_error_is_the_one_that_counts():
     walk = walk_of(("all_reduce", [X], Y))
     node = walk.nodes[0]
-    some = [remote(1, off(Z, LARGE), True), remote(2, off(W, 2 * LARGE), True), remote(3, off(X, 3 * LARGE), False)]
+    some = [
+        remote(1, off(Z, LARGE), True),
+        remote(2, off(W, 2 * LARGE), True),
+        remote(3, off(X, 3 * LARGE), False),
+    ]
     assert add_remote_inputs(walk, node, [], some) is some[1]
     assert node.extra_inputs == [one.finding for one in some]
     assert node.has_remote_inputs and node.error_from_other_rank
@@ -160,7 +165,8 @@ def test_the_tensors_that_ranks_may_share(calls, wanted, made):
     walk = walk_of(*calls)
 
     def listed(some):
-        return [RemoteTensor(content_of(node_of(0, "exp", [one], W).inputs[0]), at, number) for one, at, number in some]
+        known = [content_of(node_of(0, "exp", [one], W).inputs[0]) for one, _, _ in some]
+        return [RemoteTensor(one, at, number) for one, (_, at, number) in zip(known, some)]
 
     assert contents(walk.nodes) == RankTensors(listed(wanted), listed(made))
 
@@ -210,7 +216,7 @@ TENSORS = {
     "its own": ([([A], [A]), ([], [])], {}),
     "other contents": ([([A], []), ([], [B])], {}),
     "two makers": ([([], [A]), ([], [A._replace(at=2)]), ([A], [])], {(2, 0): [(0, 0, 1), (1, 2, 1)]}),
-    "the last of a rank": ([([], [A, A._replace(at=6)]), ([B._replace(content=7)], [])], {(1, 3): [(0, 6, 1)]}),
+    "the last of a rank": ([([], [A, A._replace(at=6)]), ([A], [])], {(1, 0): [(0, 6, 1)]}),
     "two tensors": ([([], [A, B]), ([A, B._replace(at=0)], [])], {(1, 0): [(0, 0, 1), (0, 3, 2)]}),
     "two readers": ([([], [A]), ([A, A._replace(at=9)], []), ([A], [])],
                     {(1, 0): [(0, 0, 1)], (1, 9): [(0, 0, 1)], (2, 0): [(0, 0, 1)]}),
@@ -312,7 +318,10 @@ def test_the_rank_that_holds_another_tensor(norms, errors, odd):
     found = inequalities(ranks)
     assert [at for at, some in enumerate(found) if some] == odd
     for at in odd:
-        one, number = found[at]["output:0"], next(at for at in range(len(norms)) if norms[at] != norms[odd[0]])
+        one, number = (
+            found[at]["output:0"],
+            next(at for at in range(len(norms)) if norms[at] != norms[odd[0]]),
+        )
         assert one.tolerance == 0.125
         if len(odd) == 1:
             assert one.size == 1 - min(norms[at], norms[number]) / max(norms[at], norms[number])
@@ -324,7 +333,10 @@ def test_only_one_tensor_of_the_golden_is_compared_with_itself():
     assert inequalities([(0, [output(one)]), (1, [output(other, 1, content=2)])]) == [{}, {}]
     assert inequalities([(0, [output(one)]), (1, [output(other, 1, slot="output:1")])]) == [{}, {}]
     twice = inequalities(
-        [(0, [output(one), output(one, slot="output:1")]), (1, [output(one), output(other, 1, slot="output:1")])]
+        [
+            (0, [output(one), output(one, slot="output:1")]),
+            (1, [output(one), output(other, 1, slot="output:1")]),
+        ]
     )
     assert [[*some] for some in twice] == [[], ["output:1"]]
     assert inequalities([(0, [output(one), output(other, 1)]), (1, [])]) == [{}, {}]

@@ -264,7 +264,8 @@ def test_only_statistics_have_noise():
 
 
 def test_the_same_operator_on_another_rank_may_shift_by_more():
-    """Each rank has a suspect of its own if the operator is the same; no other operator is compared behind it."""
+    """Each rank has a suspect of its own if the operator is the same; no other operator is compared behind
+    it."""
     ranks = figures_of(0, 1, 12, 1, 90), figures_of(1, 1, 70, 1, 90)
     found = [[one.pair.order for _, one in roots] for _, roots in
              side_by_side(ranks, [Updates()] * 2, True, Rulebook())]  # fmt: skip

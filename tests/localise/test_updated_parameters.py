@@ -59,7 +59,8 @@ def test_the_update_begins_behind_the_last_gradient():
 
 
 def chained(length, first=2):
-    """An update of so many operators, each of which reads what the one before wrote; the last reads the parameter."""
+    """An update of so many operators, each of which reads what the one before wrote; the last reads the
+    parameter."""
     steps = [SCALED + at for at in range(length)]
     made = [node(first + at, "mul", [read], wrote) for at, (read, wrote) in enumerate(zip(steps, steps[1:]))]
     return [*made, node(first + length - 1, "sub", [W, steps[-1]], W + 1)]
@@ -109,5 +110,6 @@ def test_calls_without_a_backward_pass_are_passed_over():
     """Two forward operators read the parameter; the one that was differentiated shows the gradient."""
     first = node(0, "linear", [X + 1, W], X + 2, call="linear.9")
     update = node(2, "sub", [W, SCALED], STEPPED)
-    assert UpdatedParameters([first, FORWARD, BACKWARD, update]).backward_operators(update.inputs[1]) == [BACKWARD]
-    assert UpdatedParameters([first, BACKWARD, update]).backward_operators(update.inputs[1]) == []
+    known, alone = (UpdatedParameters([first, *some, BACKWARD, update]) for some in ([FORWARD], []))
+    assert known.backward_operators(update.inputs[1]) == [BACKWARD]
+    assert alone.backward_operators(update.inputs[1]) == []
