@@ -209,7 +209,7 @@ def _columns(pair: Pair, bad: Any, search: TokenErrors) -> Iterator[Evidence]:
     except NpucmpError as error:
         yield reason("columns", "the columns that differ are unknown: {problem}", problem=str(error))
         return
-    if errors is None or not errors.max() or len(errors) < 2:
+    if errors is None:
         return
     wrong = np.nonzero(errors > PART * errors.max())[0]
     if wrong[-1] - wrong[0] + 1 == len(wrong) <= HALF * len(errors):
