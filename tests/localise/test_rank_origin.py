@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npucmp.localise.rank_origin import with_gaps_first, with_ranks
-from npucmp.model import Cause
+from npucmp.model import Cause, Statistics
 from npucmp.model.relation import Placement
 from tests.align.craft import Recorded
 from tests.align.rank_craft import numbers
@@ -38,13 +38,13 @@ def copies(*factors):
     return relus(*(ACTIVE * np.float32(k) for k in factors), read=[np.s_[:]] * len(factors))
 
 
-def layers(*kinds, between=0, group=(0, 1)):
+def layers(*kinds, between=0):
     """Products that two ranks split by rows of the weight, each read by an addition. A kind says what stands
-    between: a reduction, a reduction over another group, nothing, or a reduction behind the addition;
-    `between`: operators of the target alone behind the reduction."""
+    between: a reduction ("sum"), one over another group ("alone"; "wide": of another shape), nothing ("none"), or
+    a reduction behind the addition ("behind"). `between`: operators of the target alone behind the reduction."""
     ranks, golden = [[], []], []
     for number, kind in enumerate(kinds):
-        x, bias = X + number, B + number
+        x, bias = (np.concatenate([one, one]) if kind == "wide" else one for one in (X + number, B + number))
         y = x @ W.T
         golden += [call("linear", [x, W], [y], number), call("add", [y, bias], [y + bias], number)]
         parts = [x[:, own] @ W[:, own].T for own in (np.s_[:3], np.s_[3:])]
@@ -53,12 +53,12 @@ def layers(*kinds, between=0, group=(0, 1)):
             given = part if kind in ("none", "behind") else y
             if given is y:
                 steps = [y * np.float32(1 + at) for at in range(between, -1, -1)]
-                calls.append(reduced(number, [part, steps[0]], (rank,) if kind == "alone" else group))
+                calls.append(reduced(number, [part, steps[0]], (0, 1) if kind == "sum" else (rank,)))
                 calls += [call("mul", [np.arange(4), *pair[:1]], [pair[1]], 10 * number + at, prefix="Tensor")
                           for at, pair in enumerate(zip(steps, steps[1:]))]  # fmt: skip
             calls.append(call("add", [given, bias], [given + bias], number))
             if kind == "behind":
-                calls.append(reduced(number, [part + bias, parts[0] + parts[1] + 2 * bias], group))
+                calls.append(reduced(number, [part + bias, parts[0] + parts[1] + 2 * bias]))
             ranks[rank] += calls
     return ranks, golden
 
@@ -202,7 +202,10 @@ def test_only_a_missing_reduction_makes_an_unknown_cause_a_gap(search_of):
     assert with_ranks(root_of(search, RELU, "output:0", Cause.UNKNOWN), search).cause is Cause.UNKNOWN
 
 
-@pytest.mark.parametrize("kind, made", {"sum": "sum", "mean": "mean", "max": "maximum", "whole": "sum"}.items())
+TOTALS = {"sum": "sum", "mean": "mean", "max": "maximum", "whole": "sum"}
+
+
+@pytest.mark.parametrize("kind, made", TOTALS.items())
 def test_the_total_that_was_not_made(search_of, kind, made):
     search = decided(search_of(layers, "none"), "Torch.linear.0.forward", "output:0", held=Placement(kind))
     root = with_ranks(root_of(search, ADD, "input:0"), search)
@@ -262,6 +265,7 @@ def test_the_collective_before_an_operator_of_both_runs_is_not_the_roots(search_
     (("alone", "sum"), NEXT, ["it was reduced over ranks 0-1, in other layers over 0 and 1"]),
     (("sum", "sum"), NEXT, []),
     (("sum",), ADD, []),
+    (("sum", "wide"), NEXT, []),  # a tensor of another shape
     (("none", "sum"), NEXT, []),
 ])  # fmt: skip
 def test_a_reduction_over_another_group_than_in_other_layers(search_of, kinds, root, said):
@@ -374,7 +378,6 @@ def test_a_gradient_of_other_shape_shows_no_factor(search_of):
 
 def recorded(*largest):
     """Parts of a tensor by their statistics: largest value, smallest, mean, norm."""
-    from npucmp.model import Statistics
 
     def relu(shape, most, norm):
         return [call("relu", [Recorded(Statistics(1.0, -1.0, 0.1, norm), shape)],

@@ -349,6 +349,10 @@ def test_a_gradient_that_cancels_is_no_suspect(chains, share, moved):
     assert first_moved(forward)[0].pair.golden_op.name == SECOND
 
 
+def test_a_gradient_of_zeros_is_no_suspect(chains):
+    assert first_moved(chains(0, 0, 1.0, 0, norms=(1.5, 1.0, 0.0, 1.9), kinds=BACK)) == ()
+
+
 def test_a_gradient_may_move_behind_one_that_agrees(chains):
     search = chains(0, 0, 0, 1.0, norms=(1.0, 1.2, 1.4, 1e-6), kinds=BACK)
     assert first_moved(search) == ()
