@@ -39,9 +39,9 @@ def copies(*factors):
 
 
 def layers(*kinds, between=0):
-    """Products that two ranks split by rows of the weight, each read by an addition. A kind says what stands
-    between: a reduction ("sum"), one over another group ("alone"; "wide": of another shape), nothing ("none"), or
-    a reduction behind the addition ("behind"). `between`: operators of the target alone behind the reduction."""
+    """Products that two ranks split by rows of the weight, each read by an addition. Between them stands a
+    reduction ("sum"), one over another group ("alone"; "wide": of another shape), nothing ("none"), or the
+    reduction stands behind the addition ("behind"). `between`: operators of the target behind the reduction."""
     ranks, golden = [[], []], []
     for number, kind in enumerate(kinds):
         x, bias = (np.concatenate([one, one]) if kind == "wide" else one for one in (X + number, B + number))
