@@ -41,7 +41,8 @@ def copies(*factors):
 def layers(*kinds, between=0):
     """Products that two ranks split by rows of the weight, each read by an addition. Between them stands a
     reduction ("sum"), one over another group ("alone"; "wide": of another shape), nothing ("none"), or the
-    reduction stands behind the addition ("behind"). `between`: operators of the target behind the reduction."""
+    reduction stands behind the addition ("behind"). `between`: operators of the target
+    behind the reduction."""
     ranks, golden = [[], []], []
     for number, kind in enumerate(kinds):
         x, bias = (np.concatenate([one, one]) if kind == "wide" else one for one in (X + number, B + number))
@@ -170,8 +171,7 @@ def test_the_rank_that_stands_out(search_of, make, factors, rank, kind, least):
 def test_evidence_of_ranks_stands_behind_that_of_the_root(search_of):
     search = search_of(shards, 1, 1.02)
     root = with_ranks(root_of(search, RELU, "output:0"), search)
-    again = with_ranks(root, search)
-    assert again.evidence == root.evidence * 2 and kinds(root) == ["rank"]
+    assert with_ranks(root, search).evidence == root.evidence * 2 and kinds(root) == ["rank"]
 
 
 def test_ranks_that_cannot_be_joined_have_no_relation(search_of):
