@@ -216,15 +216,15 @@ def inequalities(ranks: Sequence[tuple[int, Sequence[CollectiveOutput]]]) -> lis
     for at, (rank, outputs) in enumerate(ranks):
         for one in outputs:
             others = [
-                (number, other)
+                (number, place, other)
                 for place, (number, rest) in enumerate(ranks)
                 for other in rest
                 if place != at and other.slot == one.slot and other.content == one.content
             ]
-            apart = [(number, size) for number, other in others if (size := _distance(one, other)) > one.tolerance]
+            apart = [(number, size) for number, _, other in others if (size := _distance(one, other)) > one.tolerance]
             if len(others) == 1:
-                own, other = one.error, others[0][1].error
-                is_odd = own > other or (own == other and rank > others[0][0])
+                ((number, place, other),) = others
+                is_odd = (one.error, rank, at) > (other.error, number, place)
             else:
                 is_odd = 2 * len(apart) > len(others)
             if apart and is_odd:

@@ -328,6 +328,13 @@ def test_the_rank_that_holds_another_tensor(norms, errors, odd):
             assert f"rank {number}'s by {one.size:.2e}" in one.words
 
 
+@pytest.mark.parametrize("ranks, odd", [((0, 1), 1), ((1, 0), 0), ((0, 0), 1)])
+def test_of_two_ranks_with_equal_errors_the_later_one_is_named(ranks, odd):
+    """Ranks that the dump does not number all have the number 0."""
+    found = inequalities([(rank, [output(side)]) for rank, side in zip(ranks, apart(4, 8))])
+    assert [at for at, some in enumerate(found) if some] == [odd]
+
+
 def test_only_one_tensor_of_the_golden_is_compared_with_itself():
     one, other = apart(4, 8)
     assert inequalities([(0, [output(one)]), (1, [output(other, 1, content=2)])]) == [{}, {}]
