@@ -192,6 +192,16 @@ def test_the_memory_of_a_receive_before_the_data_arrive(kind, peer, wrote, rank,
     assert seen is (Verdict.DIVERGED if left else Verdict.UNKNOWN)
 
 
+def test_memory_that_one_run_alone_recorded_is_no_input_either():
+    for side in ("target", "golden"):
+        walk = walk_of(("recv", [X], Y))
+        one = walk.nodes[0].inputs[0]
+        alone = one.measurement._replace(pair=one.pair._replace(**{side: None}))
+        walk.nodes[0].inputs[0] = one._replace(measurement=alone)
+        without_buffers(walk, 0)
+        assert walk.nodes[0].inputs == []
+
+
 @pytest.mark.parametrize(
     "kind, group, missing",
     [

@@ -123,7 +123,7 @@ def test_the_row_of_the_target(tmp_path, steps, said):
         ((0, 0), (0.76, 0.74, 0, 0, 0, 0), [0]),
         ((0.5,), (1.6, 1.4, 0, 0, 0, 0), [0]),  # three times the error of what is read
         ((0.5, 0.1), (1.6, 1.4, 0, 0, 0, 0), [0]),
-        ((8.0,), (4.1, 3.9, 0, 0, 0, 0), [0]),  # at most four limits
+        ((8.0,), (4.1, 4.0, 0, 0, 0, 0), [0]),  # at most four limits
         ((), (0.5, 0.7, 0, 0, 0, 0), [1]),  # none beyond the limit: the largest
         ((), (0.7, 0.7, 0, 0, 0, 0), [0, 1]),
         ((), (900, 0.91, 0, 0, 0.89, 0), [0, 1]),  # a thousandth of the largest
