@@ -263,6 +263,10 @@ def test_outputs_that_ranks_may_share(kind, wrote, found):
     assert outputs_of(node) == []
 
 
+def test_an_output_that_agrees_has_no_error():
+    assert [one.error for one in outputs_of(node_of(0, "all_reduce", [X], Y))] == [0.0]
+
+
 SIDE = Side(minimum=-2.0, maximum=4.0, total=8.0, squares=16.0)
 
 

@@ -250,6 +250,7 @@ def test_an_output_whose_tokens_cannot_be_read_is_no_match(tmp_path, lost, more,
     dump = Dump(tmp_path).add("input:0", CLEAN).add("output:0", marked(1, size=9 * LIMIT), **more)
     found = (dump.without(lost) if lost else dump).ask(findings=findings)
     assert [one.verdict.value for one in found.findings] == verdicts
+    assert isinstance(found.findings, Table) is (findings is Table)
     if "unreadable" in verdicts:
         assert found.findings[1].because and found.roots == ()
 
