@@ -211,7 +211,8 @@ def _columns(pair: Pair, bad: Any, search: TokenErrors) -> Iterator[Evidence]:
         return
     if errors is None:
         return
-    wrong = np.nonzero(errors > PART * errors.max())[0]
-    if wrong[-1] - wrong[0] + 1 == len(wrong) <= HALF * len(errors):
+    with np.errstate(invalid="ignore"):
+        wrong = np.nonzero(errors >= PART * errors.max())[0]
+    if len(wrong) and wrong[-1] - wrong[0] + 1 == len(wrong) <= HALF * len(errors):
         yield reason("columns", "columns {first} to {last} of {every} differ, as those of a head",
                      first=int(wrong[0]), last=int(wrong[-1]), every=len(errors))  # fmt: skip

@@ -46,8 +46,8 @@ def row_errors(pair: Pair, context: ReadContext) -> Optional[RowErrors]:
 
 
 def column_errors(pair: Pair, rows: Any, context: ReadContext) -> Optional[Any]:
-    """The error of each column over the rows that are marked, relative to the golden's root mean square there; None and
-    NpucmpError as in row_errors."""
+    """The error of each column over the rows that are marked, relative to the golden's root mean square there: inf for
+    NaN and Inf on one side. None, also for rows of zeros, and NpucmpError as in row_errors."""
     import numpy as np
 
     total: Any = 0.0
@@ -59,10 +59,11 @@ def column_errors(pair: Pair, rows: Any, context: ReadContext) -> Optional[Any]:
             difference, y = _differences(a[own], b[own])
             with np.errstate(all="ignore"):
                 total = total + np.nan_to_num(difference**2, nan=np.inf).sum(0)
-                size += float((y**2).sum()) / max(1, y.shape[1])
+                size += float((np.where(np.isfinite(y), y, 0.0) ** 2).sum()) / max(1, y.shape[1])
     except _NoValues:
         return None
-    return np.sqrt(total / size) if size else None
+    with np.errstate(all="ignore"):
+        return np.sqrt(total / size) if size else None
 
 
 def _differences(a: Any, b: Any) -> tuple[Any, Any]:

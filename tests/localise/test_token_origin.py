@@ -202,6 +202,33 @@ def test_columns_with_a_small_share_of_the_error_agree(tmp_path):
         assert facts(root, "columns") == [{"first": 2, "last": last, "every": 8}]
 
 
+@pytest.mark.parametrize(
+    "target, golden, first, last",
+    [
+        (np.nan, 1.0, 2, 2),
+        (1.0, np.inf, 2, 2),
+        (-np.inf, -np.inf, 3, 3),  # equal
+        (1e200, 1.0, 2, 2),  # its square is beyond all numbers
+    ],
+)
+def test_columns_of_numbers_that_are_not_finite(tmp_path, target, golden, first, last):
+    dump = Dump(tmp_path).add("output:0", marked(1), np.s_[2:4])
+    for side, value in (("target", target), ("golden", golden)):
+        file = tmp_path / f"0 output:0 {side}.npy"
+        values = np.load(file)
+        values[1, 2] = value
+        np.save(file, values)
+    (root,) = dump.ask(dump.root()).roots
+    assert facts(root, "columns") == [{"first": first, "last": last, "every": 8}] and root.position == 1
+
+
+def test_numbers_whose_squares_are_beyond_all_numbers_show_no_head(tmp_path):
+    dump = Dump(tmp_path).add("output:0", marked(1), np.s_[2:4])
+    np.save(tmp_path / "0 output:0 golden.npy", np.full((6, COLUMNS), 1e200))
+    (root,) = dump.ask(dump.root()).roots
+    assert words(root, "columns") == []
+
+
 def test_rows_of_zeros_show_no_head(tmp_path):
     """They have no size of which an error is a share."""
     dump = Dump(tmp_path).add("output:0", marked(1))
