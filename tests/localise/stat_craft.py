@@ -55,7 +55,8 @@ def of(size: float, norm: float = 64.01, mean: float = 0.1) -> Statistics:
 
 def shifted(golden: Statistics, shifts, unit: float, count: int) -> Statistics:
     """The figures whose elements are off by that many roundings of `unit`."""
-    rms = golden.norm / math.sqrt(count) if golden.norm is not None else 0.0
+    norm = golden.norm or 0.0
+    rms = norm / math.sqrt(count) if math.isfinite(norm) else 0.0
     sizes = (
         unit * max(abs(golden.max or 0.0), rms), unit * max(abs(golden.min or 0.0), rms),
         max(unit / math.sqrt(count), SINGLE) * rms, unit * rms,

@@ -110,6 +110,7 @@ def test_an_output_exceeds_the_noise_before_it(bar, at, more):
         (128 * 2 * SUMS, NORM, SINGLES, {"dtype": "float32"}),
         (128 * SUMS, NORM, SINGLES, {"dtype": "float32", "now": {"still": 4}}),
         (2 * ALL, MAX, SINGLES, {"dtype": "float32"}),
+        (2 * ALL, MAX, SINGLES, {"dtype": "float32", "before": (Op("mul", (A, row("output:0", MAX, 1))),)}),
         # a type of one side alone
         (2 / IN_SINGLES * ALL, MAX, SINGLES, {"dtype": MIXED}),
         (2 * ALL, MAX, SINGLES, {"dtype": MIXED, "facts": {"apart": True}}),
@@ -120,11 +121,12 @@ def test_an_output_exceeds_the_noise_before_it(bar, at, more):
         (2 * SUMS, MEAN, (A, B._replace(shape=(64,))), {}),
         (8 * 2 * IN_SINGLES * SUMS, MEAN, (A, B._replace(shape=(64,))), {"dtype": "float32"}),
         (2 * IN_SINGLES * ALL, MAX, (A, B._replace(shape=(64,))), {"dtype": "float32"}),
-        (8 * 2 * SUMS, MEAN, (), {"dtype": MIXED, "facts": {"apart": True}}),  # the last axis
+        (4 * 2 * SUMS, MEAN, (), {"shape": (16, 256), "dtype": MIXED, "facts": {"apart": True}}),  # the last axis
         # the condition number of exp is its largest operand; each rounding is enlarged once any tensor shifted
         (5 * 20 * ALL, MAX, (read(MAX, 20),), {"op": "exp"}),
         (2 * ALL, MAX, (A,), {"op": "exp"}),
         (5 * ALL, MAX, (A,), {"op": "exp", "now": {"moved": True}}),
+        (5 * SUMS, MEAN, (A,), {"op": "exp", "now": {"moved": True}}),
         (2 * ALL, MAX, (A,), {"now": {"moved": True}}),
         # sums that cancel: 64 terms of each element; two terms
         (2 * 8 * RMS * ALL, MAX, (A, B), {"op": "linear"}),
@@ -158,6 +160,7 @@ SUM = 2**0.5  # of two terms, if their signs are random
         (0.1 * 50 * SUM * SUMS, MEAN, read(NORM, 50, SMALL), {}),
         (0.5 / RMS * 50 * SUM * ALL, MAX, read(MAX, 50, SMALL), {}),
         (50 * SUM * ALL, MAX, read(MAX, 50, SMALL._replace(golden=of(4.5, 6.401))), {}),
+        (50 * ALL, MAX, read(MAX, 50, SMALL), {"golden": MASKED}),  # its size is unknown
         (50 * ALL, MAX, read(MAX, 50, SMALL), {"phase": "backward"}),
         (50 * ALL, MAX, read(MAX, 50, SMALL), {"op": "mul"}),
         # of a sum with itself, so that its elements are more than those of the sum
@@ -178,6 +181,7 @@ FLIPPED = FLIPS**0.5 / 128
         (1 / HALF * ALL, MAX, (read(NORM, 20),), {}),
         (FLIPPED / HALF * ALL, MEAN, (read(NORM, 20),), {}),
         (20 * ALL, MAX, (read(NORM, 20),), {"op": "tanh"}),
+        (2 * ALL, MAX, (A._replace(golden=None),), {"known": None}),
         (20 * ALL, MAX, (read(NORM, 20), row("input:1", dtype="bool")), {}),
         (None, MAX, (read(NORM, 20), row("input:1", dtype="bool", target=of(9.0))), {}),
         (256.0 * ALL, NORM, (read(NORM, 256, A._replace(dtype="float32")),), {"dtype": "float32", "op": "tanh"}),
@@ -188,19 +192,28 @@ FLIPPED = FLIPS**0.5 / 128
 )
 def test_a_gradient_of_a_choice_whose_mask_was_not_recorded_may_flip(bar, at, saved, more):
     """An error of 12 roundings of float32 flips less than a twentieth of an element."""
-    gradient = row("input:0", golden=of(7.0), dtype=more.get("dtype", "bfloat16"))
+    gradient = row("input:0", golden=more.pop("known", of(7.0)), dtype=more.get("dtype", "bfloat16"))
     op = more.pop("op", "relu")
     before = Op(op, saved, call="one")
     assert_bar(bar, at, gradient, before=(before,), op=op, phase="backward", call="one", **more)
 
 
-@pytest.mark.parametrize("shift", [20, 30])
-def test_figures_that_a_mask_hides_have_the_noise_of_what_was_masked(shift):
-    """Behind exp and softmax it is enlarged by the largest operand, 5."""
+@pytest.mark.parametrize(
+    ("bar", "at", "masked"),
+    [
+        (5 * 20 * ALL, MAX, read(NORM, 20)),
+        (5 * 20 * SUMS, MEAN, read(NORM, 20)),
+        (5 * 30 * ALL, MAX, read(MAX, 30)),
+        (5 * 30 * 25 / RMS**2 / 64 * SUMS, MEAN, read(MAX, 30)),
+        (1.5 * 20 * ALL, MAX, read(NORM, 20, row("input:0", golden=of(1.5)))),
+        (None, MAX, A._replace(golden=None)),
+        (2 * ALL, MAX, A),
+    ],
+)
+def test_figures_that_a_mask_hides_have_the_noise_of_what_was_masked(bar, at, masked):
+    """An exponential enlarges it by the largest operand that was not masked."""
     hidden = row("output:0", golden=MASKED, target=MASKED)
-    mask = Op("masked_fill", (read(NORM, shift),))
-    mask = mask._replace(rows=(*mask.rows, hidden))
-    assert_bar(5 * shift * ALL, MAX, hidden._replace(slot="input:0"), before=(mask,), op="exp")
+    assert_bar(bar, at, before=(Op("masked_fill", (masked, hidden)),), wrote=(hidden,), op="softmax")
 
 
 @pytest.mark.parametrize(
@@ -209,98 +222,23 @@ def test_figures_that_a_mask_hides_have_the_noise_of_what_was_masked(shift):
         (5 * 20 * ALL, "forward", 0),
         (150 * ALL, "forward", 150),
         (2 * ALL, "backward", 0),
+        (2 * ALL, "forward", None),  # no figure of the operand
     ],
 )
 def test_figures_behind_exp_do_not_show_the_noise_of_its_operand(bar, phase, shown):
-    made = row("output:0", NORM, shown, golden=of(8.0))
-    assert_bar(bar, MAX, before=(Op("exp", (read(NORM, 20), made), phase),), wrote=(made,))
+    made = row("output:0", NORM, shown or 0, golden=of(8.0))
+    operand = A._replace(golden=None) if shown is None else read(NORM, 20)
+    assert_bar(bar, MAX, before=(Op("exp", (operand, made), phase),), wrote=(made,))
 
 
-def assert_bar_of_input(bar, at, asked, before=(), behind=(), op="mul", phase="forward", few=16, **more):
-    """The same of an input of an operator."""
-    bar, found = bar and bar * (1 + few / math.prod(asked.shape)), []
-    for size in (0.999 * bar, 1.001 * bar) if bar else (1e4,):
-        one = Op(op, (read(at, size, asked), *behind), phase)
-        found.append(outlier(*before, one, **more) is not None)
-    assert found == ([False, True] if bar else [False])
+def test_an_output_at_the_bar_does_not_exceed_it():
+    """Twenty roundings are 2 · 5 · (1 + 16/16), and all these numbers are exact."""
+    found = [outlier(operator(MAX, size, shape=(4, 4), golden=of(4.0, 4.001))) for size in (20, 20.01)]
+    assert found[0] is None and found[1].ratio > 2.0
 
 
-NUMBER = row("input:0", golden=Statistics(2.0, 2.0, 2.0, 2.0), shape=())
-THREE = row("input:0", golden=of(2.0, 1.8), shape=(3,))
-FOUR = row("input:0", golden=of(2.0, 2.1), shape=(4,))
 OUT = row("output:0")
-LINEAR = {"op": "linear", "behind": (OUT,)}
 WEIGHT = A._replace(slot="input:1")
-MOVED = {"now": {"moved": True, "seen": 1}}
-NOISY = {"now": {"moved": True, "seen": 1, "levels": 10 * HALF}}
-LATEST = {"now": {"moved": True, "seen": 1, "levels": 10 * HALF, "last": 15 * HALF}}
-
-
-@pytest.mark.parametrize(
-    ("bar", "at", "asked", "more"),
-    [
-        # inputs of the network in 16 bits should be equal
-        (0.5 * ALL, MAX, A, {}),
-        (0.5 * SUMS, NORM, A, {}),
-        (2 * ALL, MAX, A, {"now": {"seen": 1}}),
-        (2 * ALL, MAX, A._replace(dtype="float32"), {}),
-        (2 / IN_SINGLES * ALL, MAX, A._replace(dtype=MIXED), {"behind": (OUT._replace(dtype="float32"),)}),
-        (2 * ALL, MAX, A._replace(dtype=MIXED), {"facts": {"apart": True}}),
-        (0.5 * ALL, MAX, NUMBER, {"few": 0}),  # figures of a number average nothing
-        (0.5 * ALL, MAX, THREE, {"few": 0}),
-        (0.5 * ALL, MAX, FOUR, {}),
-        # parameters
-        (0.5 * ALL, MAX, WEIGHT, LINEAR),
-        (2 * ALL, MAX, WEIGHT, {**LINEAR, **NOISY}),
-        (None, MAX, WEIGHT, {**LINEAR, "facts": {"first": False}}),
-        (0.5 * LATER, MAX, A, {"facts": {"first": False}}),
-        (2 * ALL, MAX, WEIGHT, {**LINEAR, **LATEST}),
-        # behind other noise
-        (4 * 2 * ALL, MAX, A, MOVED),
-        (4 * 0.5 * SUMS, NORM, A, {"now": {"moved": True}}),
-        (4 * 10 * ALL, MAX, A, NOISY),
-        (4 * 10 * SUMS, MEAN, A, NOISY),
-        (4 * 15 * ALL, MAX, A, LATEST),
-        (4 * 10 * ALL, MAX, FOUR, {**NOISY, "phase": "backward"}),
-        (None, MAX, NUMBER, MOVED),  # it may be left of a sum that cancels
-        (4 * 2 * ALL, MAX, NUMBER, {**MOVED, "phase": "backward", "few": 0}),
-        (4 * 10 * ALL, MAX, NUMBER, {**LATEST, "phase": "backward", "few": 0}),
-        (None, MAX, A, {"op": "add_"}),  # it writes to its input
-        (0.5 * ALL, MAX, A, {"op": "add"}),
-    ],
-)
-def test_an_input_that_no_operator_wrote_exceeds_the_noise_before_it(bar, at, asked, more):
-    assert_bar_of_input(bar, at, asked, **more)
-
-
-GRADIENT = Op("mul", (row("input:0", golden=of(9.0)), row("output:0", golden=of(8.0))), "backward")
-WRITTEN = row("output:0", golden=of(7.0))
-READ = WRITTEN._replace(slot="input:0")
-TINY = row("input:0", golden=of(0.01, 0.08), shape=(64,), judged={"working": HALF})
-
-
-@pytest.mark.parametrize(
-    ("bar", "at", "asked", "wrote", "more"),
-    [
-        # the producer's shift
-        (2 * ALL, MAX, READ, Op("mul", (WRITTEN,)), {}),
-        (2 * SUMS, NORM, READ, Op("mul", (WRITTEN,)), {}),
-        (5 * ALL, MAX, READ, Op("mul", (read(NORM, 5, WRITTEN),)), {}),
-        (5 * ALL, MAX, READ, Op("mul", (read(MAX, 5, WRITTEN),)), {}),
-        (2 * ALL, MAX, READ, Op("mul", (WRITTEN,)), NOISY),
-        (2 * IN_SINGLES * ALL, MAX, READ._replace(dtype="float32"), Op("mul", (WRITTEN,)), {}),
-        (None, MAX, READ, Op("empty", (WRITTEN,)), {}),
-        (None, MAX, READ, Op("mul", (WRITTEN._replace(known={"statistics": (None, WRITTEN.golden)}),)), {}),
-        # a number that is smaller than the latest gradients may be left of a sum that cancels
-        (None, MAX, NUMBER, GRADIENT, {**MOVED, "phase": "backward"}),
-        (0.5 * ALL, MAX, NUMBER, GRADIENT, {"phase": "backward", "few": 0}),
-        # a gradient of a bias that is smaller than the rounding of the latest outputs
-        (None, MAX, TINY, GRADIENT, {"phase": "backward"}),
-        (0.5 * ALL, MAX, TINY, GRADIENT, {}),
-    ],
-)
-def test_an_input_exceeds_the_noise_of_the_operators_before_it(bar, at, asked, wrote, more):
-    assert_bar_of_input(bar, at, asked, before=(wrote,), **more)
 
 
 def test_the_tensor_and_the_figure_that_exceed_the_noise_most_are_named():
@@ -372,6 +310,12 @@ def test_an_operator_adds_its_shift_to_the_noise(rows, more, differs):
         expected[name] for name in ("kind", "is_open", "still", "sums")
     )
     assert (*found.highest, found.incoming) == pytest.approx((*expected["highest"], expected["incoming"]), rel=1e-6)
+
+
+def test_the_usual_shift_of_unrecorded_inputs_is_not_the_incoming_one():
+    forward = Op("mul", (read(NORM, 3, A),), call="one")
+    _, _, found = visited(forward, Op("mul", (SHIFTED,), "backward", "one"), now={"seen": 1, "levels": 9 * HALF})
+    assert found.is_open and found.incoming == pytest.approx(3 * HALF)
 
 
 def test_spellings_of_an_operator_are_one_kind_and_its_gradient_is_another():
