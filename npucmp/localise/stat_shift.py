@@ -118,7 +118,7 @@ def _units(y: Statistics, norm: float, count: int, unit: float) -> tuple[float, 
     root = math.sqrt(count)
     rms = norm / root if math.isfinite(norm) else 0.0
     high, low = (max(abs(one or 0.0), rms) if math.isfinite(one or 0.0) else rms for one in (y.max, y.min))
-    if rms and any(abs((y.mean or 0.0) * (one or 0.0) / (rms * rms) - 1.0) < ONE_VALUE for one in y[:2]):
+    if rms and any(abs((y.mean or 0.0) / rms * ((one or 0.0) / rms) - 1.0) < ONE_VALUE for one in y[:2]):
         return unit * high, unit * low, unit * abs(y.mean or 0.0), unit * norm
     return unit * high, unit * low, max(unit / root, SINGLE) * rms, unit * rms
 
@@ -224,7 +224,7 @@ def _movements(findings: Sequence[Finding]) -> StatShifts:
     unit, root, norm = np.where(own > 0.0, np.maximum(SINGLE, own), 0.0), np.sqrt(count), y[:, 3]
     rms, most, least = norm / root, np.abs(y[:, 0]), np.abs(y[:, 1])
     with np.errstate(all="ignore"):
-        alone = (np.abs(y[:, 2:3] * y[:, :2] / (rms * rms)[:, None] - 1.0) < ONE_VALUE).any(axis=1)
+        alone = (np.abs((y[:, 2] / rms)[:, None] * (y[:, :2] / rms[:, None]) - 1.0) < ONE_VALUE).any(axis=1)
         mean = np.where(alone, unit * np.abs(y[:, 2]), np.maximum(unit / root, SINGLE) * rms)
         steps = (unit * np.maximum(most, rms), unit * np.maximum(least, rms), mean, unit * np.where(alone, norm, rms))
         apart = np.where(x == y, 0.0, np.maximum(0.0, np.abs(x - y) - rounding[:, None]))

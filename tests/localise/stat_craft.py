@@ -74,7 +74,7 @@ def findings_of(*operators: Op) -> list[Finding]:
             unit = max(SINGLE, *(lookup(name).round_off for name in dtypes))
             target = each.target
             if target is None and each.golden is not None:
-                target = shifted(each.golden, each.shifts, unit, math.prod(each.shape))
+                target = shifted(each.golden, each.shifts, unit, max(1, math.prod(each.shape)))
             sides = target, each.golden
             made.append((each, [TensorRef(each.slot, *both) for both in zip(dtypes, [each.shape] * 2)], sides))
         name = one.name or f"{one.op}.{order}"
