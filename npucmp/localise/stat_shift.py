@@ -174,8 +174,6 @@ def is_hidden(finding: Finding) -> bool:
     recorded = finding.measurement.recorded(1) if finding.measurement.moments is None else None
     if recorded is None or recorded.max is None or recorded.min is None or not math.isfinite(recorded.max):
         return False
-    if recorded.min == -math.inf:
-        return True
     return recorded.min <= MASKS and abs(recorded.max) * MASKED_TIMES <= -recorded.min
 
 
@@ -227,17 +225,13 @@ def _movements(findings: Sequence[Finding]) -> StatShifts:
         alone = (np.abs((y[:, 2] / rms)[:, None] * (y[:, :2] / rms[:, None]) - 1.0) < ONE_VALUE).any(axis=1)
         mean = np.where(alone, unit * np.abs(y[:, 2]), np.maximum(unit / root, SINGLE) * rms)
         steps = (unit * np.maximum(most, rms), unit * np.maximum(least, rms), mean, unit * np.where(alone, norm, rms))
-        apart = np.where(x == y, 0.0, np.maximum(0.0, np.abs(x - y) - rounding[:, None]))
-        units = np.stack(steps, axis=1)
-        each = np.where(units != 0.0, apart / units, np.where(apart != 0.0, math.inf, 0.0))
+        each = np.maximum(0.0, np.abs(x - y) - rounding[:, None]) / np.stack(steps, axis=1)
         largest = np.maximum(np.maximum(most, least), rms) / rms
         share = np.minimum(1.0, largest * largest / root)
         extremes = each[:, :2].max(axis=1)
         extremes = np.where(np.isfinite(extremes), extremes, 0.0)
         sums = np.where(np.isfinite(each[:, SUMS]), each[:, SUMS], 0.0).max(axis=1)
-    known = own > 0.0
-    sums = np.maximum(sums, share * extremes)
-    return StatShifts(np.where(known, extremes * unit, 0.0), np.where(known, sums * unit, 0.0), unit)
+    return StatShifts(extremes * unit, np.maximum(sums, share * extremes) * unit, unit)
 
 
 def _rounding(pair: Pair) -> float:
