@@ -34,6 +34,12 @@ def operand(slot, rms, shape=(64, 64), size=4.0, error=0.1):
     return known(slot, error, size, golden=Statistics(size, -size, 0.0, rms * math.sqrt(count)), shape=shape)
 
 
+def is_interval(found, expected) -> bool:
+    """Whether two intervals have the same source and, but for rounding, the same ends."""
+    ends = zip(found[:2], expected[:2])
+    return found.source == expected.source and all(math.isclose(*both, rel_tol=1e-6) for both in ends)
+
+
 class Search:
     """The intervals of operators, of which none was visited."""
 

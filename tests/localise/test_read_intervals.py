@@ -85,6 +85,9 @@ def test_memory_that_no_operator_wrote_is_no_input():
     assert [one.finding.pair.slot for one in search.reads().inputs] == ["input:1"]
 
 
+MEAN = known("input:0", 0.25, shape=(64,))
+
+
 def written_to(phase="forward", op="add_", shape=(8, 8), **more):
     """An operator whose recorded input is its output."""
     golden = of(4.0, 8.1)
@@ -102,7 +105,7 @@ def written_to(phase="forward", op="add_", shape=(8, 8), **more):
         ((0.5,), 0.125, written_to("backward"), Interval(0.25, 0.25)),
         ((0.5,), 0.125, written_to(op="add"), Interval(0.25, 0.25)),
         # a gradient of a norm does not depend on running statistics
-        ((0.5,), None, Op("batch_norm", (known("input:0", 0.25, shape=(64,)),), "backward"), Interval(0, 0, "overwritten")),
+        ((0.5,), None, Op("batch_norm", (MEAN,), "backward"), Interval(0, 0, "overwritten")),
         ((0.5,), None, Op("batch_norm", (known("input:0", 0.25),), "backward"), Interval(0.25, 0.25)),
         ((), None, written_to(judged={"metric": "checksum"}), Interval(0.0, HALF, "overwritten")),
         ((), None, written_to(op="add", judged={"metric": "checksum"}), Interval(0.25, 0.25)),
@@ -121,8 +124,7 @@ def test_an_overwritten_input_has_the_latest_error_of_its_shape(errors, same_sha
 
 
 def test_an_input_of_known_producer_is_overwritten_no_running_statistic():
-    mean = known("input:0", 0.25, shape=(64,))
-    search = Search(Op("sum", (mean._replace(slot="output:0"),)), Op("batch_norm", (mean,), "backward"))
+    search = Search(Op("sum", (MEAN._replace(slot="output:0"),)), Op("batch_norm", (MEAN,), "backward"))
     assert only(search.reads()) == Interval(0.25, 0.25)
 
 
@@ -232,8 +234,10 @@ def test_the_incoming_error_is_known_if_it_was_measured_or_descends_from_a_root(
     assert OperatorReads([], [], True, is_measured, reached).error == (None if error is None else 0.0)
 
 
-@pytest.mark.parametrize(("source", "is_known", "is_measured"),
-                         [("measured", True, True), ("statistics", True, False), ("no data", False, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "is_known", "is_measured"),
+    [("measured", True, True), ("statistics", True, False), ("no data", False, False)],
+)
 def test_figures_that_agree_allow_errors(source, is_known, is_measured):
     one = Interval(0.0, 0.5, source)
     assert (one.is_known, one.is_measured) == (is_known, is_measured) and Interval() == (0.0, 0.0, "measured")
