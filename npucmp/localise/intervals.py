@@ -78,7 +78,7 @@ class ReadTensor(NamedTuple):
 
     finding: Finding
     interval: Interval
-    share: float = 1.0
+    share: float
 
     @property
     def high(self) -> float:

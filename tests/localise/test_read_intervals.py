@@ -262,6 +262,8 @@ BIAS = operand("input:2", 1.0, (64,), 7.0)
         ("add", "backward", (operand("input:0", 1.0), OUT), 1.0),
         ("lerp", "forward", (operand("input:0", 1.0), OUT), 1.0),
         ("mul", "forward", (operand("input:0", 1.0), OUT), 1.0),
+        ("layer_norm", "forward", (operand("input:1", 1.0, (64,)), OUT), 1.0),
+        ("add", "forward", (operand("input:0", 1.0, (0,)), OUT), 1.0),
         # of a product: the bias alone is a term
         ("linear", "forward", (operand("input:0", 1.0), OUT), 1.0),
         ("linear", "forward", (operand("input:2", 1.0), OUT), 1.0),
@@ -296,13 +298,13 @@ def test_an_error_without_an_upper_end_has_no_share():
     assert [one.share for one in search.reads().inputs] == [1.0, 1.0]
 
 
-def graph_gradient(*inputs, op="MatMulV2Grad", wrote="output:0"):
+def graph_gradient(*inputs, before="MatMulV2", weight=None):
     """A gradient of a product in a graph, behind its forward."""
     forward = Op(
-        "MatMulV2", (operand("input:0", 1.0, size=5.0), operand("input:1", 1.0, size=6.0), BIAS,
-                     operand(wrote, 1.0, size=8.0)), "",
+        before, (operand("input:0", 1.0, size=5.0), weight or operand("input:1", 1.0, size=6.0), BIAS,
+                     operand("output:0", 1.0, size=8.0)), "",
     )  # fmt: skip
-    return Search(forward, Op(op, (operand("input:0", 1.0), *inputs, OUT), ""))
+    return Search(forward, Op("MatMulV2Grad", (operand("input:0", 1.0), *inputs, OUT), ""))
 
 
 X, W, Y = (operand(f"input:{at}", 1.0, size=size) for at, size in ((1, 5.0), (2, 6.0), (3, 8.0)))
@@ -326,3 +328,14 @@ def test_a_gradient_in_a_graph_reads_its_product_and_bias_without_effect(inputs,
     search = graph_gradient(*inputs)
     assert search.node.reads_operands
     assert search.intervals.share_of(search.node, search.node.inputs[asked]) == share
+
+
+@pytest.mark.parametrize("before", ["Add", "MatMulV2Grad"])
+def test_a_gradient_in_a_graph_reads_what_no_product_wrote(before):
+    search = graph_gradient(X, W, Y, before=before)
+    assert search.intervals.share_of(search.node, search.node.inputs[3]) == 1.0
+
+
+def test_operands_of_unknown_content_show_no_product():
+    search = graph_gradient(X, W._replace(golden=None), Y, weight=W._replace(slot="input:1", golden=None))
+    assert search.intervals.share_of(search.node, search.node.inputs[3]) == 1.0
