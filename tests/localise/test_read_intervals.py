@@ -28,7 +28,7 @@ def only(reads):
         # the user's rules decide which sides agree
         (known("input:0", 0.25), {"by_round_off": False}, Interval(0.0, 0.0)),
         (known("input:0", 0.25, verdict=Verdict.DIVERGED), {"by_round_off": False}, Interval(0.25, 0.25)),
-        (unknown("input:0"), {}, NO_DATA),
+        (unknown("input:0"), {}, Interval(0.0, INF, "no data")),
         # figures: the proven error, and the likely one
         (row("input:0", 3, 5), {}, Interval(0.0, 5 * HALF, "statistics")),
         (row("input:0", 3, 5, known={"bound": 0.01}), {}, Interval(0.01, 5 * HALF, "statistics")),
@@ -319,6 +319,7 @@ VECTOR = operand("input:4", 1.0, (64,), 7.0)
         ((W, Y), 2, 1.0),
         ((X, W, Y), 1, 1.0),
         ((X, W, VECTOR), 3, 0.0),  # a bias beside a gradient and two operands
+        ((X, operand("input:2", 1.0, (1, 2), 3.0), VECTOR), 3, 0.0),
         ((X, VECTOR), 2, 1.0),
         ((X, operand("input:2", 1.0, (1, 1), 3.0), VECTOR), 3, 1.0),
         ((X, operand("input:2", 1.0, (64,), 3.0), VECTOR), 3, 1.0),
