@@ -31,7 +31,7 @@ COMMON_SHARE = 0.1
 
 
 class EffectivePrecision(NamedTuple):
-    """held: the precision that sets the limit of a tensor; through: the coarsest precision that its values went
+    """limiting: the precision that sets the limit of a tensor; coarsest: the coarsest precision that its values went
     through."""
 
     limiting: Precision
@@ -210,7 +210,7 @@ def own_precision(measurement: Measurement, stored: float = 0.0) -> Precision:
     return Precision(max(round_off_of(measurement.pair), stored), quantised=is_quantised(measurement))
 
 
-_of_types = lru_cache(maxsize=256)(Precision)
+_of_types = lru_cache(maxsize=256)(Precision)  # precisions: work
 
 
 def coarsest(precisions: Iterable[Precision]) -> Precision:

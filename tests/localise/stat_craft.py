@@ -22,7 +22,8 @@ FACTS = Facts(frozenset(), 0.0, False, 0.0, 0.0, 0.0, True)
 
 class Row(NamedTuple):
     """A tensor: `shifts` of max, min, mean and norm are in roundings of the coarser of its types, whose name stands
-    alone where both sides have it; `known` are fields of the measurement, `judged` fields of the finding."""
+    alone where both sides have it; `known` are fields of the measurement, `judged` of the finding, and `tensors` of
+    both tensors."""
 
     slot: str
     shifts: tuple[float, ...] = NOWHERE
@@ -32,6 +33,7 @@ class Row(NamedTuple):
     target: Statistics | None = None
     known: Mapping[str, Any] = {}
     judged: Mapping[str, Any] = {}
+    tensors: Mapping[str, Any] = {}
 
 
 class Op(NamedTuple):
@@ -84,7 +86,7 @@ def findings_of(*operators: Op) -> list[Finding]:
             for side in (0, 1)
         )
         for each, refs, sides in made:
-            refs = [ref._replace(statistics=figures) for ref, figures in zip(refs, sides)]
+            refs = [ref._replace(statistics=figures, **each.tensors) for ref, figures in zip(refs, sides)]
             pair = Pair(order, each.slot, target_op, golden_op, *refs, "name", 1.0)
             measured = Measurement(pair, **{"bound": 0.0, "statistics": sides, **each.known})
             found.append(Finding(measured, Verdict.UNKNOWN, "")._replace(**each.judged))

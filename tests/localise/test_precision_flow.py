@@ -68,6 +68,7 @@ def test_a_run_of_one_type_has_one_precision():
             found = units(Op("tanh", (make("input:0", dtype), make("output:0", dtype, 2))))
             assert set(found.values()) == {(U[dtype], U[dtype])}
     assert set(units(Op("argmax", (bare("input:0"), bare("output:0", "int32")))).values()) == {(SINGLE, SINGLE)}
+    assert set(units(Op("exp", (bare("input:0", "int32"), bare("output:0")))).values()) == {(SINGLE, SINGLE)}
     (mixed,) = units(Op("tanh", (bare("output:0", ("float32", "float16")),))).values()
     assert mixed == (HALF, HALF)
 
@@ -91,6 +92,8 @@ SIDE = Op("to", (valued("input:0", seed=1), valued("output:0", "float16", 2)))  
         ([Op("exp", (valued("input:0", seed=1), bare("input:1"), valued("output:0", seed=4)))], (HALF, HALF)),
         # without inputs, the coarsest type so far
         ([Op("exp", (valued("output:0", seed=4),), more={"reads_recorded": False})], (HALF, HALF)),
+        ([Op("exp", (valued("input:0", seed=1), valued("output:0", seed=4)), more={"reads_recorded": False})],
+         (HALF, HALF)),
         ([Op("exp", (valued("output:0", seed=4),))], (SINGLE, SINGLE)),
         ([Op("exp", (valued("input:0", seed=1), valued("output:0", seed=4)), more={"path": "a.b"})], (HALF, HALF)),
     ],
@@ -156,6 +159,26 @@ def test_what_a_rank_receives_is_as_coarse_as_its_run(op, inputs, found):
     assert first["41 output:0"][0] == (HALF if found == BRAIN else SINGLE)
 
 
+def test_an_input_was_measured_where_it_was_written():
+    """A graph names the producer; the values of the input were not recorded, and those of a third tensor nowhere."""
+    first = Op("tanh", (valued("output:0", seed=3),), name="first")
+    branch = Op("to", (valued("output:0", "float16", 2),), name="side")
+    for source, found in (("first:0", SINGLE), ("side:0", SINGLE), ("other:0", HALF)):
+        read = bare("input:0", tensors={"source": source})
+        at = units(first, branch, Op("exp", (read, valued("output:0", seed=4))))
+        assert at["2 output:0"][0] == found
+    before = Op("to", (bare("output:0", "float16", 2),), name="side")
+    read = bare("input:0", tensors={"source": "side:0"})
+    assert units(first, before, Op("exp", (read, valued("output:0", seed=4))))["2 output:0"] == (HALF, HALF)
+
+
+def test_zeros_show_no_type():
+    zeros = np.zeros(64, np.float32)
+    moments = measure_block(zeros, zeros, bars_for("float32", "float32", 0.0, 0.0))
+    one = Row("output:0", golden=None, shape=(64,), dtype="float32", known={"moments": moments, "bound": None})
+    assert set(units(Op("tanh", (one,))).values()) == {(SINGLE, SINGLE)}
+
+
 G = valued("input:0", seed=6)
 FORWARD = (valued("input:0", seed=7), valued("output:0", seed=8))
 
@@ -177,6 +200,13 @@ def test_a_gradient_reads_what_its_forward_saved(forward, found):
     found_units = units(*before, *saved, SIDE, backward, *others(9, "bfloat16"))
     at = len(before) + len(saved) + 1
     assert found_units[f"{at} output:0"] == found
+
+
+def test_a_gradient_without_recorded_inputs_is_as_coarse_as_what_was_saved():
+    written = Op("tanh", (valued("input:0", "float16", 2), valued("output:0", seed=7)))
+    backward = Op("tanh", (valued("output:0", seed=10),), "backward", "one")
+    found = alone(SIDE, written, Op("tanh", FORWARD, call="one"), backward)
+    assert found["output:0"] == (HALF, HALF)
 
 
 @pytest.mark.parametrize(("op", "found"), [("tanh", BRAIN), ("add", SINGLE)])
@@ -236,7 +266,7 @@ def stored(*tensors):
         Op(one.op, (valued(one.slot, seed=20 + at, off=one.off, bits=8 if one.short else 24),))
         for at, one in enumerate(tensors)
     ]
-    return [one[0] for one in units(*operators, Op("argmax", (bare("output:0", "int32"),))).values()][:-1]
+    return [one[0] for one in units(*operators).values()]
 
 
 COMPUTED, MOVED = Stored("tanh", "output:0", True), Stored("transpose", "output:0", True)
