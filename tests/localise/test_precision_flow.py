@@ -165,18 +165,11 @@ def test_an_input_was_measured_where_it_was_written():
     branch = Op("to", (valued("output:0", "float16", 2),), name="side")
     for source, found in (("first:0", SINGLE), ("side:0", SINGLE), ("other:0", HALF)):
         read = bare("input:0", tensors={"source": source})
-        at = units(first, branch, Op("exp", (read, valued("output:0", seed=4))))
+        at = units(branch, first, Op("exp", (read, valued("output:0", seed=4))))
         assert at["2 output:0"][0] == found
     before = Op("to", (bare("output:0", "float16", 2),), name="side")
     read = bare("input:0", tensors={"source": "side:0"})
     assert units(first, before, Op("exp", (read, valued("output:0", seed=4))))["2 output:0"] == (HALF, HALF)
-
-
-def test_zeros_show_no_type():
-    zeros = np.zeros(64, np.float32)
-    moments = measure_block(zeros, zeros, bars_for("float32", "float32", 0.0, 0.0))
-    one = Row("output:0", golden=None, shape=(64,), dtype="float32", known={"moments": moments, "bound": None})
-    assert set(units(Op("tanh", (one,))).values()) == {(SINGLE, SINGLE)}
 
 
 G = valued("input:0", seed=6)
@@ -299,6 +292,17 @@ LONG = COMPUTED._replace(short=False)
 )
 def test_short_values_show_the_type_to_which_a_run_rounds(tensors, found):
     assert stored(*tensors) == found
+
+
+def test_zeros_and_tensors_without_values_show_no_type():
+    zeros = np.zeros(64, np.float32)
+    moments = measure_block(zeros, zeros, bars_for("float32", "float32", 0.0, 0.0))
+    zero = Row("output:0", golden=None, shape=(64,), dtype="float32", known={"moments": moments, "bound": None})
+    assert set(units(Op("tanh", (zero,))).values()) == {(SINGLE, SINGLE)}
+    short = Op("transpose", (valued("output:0", seed=3, bits=8),)), Op("tanh", (valued("output:0", seed=4, bits=8),))
+    long = [Op("tanh", (valued("output:0", seed=5 + at),)) for at in range(9)]
+    nothing = [Op("tanh", (zero,))] * 3 + [Op("tanh", (bare("output:0"),))] * 3
+    assert units(*short, *long, *nothing)["0 output:0"] == (BRAIN, BRAIN)
 
 
 def test_an_input_of_short_values_shows_no_type_of_a_long_run():

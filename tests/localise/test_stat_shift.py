@@ -125,6 +125,7 @@ MASKED = Statistics(4.0, -INF, -INF, INF)
             {"dtype": "float64"},
             (INF, 0, 0, 0),
         ),
+        (Statistics(1.0, 0.0, None, 64.5), Statistics(1.0, 0.0, None, 64.0), {}, (0, 0, 0, 0.5 / HALF)),
         (Statistics(-1.0, 0.0, None, 32.5), Statistics(-1.0, 0.0, None, 32.0), {}, (0, 0, 0, 0.5 / HALF * 2)),
     ],
 )

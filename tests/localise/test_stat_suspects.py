@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 import npucmp
 from npucmp.cli import npucmp as group
-from npucmp.localise.stat_shift import movement
-from npucmp.model import Cause, Finding, Measurement, Operator, Pair, Statistics, TensorRef, Verdict
+from npucmp.model import Cause
 from tests.reports import screen
 from tests.synthetic import with_statistics, write_run
 
@@ -306,33 +305,3 @@ def test_every_report_has_the_cause(tmp_path):
     assert json.loads((tmp_path / "report" / "summary.json").read_text())["causes"]["SUSPECT"] == 1
     assert "SUSPECT" in (tmp_path / "report" / "tensors.csv").read_text()
     assert "SUSPECT" in (tmp_path / "report" / "report.html").read_text()
-
-
-def moved(target, golden, shape=(100,), dtype="bfloat16"):
-    sides = [TensorRef("output:0", dtype, shape, statistics=one) for one in (target, golden)]
-    operator = Operator("relu.0", "relu", "relu", "forward", 0, tuple(sides[:1]))
-    pair = Pair(0, "output:0", operator, operator, *sides)
-    return movement(Finding(Measurement(pair, statistics=(target, golden)), Verdict.UNKNOWN, ""))
-
-
-def test_figures_count_in_roundings():
-    """rms 1, u = 2^-8: a norm in u · rms, a mean in u · rms / √n, extremes in u of themselves."""
-    golden = Statistics(4.0, -2.0, 0.1001, 10.0001)
-    found = moved(Statistics(4.0 + 2.0**-5, -2.0, 0.1001 + 2.0**-8, 10.0001 + 2.0**-6), golden)
-    assert found is not None and found.unit == 2.0**-8
-    assert found.each == pytest.approx((2.0, 0.0, 10.0, 4.0), rel=1e-3)
-
-
-def test_a_norm_that_was_rounded_to_its_type_is_no_finer_than_that():
-    """msprobe may take the norm of a tensor of bfloat16 in bfloat16: 53 is then all between 52.875 and 53.125."""
-    found = moved(Statistics(1.0, -1.0, 0.0, 53.0), Statistics(1.0, -1.0, 0.0, 53.25), (10_000,))
-    assert found is not None and found.each[3] < 2.0 * found.resolution[3]
-
-
-def test_nothing_is_made_of_what_was_not_recorded():
-    nan = float("nan")
-    assert moved(Statistics(), Statistics()) is None
-    assert moved(Statistics(1.0, 1.0, 1.0, 1.0), Statistics(1.0, 1.0, 1.0, 1.0), (0,)) is None
-    found = moved(Statistics(nan, nan, nan, nan), Statistics(nan, nan, nan, nan))
-    assert found is not None and found.is_still
-    assert moved(Statistics(nan, 0.0, 0.0, 1.0), Statistics(1.0, 0.0, 0.0, 1.0)).size == np.inf
