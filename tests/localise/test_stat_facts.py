@@ -1,10 +1,24 @@
 """The facts about all ranks that the noise test of statistics needs, by hand."""
 
+import math
+
 import pytest
 
 from npucmp.flow.operators import nodes_of
-from npucmp.localise.stat_facts import RankFacts, ShiftedProduct, facts_of, merge_facts
+from npucmp.localise.stat_facts import (
+    Contribution,
+    History,
+    Level,
+    NoiseBaseline,
+    RankFacts,
+    ShiftedProduct,
+    container_modules,
+    facts_of,
+    merge_facts,
+    reuse,
+)
 from npucmp.model import Finding, Measurement, Operator, Pair, Statistics, TensorRef, Verdict
+from tests.localise.stat_craft import HALF, SINGLE, Op, findings_of, nodes, of, row
 
 FIGURES = Statistics(4.0, -2.0, 0.1, 10.0)
 REDUCED = 2.0**-12
@@ -77,10 +91,10 @@ def facts(*tensors):
     refs = [[TensorRef(slot, dtype, (64, 64), statistics=one) for one in figures] for slot, dtype, *figures in tensors]
     op = Operator("linear.0", "linear", "linear", "forward", 0, tuple(one for _, one in refs), call="linear.0")
     findings = []
-    for row, (own, other) in enumerate(refs, 5):
+    for number, (own, other) in enumerate(refs, 5):
         both = {"bound": 0.0, "statistics": (own.statistics, other.statistics)}
         measured = Measurement(Pair(0, own.slot, op, op, own, other), **both)
-        findings.append(Finding(measured, Verdict.UNKNOWN, "", row=row))
+        findings.append(Finding(measured, Verdict.UNKNOWN, "", row=number))
     return facts_of(nodes_of(findings), findings)
 
 
@@ -109,3 +123,144 @@ def test_a_product_without_figures_or_of_another_type_is_no_float32_product():
     assert facts(("output:0", "float16", FIGURES, FIGURES)).products == ()
     (own,) = facts(OUT).products
     assert (own.name, own.before, own.is_reduced) == ("linear.0", 0.0, False)
+
+
+NORM = 3
+A, W = row("input:0", golden=of(5.0), dtype="float32"), row("input:1", golden=of(6.0), dtype="float32")
+
+
+def rank_of(*operators):
+    """The facts of a rank whose rows begin at a later number."""
+    rows = [one._replace(row=one.row + 7, cache=None) for one in findings_of(*operators)]
+    return facts_of(nodes_of(rows), rows)
+
+
+def product_of(*shifts, inputs=(A, W), op="linear", phase="forward", **more):
+    """A float32 product whose norm shifted by as much, in roundings."""
+    outputs = [
+        row(f"output:{at}", NORM, one, golden=of(9.0 + 2 * at), **{"dtype": "float32", **more})
+        for at, one in enumerate(shifts)
+    ]
+    return Op(op, (*inputs, *outputs), phase)
+
+
+LOW, HIGH = 2.0**-17 / SINGLE, 2.0**-8.5 / SINGLE
+
+
+@pytest.mark.parametrize(
+    ("operator", "is_reduced"),
+    [
+        (product_of(0.999 * LOW), False),
+        (product_of(1.001 * LOW), True),
+        (product_of(0.999 * HIGH), True),
+        (product_of(1.001 * HIGH), None),  # another fault
+        (product_of(0.5 * LOW, 2 * LOW), False),
+        (product_of(2 * LOW, 3 * LOW), True),
+        (product_of(2 * LOW, 1.1 * HIGH), None),
+        # roundings of a weight that 64 or 256 elements share do not average out
+        (product_of(7.99 * HIGH, inputs=(A, W._replace(shape=(64,)))), True),
+        (product_of(8.01 * HIGH, inputs=(A, W._replace(shape=(64,)))), None),
+        (product_of(15.99 * HIGH, inputs=(A, W._replace(shape=(16,)))), True),
+        (product_of(1.01 * HIGH, inputs=(A, W._replace(shape=(15,)))), None),  # too few for an operand
+        (product_of(63.9 * HIGH, inputs=()), True),
+        (product_of(64.1 * HIGH, inputs=()), None),
+    ],
+)
+def test_a_product_shifts_as_far_as_reduced_operands_shift_it(operator, is_reduced):
+    (found,) = rank_of(operator).products
+    assert found.is_reduced is is_reduced
+
+
+@pytest.mark.parametrize(
+    ("operator", "count"),
+    [
+        (product_of(2 * LOW), 1),
+        (product_of(2 * LOW, op="add"), 0),
+        (product_of(2 * LOW, phase="backward"), 0),
+        (product_of(2 * LOW, dtype="float64"), 1),  # figures are written in float32
+        (product_of(2.0, dtype="float16"), 0),
+        (product_of(2 * LOW, dtype="int32"), 0),
+        (product_of(), 0),
+    ],
+)
+def test_products_of_float32_in_the_forward_pass_count(operator, count):
+    assert len(rank_of(operator).products) == count
+
+
+def test_a_product_has_the_largest_incoming_shift_and_that_of_earlier_outputs():
+    read = row("input:0", NORM, 3, golden=of(5.0), dtype="float32"), row("input:1", 0, 8, golden=of(6.0))
+    integers = A._replace(dtype="int32")
+    first, quiet = product_of(5, inputs=read), product_of(2, inputs=(integers,))
+    found = rank_of(first, Op("tanh", (row("output:0", 0, 9, golden=of(7.0)),)), quiet, product_of(1, inputs=()))
+    assert [one.name for one in found.products] == ["linear.0", "linear.2", "linear.3"]
+    assert [one.incoming for one in found.products] == pytest.approx([8 * HALF, math.inf, None])
+    assert [one.before for one in found.products] == pytest.approx([0.0, 9 * HALF, 9 * HALF])
+    assert found.most == pytest.approx(9 * HALF)
+    assert found.parameter_shift == pytest.approx(8 * HALF)
+
+
+def test_operators_count_with_the_coarsest_type_that_they_write():
+    half, single = row("output:0", dtype="bfloat16"), row("output:1", dtype="float32", golden=of(8.0))
+    found = rank_of(
+        Op("tanh", (A, half, single)), Op("tanh", (A,)), Op("tanh", (A._replace(dtype="float16"), single)),
+        Op("argmax", (A, half._replace(dtype="int32"))), Op("to", (A, half._replace(dtype=("float32", "float16")))),
+    )  # fmt: skip
+    assert found.units == {HALF: 1, SINGLE: 2, 2.0**-11: 1}
+    assert found.mixed == (1, 9)  # float tensors, inputs among them
+    assert facts_of([], []) == RankFacts(frozenset(), {}, (0, 0), None, (), 0.0)
+
+
+def test_modules_with_operators_inside_are_found_by_scopes_and_paths():
+    quiet = (row("output:0"),)
+    operators = (
+        Op("tanh", quiet, more={"scope": "inner"}, name="a"), Op("mul", quiet, more={"scope": "outer"}, name="inner"),
+        Op("exp", quiet, "backward", more={"path": "x.y.z"}, name="c"), Op("exp", quiet, name="d"),
+    )  # fmt: skip
+    names = {"inner", "outer", "backward x.y", "backward x"}
+    assert container_modules(nodes(*operators)) == names == rank_of(*operators).containing
+    assert merge_facts([rank_of(*operators[:1]), rank_of(*operators[2:])]).containing == names - {"outer"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "elements", "last", "times"),
+    [
+        ((64, 4096), 4096, (), 8.0),
+        ((4096, 64), 4096, (2,), 8.0),
+        ((16, 15), 4096, (), 16.0),
+        ((15,), 64, (), 8.0),
+        ((15,), 64, (4,), 4.0),
+        ((), 64, (4,), 4.0),
+        ((), 64, (), 8.0),
+        ((), 64, (0,), 8.0),
+        ((64,), 16, (), 1.0),
+    ],
+)
+def test_elements_of_the_smallest_operand_are_shared(sizes, elements, last, times):
+    rows = [row(f"input:{at}", shape=(size,), golden=of(5.0 + at)) for at, size in enumerate(sizes)]
+    (node,) = nodes(Op("linear", (*rows, row("output:0"))))
+    assert reuse(node, elements, last) == times
+    saved = Op("linear", tuple(rows), call="one"), Op("linear", (row("output:0"),), "backward", "one")
+    assert reuse(nodes(*saved)[-1], elements, last) == times
+
+
+def test_the_usual_shift_of_an_unrecorded_tensor_needs_operators_before_it():
+    assert NoiseBaseline(0.5, last=0.25).unseen == 0.0
+    assert NoiseBaseline(0.5, last=0.25, seen=1).unseen == 0.5 and NoiseBaseline(0.25, last=0.5, seen=1).unseen == 0.5
+
+
+@pytest.mark.parametrize(("incoming", "kind"), [(0.9, 1.0), (1.0, 0.0), (1.1, 0.0)])
+def test_an_operator_that_adds_no_shift_makes_no_noise_of_its_kind(incoming, kind):
+    history = History()
+    history.add(Contribution("tanh", Level(0.5, 1.0), incoming, False, False, False), history.before("tanh"))
+    assert history.before("tanh").kind.sums == kind and history.before("exp").kind == Level()
+
+
+def test_no_rank_has_no_facts():
+    found = merge_facts([])
+    assert (found.containing, found.coarse, found.apart, found.drift, found.reduced) == (
+        frozenset(),
+        0.0,
+        False,
+        0.0,
+        0.0,
+    )
