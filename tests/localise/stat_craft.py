@@ -43,6 +43,7 @@ class Op(NamedTuple):
     call: str = ""
     more: Mapping[str, Any] = {}  # fields of the operator
     name: str = ""
+    arguments: tuple[Mapping[str, Any], ...] = ({}, {})  # of target and golden
 
 
 def row(slot, at=None, size=0.0, **more) -> Row:
@@ -82,9 +83,10 @@ def findings_of(*operators: Op) -> list[Finding]:
         name = one.name or f"{one.op}.{order}"
         fields = {"call": one.call or name, **one.more}
         target_op, golden_op = (
-            Operator(name, one.op, one.op, one.phase, order, tuple(refs[side] for _, refs, _ in made), **fields)
+            Operator(name, one.op, one.op, one.phase, order, tuple(refs[side] for _, refs, _ in made),
+                     **{"arguments": one.arguments[side], **fields})
             for side in (0, 1)
-        )
+        )  # fmt: skip
         for each, refs, sides in made:
             refs = [ref._replace(statistics=figures, **each.tensors) for ref, figures in zip(refs, sides)]
             pair = Pair(order, each.slot, target_op, golden_op, *refs, "name", 1.0)

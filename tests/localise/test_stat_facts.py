@@ -264,3 +264,11 @@ def test_no_rank_has_no_facts():
         0.0,
         0.0,
     )
+
+
+def test_a_product_at_the_bar_shifted_by_rounding():
+    """All numbers are exact."""
+    at_bar = row("output:0", NORM, LOW, golden=of(9.0, 64.0), dtype="float32")
+    assert rank_of(Op("linear", (A, W, at_bar))).products[0].is_reduced is False
+    assert merge_facts([rank(product("a", True, 8 * SINGLE))]).reduced == REDUCED
+    assert merge_facts([rank(product("a", True, 8.001 * SINGLE))]).reduced == merge_facts([]).unproven == 0.0
