@@ -109,6 +109,8 @@ READ = mask("input:1")
         # figures of infinities show as little, and those of finite numbers show the values
         ([made(mask(golden=INFINITE), arguments=OTHER), reads(mask("input:1", INFINITE))], 10),
         ([made(mask(golden=FIGURES), arguments=OTHER), reads(mask("input:1", FIGURES))], None),
+        ([made(mask(golden=FIGURES)._replace(target=MASK), arguments=OTHER),
+          reads(mask("input:1", FIGURES)._replace(target=MASK))], None),
         ([made(mask(judged={"verdict": Verdict.MATCH}), arguments=OTHER), reads(READ)], None),
         ([made(arguments=OTHER), reads(READ._replace(judged={"verdict": Verdict.MATCH}))], None),
         ([made(arguments=OTHER), reads(READ._replace(golden=None, target=None))], None),
@@ -130,7 +132,12 @@ def test_an_argument_is_the_evidence_of_its_operator():
     _, other = search(operator, reader)
     found = other.root
     assert (found.cause, found.slot, found.metric, found.rule) == (Cause.SUSPECT, "output:1", "rel_l2", "arguments")
-    assert (found.value, found.limit, found.input_error, found.output_error) == (0.125, 0.25, None, None)
+    assert found.place == 0 and (found.value, found.limit, found.input_error, found.output_error) == (
+        0.125,
+        0.25,
+        None,
+        None,
+    )
     argument, behind = (one.sentence() for one in found.evidence)
     assert argument == "argument input:1 is 2 in the target, 1 in the golden"
     assert behind.startswith("the statistics of output:1 ") and "; reader, which reads it, is the first" in behind
@@ -142,6 +149,11 @@ def test_masks_of_other_ranks_are_other_tensors():
     for ranks, count in (((0, 0), 2), ((0, 1), 1)):
         some = [placed(first, ranks[0])[0], placed(second, ranks[1])[1]]
         assert len([*candidates(some, {}, noise)]) == count
+
+
+def test_the_first_operator_of_all_is_a_candidate():
+    noise, _, _ = visited(shifted())
+    assert len([*candidates(placed([shifted()]), {}, noise)]) == 1
 
 
 def candidate(clock, rank, name="a", root=None, outlier=None):
