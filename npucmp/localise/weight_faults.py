@@ -71,7 +71,7 @@ class FaultFinder:
             return (
                 self._by_shards(pair, target, golden)
                 or self._by_samples(pair, target.payload, golden.payload)
-                or self._by_values(pair, target, golden)
+                or self._by_values(pair, target.payload, golden.payload)
             )
         except NpucmpError as error:
             return WeightFault("differs", "its values cannot be read again: {because}", {"because": str(error)})
@@ -157,13 +157,12 @@ class FaultFinder:
     # by all values
 
     @np.errstate(invalid="ignore")
-    def _by_values(self, pair: CheckpointPair, target: Part, golden: Part) -> WeightFault:
-        assert target.payload is not None and golden.payload is not None
+    def _by_values(self, pair: CheckpointPair, target: Payload, golden: Payload) -> WeightFault:
         size = math.prod(target.shape)
         if size > min(WHOLE, self._left):
             return WeightFault("differs", "its values are others")
         self._left -= size
-        x, y = (whole_values(one.payload, self._context) for one in (target, golden) if one.payload is not None)
+        x, y = (whole_values(one, self._context) for one in (target, golden))
         limit = pair.limit
         slack = limit.rtol * np.abs(y) + limit.atol
         if limit.is_quantised:
@@ -245,7 +244,7 @@ def _holds(own: Role, other: Role, part: Part) -> WeightFault:
 
 def _order_of(x: Array, y: Array, slack: Array) -> Optional[list[int]]:
     """Return the golden's row that each row of the target holds, if these are all rows in another order."""
-    if len(x) < 2 or x.shape[1] < 2 or not np.isfinite(x).all():
+    if x.shape[1] < 2:
         return None
     weights = np.cos(FREQUENCY * np.arange(1, x.shape[1] + 1))
     ours, theirs = x @ weights, y @ weights

@@ -96,6 +96,7 @@ FAULTS = [  # golden, target, label, sentence
     (HALF, HALF * 1.5, "differs", OTHERS),  # 6 of 12 elements differ: the factor is not sought
     (W, W[[0, 2, 1, 3, 4, 5]], "rows moved", "the golden's rows 1 to 2 stand in another order"),
     (W, W[[3, 1, 2, 4, 0, 5]], "rows moved", "the golden's rows 0 to 4 stand in another order"),
+    (W[:, :2], W[[0, 2, 1, 3, 4, 5], :2], "rows moved", "the golden's rows 1 to 2 stand in another order"),
     (W[:2], W[[1, 0]], "rows moved", "the golden's rows 0 to 1 stand in another order"),
     (W, W[:, [0, 1, 3, 2]], "columns moved", "the golden's columns 2 to 3 stand in another order"),
     (W[:, :2], W[:, [1, 0]], "columns moved", "the golden's columns 0 to 1 stand in another order"),
@@ -160,6 +161,12 @@ def test_a_parameter_that_is_too_large_to_be_read_whole_holds_other_values(
 ):
     monkeypatch.setattr(weight_faults, bound, elements)
     assert described(changed(W, (3, 2)), W)[1] == words
+
+
+@pytest.mark.parametrize("elements, words", [(24, OTHER_ORDER), (23, OTHERS)])
+def test_a_parameter_that_is_too_large_to_be_sorted_holds_other_values(described, monkeypatch, elements, words):
+    monkeypatch.setattr(weight_faults, "SORTED", elements)
+    assert described(W.reshape(-1)[::-1].reshape(W.shape), W)[1] == words
 
 
 def test_all_parameters_together_have_a_limit_of_elements(weights, monkeypatch):
