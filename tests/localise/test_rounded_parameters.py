@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 import npucmp
+from npucmp.localise.parameter_drift import rounded_parameters
+from npucmp.model import Verdict
+from tests.localise.step_craft import Op, Tensor, step
 from tests.synthetic import write_run
 
 
@@ -48,3 +51,68 @@ def test_parameters_that_one_run_rounds_are_one_difference(tmp_path, target, gol
     assert [root.pair.operator.name for root in gaps] == [f"Functional.linear.{at}.forward" for at in found]
     assert not gaps or words in gaps[0].because
     assert {root.cause.value for root in report.roots} <= {"GAP", "PROPAGATED"}
+
+
+BFLOAT16, FLOAT16 = 2.0**-8, 2.0**-11  # one round-off
+ROUNDED = Tensor("param:weight", error=0.002, bits=(8, 24), max_rel=BFLOAT16)
+OTHER = ROUNDED._replace(bits=(24, 24))
+
+
+def found(*tensors):
+    """The places of the tensors that are rounded alike, and the evidence."""
+    rows, reasons = rounded_parameters(step(*(Op("linear", (one,)) for one in tensors)))
+    return sorted(rows), [one.sentence() for one in reasons]
+
+
+def words(number, dtype="bfloat16", run="target"):
+    return [f"{number} parameters that differ are rounded to {dtype} in the {run} only, which stores them in that type"]
+
+
+NOTHING = [], []
+
+
+@pytest.mark.parametrize(
+    "tensors, expected",
+    [
+        ([ROUNDED] * 3, ([0, 1, 2], words("all 3"))),
+        ([ROUNDED] * 2, NOTHING),
+        ([], NOTHING),
+        ([OTHER] + [ROUNDED] * 9, ([*range(1, 10)], words("9 of 10"))),
+        ([OTHER] + [ROUNDED] * 8, NOTHING),
+        ([ROUNDED._replace(error=0.0)] * 4 + [ROUNDED] * 3, ([4, 5, 6], words("all 3"))),
+        ([ROUNDED._replace(verdict=Verdict.NONFINITE)] * 4 + [ROUNDED] * 3, ([4, 5, 6], words("all 3"))),
+        ([ROUNDED._replace(slot="input:0")] * 4 + [ROUNDED] * 3, ([4, 5, 6], words("all 3"))),
+        ([ROUNDED] * 2 + [ROUNDED._replace(bits=(24, 8))] * 2, NOTHING),
+    ],
+)
+def test_nine_of_ten_parameters_that_differ_must_be_rounded(tensors, expected):
+    """And three at least."""
+    assert found(*tensors) == expected
+
+
+@pytest.mark.parametrize(
+    "change, expected",
+    [
+        ({"bits": (24, 8)}, words("all 3", run="golden")),
+        ({"bits": (1, 24)}, words("all 3")),
+        ({"bits": (0, 24)}, []),
+        ({"bits": (8, 9)}, words("all 3")),
+        ({"bits": (8, 8)}, []),
+        ({"bits": (9, 24)}, []),  # float16, whose rounding is smaller
+        ({"bits": (9, 24), "max_rel": FLOAT16}, words("all 3", "float16")),
+        ({"bits": (11, 12), "max_rel": FLOAT16}, words("all 3", "float16")),
+        ({"bits": (11, 11), "max_rel": FLOAT16}, []),
+        ({"bits": (12, 24), "max_rel": FLOAT16}, []),
+        ({"bits": (24, 11), "max_rel": FLOAT16 * 1.0009}, words("all 3", "float16", "golden")),
+        ({"bits": (24, 11), "max_rel": FLOAT16 * 1.0011}, []),
+        ({"max_rel": BFLOAT16 * 1.0009}, words("all 3")),
+        ({"max_rel": BFLOAT16 * 1.0011}, []),
+        ({"shape": (63,)}, []),
+        ({"shape": (64,)}, words("all 3")),
+        ({"shape": (65,), "mismatched": 1}, []),
+        ({"statistics": (None, None)}, []),
+    ],
+)
+def test_a_parameter_is_rounded_once_to_a_type_of_sixteen_bits(change, expected):
+    """The numbers of the other run need more bits; shares of few elements are chance."""
+    assert found(*[ROUNDED._replace(**change)] * 3)[1] == expected
