@@ -54,6 +54,7 @@ class Op(NamedTuple):
     tensors: tuple
     call: str = ""
     phase: str = "forward"
+    arguments: tuple = ({}, {})  # of the target and the golden
 
 
 def step(*operators: Op) -> list[Finding]:
@@ -65,7 +66,10 @@ def step(*operators: Op) -> list[Finding]:
                            statistics=tensor.statistics[side] if tensor.statistics else None)
                  for tensor in one.tensors] for side in (0, 1)]  # fmt: skip
         name = f"{call}.{one.phase}"
-        sides = [Operator(name, one.kind, one.kind, one.phase, order, tuple(own), call=call) for own in refs]
+        sides = [
+            Operator(name, one.kind, one.kind, one.phase, order, tuple(own), call=call, arguments=arguments)
+            for own, arguments in zip(refs, one.arguments)
+        ]
         for tensor, target, golden in zip(one.tensors, *refs):
             pair = Pair(order, tensor.slot, *sides, target, golden, "name", 1.0)
             measured = Measurement(pair, None, bound=tensor.error) if tensor.statistics else None

@@ -2,8 +2,10 @@
 
 import pytest
 
-from npucmp.localise.recomputation import RecomputedRows
-from npucmp.model import Finding, Measurement, Operator, Pair, ReplayedOutput, ReplayVerdict, TensorRef, Verdict
+from npucmp.flow.operators import nodes_of
+from npucmp.localise.recomputation import Recomputation, RecomputedRows
+from npucmp.model import Cause, Finding, Measurement, Operator, Pair, ReplayedOutput, ReplayVerdict, TensorRef, Verdict
+from tests.localise.step_craft import Op, Tensor, step
 
 CLEAN = ReplayedOutput(0, "output:0", verdict=ReplayVerdict.CLEAN)
 GUILTY = CLEAN._replace(verdict=ReplayVerdict.GUILTY, rms_ratio=5.0)
@@ -95,3 +97,288 @@ def test_the_worst_output_is_named():
 def test_the_evidence_of_a_wrong_output(change, words):
     _, reasons = RecomputedRows([GUILTY._replace(**change)], [CLEAN]).guilty([output(("float32", "float32"))], True)
     assert [one.sentence() for one in reasons] == words
+
+
+# An operator that only propagates its inputs
+
+
+def node(*tensors, kind="linear", arguments=({}, {}), call="", phase="forward"):
+    """One operator whose outputs are off by a hundredth, or as `tensors` say."""
+    own = tensors or (Tensor("output:0", error=0.01),)
+    (found,) = nodes_of(step(Op(kind, (Tensor("input:0"), *own), call, phase, arguments)))
+    return found
+
+
+def clean(slot="output:0", rel_l2=0.0, **more):
+    return CLEAN._replace(slot=slot, rel_l2=rel_l2, **more)
+
+
+def came_in(target, golden, *tensors, rule="", is_known=True, accused=0, is_setting=False, **more):
+    """Whether an operator with these rows of its outputs only propagates its inputs."""
+    own = node(*tensors, **more)
+    return RecomputedRows(target, golden, is_setting).is_innocent(own, rule, own.outputs[accused], is_known)
+
+
+@pytest.mark.parametrize(
+    "own, innocent",
+    [
+        ((0.0, 0.0), True),
+        ((0.002, 0.003), True),  # half of the error, which is 0.01
+        ((0.0025, 0.0026), False),
+        ((0.005, 0.0), True),
+        ((0.0051, 0.0), False),
+        ((None, 0.005), True),
+        ((0.0, 0.0051), False),
+        ((None, None), True),
+    ],
+)
+def test_an_error_came_in_if_the_own_errors_are_half_of_it_at_most(own, innocent):
+    assert came_in(*[[clean(rel_l2=one)] for one in own]) is innocent
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": "no data"},
+        {"verdict": ReplayVerdict.UNKNOWN},
+        {"verdict": ReplayVerdict.GUILTY},
+        {"sampled": "10 %"},
+        {"explanation": "as if eps were 0"},
+        {"slot": "output:1"},
+    ],
+)
+def test_both_runs_must_be_within_the_expected_rounding_in_full(change):
+    wrong = [clean()._replace(**change)]
+    assert came_in([clean()], [clean()])
+    assert not came_in(wrong, [clean()]) and not came_in([clean()], wrong) and not came_in([], [clean()])
+
+
+def test_an_infinite_error_did_not_come_in():
+    """A type may be too narrow for the result."""
+    assert not came_in([clean()], [clean()], Tensor("output:0", error=float("inf")))
+
+
+TWO = Tensor("output:0", error=0.01), Tensor("output:1", error=0.01, verdict=Verdict.MATCH)
+
+
+@pytest.mark.parametrize(
+    "second, accused, tensors, innocent",
+    [
+        (0.005, 0, TWO, True),
+        (0.1, 0, TWO, True),  # an output that agrees need only be within the expected rounding
+        (0.1, 1, TWO, False),  # an accused one may agree
+        (0.1, 0, (TWO[0], TWO[1]._replace(verdict=Verdict.DIVERGED)), False),
+    ],
+)
+def test_the_error_of_each_output_that_differs_must_have_come_in(second, accused, tensors, innocent):
+    rows = [clean(), clean("output:1", second)]
+    assert came_in(rows, [clean(), clean("output:1")], *tensors, accused=accused) is innocent
+    assert not came_in(rows[:1], rows, *tensors, accused=accused)
+
+
+def test_nothing_came_in_without_outputs():
+    own = node(Tensor("input:1"))
+    assert not RecomputedRows([clean()], [clean()]).is_innocent(own, "", own.inputs[0], True)
+
+
+def test_all_inputs_must_be_compared():
+    assert not came_in([clean()], [clean()], is_known=False)
+
+
+SMALL = Tensor("output:0", error=0.001)
+UNREFUTED = "law arguments coarser copy equal_bits given common_factor".split()
+
+
+@pytest.mark.parametrize("rule", [*UNREFUTED, "growth", ""])
+def test_an_accusation_that_no_size_supports_stays(rule):
+    """Also that of a setting."""
+    for is_setting in (False, True):
+        found = came_in([clean()], [clean()], SMALL, rule=rule, is_setting=is_setting)
+        assert found is (rule not in UNREFUTED)
+
+
+def test_an_operator_with_other_arguments_stays_accused():
+    for is_setting in (False, True):
+        more = {"arguments": ({"eps": 1e-5}, {"eps": 1e-6}), "is_setting": is_setting}
+        assert not came_in([clean()], [clean()], SMALL, **more)
+        assert came_in([clean()], [clean()], SMALL, **{**more, "arguments": ({"eps": 1e-5},) * 2})
+
+
+BITS = 8 * 2.0**-11  # the limit of products of 11 bits
+
+
+@pytest.mark.parametrize(
+    "kind, errors, innocent",
+    [
+        ("linear", [BITS], True),
+        ("linear", [BITS * 1.01], False),
+        ("linear", [BITS, BITS * 1.01], False),
+        ("linear", [BITS / 2, BITS / 4], True),
+        ("softmax", [BITS], False),
+    ],
+)
+def test_products_of_a_run_that_keeps_11_bits_are_innocent_up_to_that_rounding(kind, errors, innocent):
+    """No other recomputation is needed then; an operator that is no product needs it."""
+    tensors = [Tensor(f"output:{at}", error=error) for at, error in enumerate(errors)]
+    wrong = [GUILTY._replace(slot=one.slot) for one in tensors]
+    assert came_in(wrong, [], *tensors, kind=kind, is_setting=True, is_known=False) is innocent
+    good = [clean(one.slot) for one in tensors]
+    assert came_in(good, good, *tensors, kind=kind, is_setting=True) is (innocent or kind == "softmax")
+
+
+CLEAN_WORDS = "the outputs match float64 of the recorded inputs within {} of the expected rounding"
+ALIKE = clean(verdict=ReplayVerdict.AMPLIFIER, explanation="all softmax round so")
+
+
+@pytest.mark.parametrize(
+    "target, golden, before, after, words",
+    [
+        (
+            [clean(rms_ratio=0.5), clean("output:1", rms_ratio=0.75)],
+            [],
+            "UNKNOWN",
+            "PROPAGATED",
+            CLEAN_WORDS.format(0.75),
+        ),
+        ([clean(rms_ratio=0.5)], [], "WORSENED", "PROPAGATED", CLEAN_WORDS.format(0.5)),
+        ([clean()], [], "BORN", "BORN", CLEAN_WORDS.format(0)),
+        ([clean(rms_ratio=0.5)], [clean()], "UNKNOWN", "UNKNOWN", CLEAN_WORDS.format(0.5)),
+        ([clean(sampled="10 %")], [], "UNKNOWN", "UNKNOWN", ""),
+        ([clean(explanation="eps")], [], "UNKNOWN", "UNKNOWN", ""),
+        ([clean(), GUILTY], [], "UNKNOWN", "UNKNOWN", ""),
+        ([GUILTY._replace(explanation="eps")], [], "UNKNOWN", "UNKNOWN", ""),
+        ([ALIKE._replace(explanation=""), clean()], [], "BORN", "BORN", ""),
+        ([clean(), ALIKE, ALIKE._replace(explanation="other")], [], "BORN", "BORN", "all softmax round so"),
+    ],
+)
+def test_the_cause_of_a_suspected_operator(target, golden, before, after, words):
+    """Within the expected rounding, an operator whose inputs are not known propagates them."""
+    cause, reasons = RecomputedRows(target, golden).cause(Cause[before])
+    assert (cause, [one.sentence() for one in reasons]) == (Cause[after], [words] if words else [])
+
+
+# The recomputation of a run
+
+
+class Rows:
+    """Answers with given rows of the target and the golden."""
+
+    def __init__(self, target=(), golden=(), as_golden=(), sampled=(), setting=()):
+        self._sides, self._as_golden, self._sampled, self._setting = (target, golden), as_golden, sampled, setting
+
+    def rows(self, side, operator):
+        rows = self._sides[side]
+        return rows.get(operator.name, ()) if isinstance(rows, dict) else rows
+
+    def gradients_as_golden(self, target, golden):
+        return self._as_golden
+
+    def is_sampled(self, operator):
+        return operator.name in self._sampled
+
+    def is_setting(self, operator):
+        return operator.name in self._setting
+
+
+def test_without_an_estimator_nothing_is_recomputed():
+    own, none = node(call="f.0"), Recomputation(None)
+    assert not none.applies(own) and not none.is_sampled(own) and none.of(own) is None
+    assert none.forward_of(own) is None
+
+
+def test_an_operator_whose_values_were_compared_may_be_recomputed():
+    recorded = Tensor("output:0", error=0.1, statistics=(None, None))
+    known = Recomputation(Rows([clean()], sampled=["f.0.forward"]))
+    one, other = node(call="f.0"), node(call="f.1")
+    assert known.applies(one) and known.applies(node(recorded, Tensor("output:1")))
+    assert not known.applies(node(recorded)) and not known.applies(node(Tensor("input:1")))
+    assert known.is_sampled(one) and not known.is_sampled(other) and not known.is_sampled(node(recorded, call="f.0"))
+
+
+NO_DATA = clean(status="no data")
+
+
+@pytest.mark.parametrize(
+    "target, golden, expected",
+    [
+        ([clean()], [clean()], (1, 1)),
+        ([clean(), NO_DATA], [NO_DATA, clean()], (2, 2)),
+        ([clean()], [NO_DATA], (1, 0)),
+        ([clean()], [], (1, 0)),
+        ([NO_DATA], [clean()], None),
+        ([], [clean()], None),
+    ],
+)
+def test_the_rows_of_an_operator_of_both_runs(target, golden, expected):
+    """None if the target's was not recomputed."""
+    for setting in ([], ["f.0.forward"]):
+        rows = Recomputation(Rows(target, golden, setting=setting)).of(node(call="f.0"))
+        assert (rows and (len(rows.target), len(rows.golden))) == expected
+        assert rows is None or rows.is_setting is bool(setting)
+
+
+def test_an_operator_of_one_run_is_not_recomputed():
+    own = node(call="f.0")
+    for lacks in ({"target_op": None}, {"golden_op": None}):
+        own.pair = own.pair._replace(**lacks)
+        assert Recomputation(Rows([clean()], [clean()])).of(own) is None
+
+
+EPS = {"eps": 1e-5}, {"eps": 1e-6}
+FORWARD, BACKWARD = "layer_norm.0.forward", "layer_norm.0.backward"
+
+
+def gradient(arguments=({}, {}), call="layer_norm.0", forward_call="", outputs=(0.01,), phase="backward"):
+    """The backward of a call and its forward, whose outputs have these errors."""
+    tensors = [Tensor(f"output:{at}", error=error) for at, error in enumerate(outputs)]
+    forward = Op("layer_norm", (Tensor("input:0"), *tensors), forward_call or call, arguments=arguments)
+    found = nodes_of(step(forward, Op("layer_norm", (Tensor("input:0"), Tensor("output:0")), call, phase)))
+    return found[::-1]
+
+
+def test_a_gradient_follows_a_forward_that_bears_an_error():
+    backward, forward = gradient()
+    known = Recomputation(Rows({FORWARD: [GUILTY]}, {FORWARD: [clean()]}))
+    found = known.forward_of(backward)
+    assert found is not None and found[0].operator is forward.operator and found[1] is forward.outputs[0]
+    assert [one.sentence() for one in found[2]] == [
+        "output:0 differs from float64 of its recorded inputs by 5 times the expected rounding"
+    ]
+    assert not known.follows(backward)
+    known.blame(forward)
+    assert known.follows(backward) and known.forward_of(backward) is None
+    assert not known.follows(forward) and not known.follows(gradient(call="layer_norm.1")[0])
+
+
+def test_a_forward_that_is_not_beyond_bears_no_error():
+    backward, forward = gradient()
+    for rows in ([clean()], [], [NO_DATA]):
+        assert Recomputation(Rows({FORWARD: rows}, {FORWARD: [clean()]}, [clean()])).forward_of(backward) is None
+    guilty = Rows({FORWARD: [GUILTY]}, {FORWARD: [clean()]})
+    assert Recomputation(guilty).forward_of(forward) is None
+    assert Recomputation(guilty).forward_of(gradient(forward_call="layer_norm.1")[0]) is None
+    assert Recomputation(guilty).forward_of(gradient(outputs=())[0]) is None
+
+
+@pytest.mark.parametrize(
+    "arguments, as_golden, found",
+    [
+        (EPS, [clean()], True),
+        (EPS, [clean(sampled="10 %")], False),
+        (EPS, [clean(), GUILTY], False),
+        (EPS, [], False),
+        ((EPS[0], EPS[0]), [clean()], False),
+    ],
+)
+def test_a_gradient_for_the_arguments_of_the_golden_shows_a_wrong_forward(arguments, as_golden, found):
+    """The forward has other arguments; the output with the largest error is named."""
+    backward, forward = gradient(arguments, outputs=(0.01, 0.03, 0.02))
+    for rows in ({FORWARD: [clean()]}, {}):
+        said = Recomputation(Rows(rows, {}, as_golden)).forward_of(backward)
+        assert (said is not None) is found
+        if said is not None:
+            assert said[0].operator is forward.operator and said[1] is forward.outputs[1]
+            assert [one.sentence() for one in said[2]] == [
+                "argument eps is 1e-05 in the target, 1e-06 in the golden",
+                "the gradient of this call matches a float64 recomputation with the arguments of the golden",
+            ]
