@@ -382,3 +382,16 @@ def test_a_gradient_for_the_arguments_of_the_golden_shows_a_wrong_forward(argume
                 "argument eps is 1e-05 in the target, 1e-06 in the golden",
                 "the gradient of this call matches a float64 recomputation with the arguments of the golden",
             ]
+
+
+def test_tensors_of_other_ranks_belong_to_no_forward():
+    backward, forward = gradient()
+    _, other = gradient(call="layer_norm.7")
+    guilty = Rows({"layer_norm.7.forward": [GUILTY], FORWARD: [GUILTY]}, {FORWARD: [clean()]})
+    (arrived,) = other.outputs
+    own = arrived.measurement._replace(pair=arrived.pair._replace(order=-1))
+    backward.extra_inputs = [arrived._replace(measurement=own), *backward.extra_inputs]
+    found = Recomputation(guilty).forward_of(backward)
+    assert found is not None and found[0].operator is forward.operator
+    backward.extra_inputs = backward.extra_inputs[:1]
+    assert Recomputation(guilty).forward_of(backward) is None
