@@ -119,7 +119,7 @@ def scaled(gain, error=1e-3, **more):
 
 
 def factor(*parameters, others=()):
-    own = [one._replace(rms=one.rms + at / 1000) for at, one in enumerate(parameters)]  # no two are one tensor
+    own = [one._replace(rms=one.rms + at / 1024) for at, one in enumerate(parameters)]  # no two are one tensor
     return decided(*own, others=others)[0].factor
 
 
@@ -137,7 +137,7 @@ UP, DOWN, NOISE = scaled(1e-3), scaled(-1e-3), scaled(1e-5)
         # eight deviations of the sum, √n times as many as those of one: 4.62 each of three
         ([scaled(1e-3, 1.72e-3)] * 3, 1e-3),
         ([scaled(1e-3, 1.74e-3)] * 3, 0.0),
-        ([scaled(1e-3, 1.99e-3)] * 4, 1e-3),
+        ([scaled(2.0**-10, 2.0**-9)] * 4, 2.0**-10),
         ([scaled(1e-3, 2.01e-3)] * 4, 0.0),
         ([UP] * 9 + [scaled(-1e-4)], 1e-3),  # nine of ten have one sign
         ([UP] * 8 + [scaled(-1e-4)], 0.0),
@@ -155,6 +155,7 @@ UP, DOWN, NOISE = scaled(1e-3), scaled(-1e-3), scaled(1e-5)
         ([UP] * 2 + [scaled(0.82, 0.9)], 1e-3),
         ([UP] * 2 + [scaled(0.5, 0.89)], 1e-3),
         ([scaled(4.7e-7, 4.7e-7)] * 3, 0.0),  # rounding: eight round-offs of float32 are 4.77e-7
+        ([scaled(2.0**-21, 2.0**-21)] * 4, 0.0),
         ([scaled(4.8e-7, 4.8e-7)] * 3, 4.8e-7),
     ],
 )

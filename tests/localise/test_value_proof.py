@@ -248,6 +248,7 @@ def test_slices_of_one_tensor_have_one_axis():
         (QKV[:, :4], QKV, False),  # the golden's is the longer one
         (QKV, QKV[:, :0], False),
         (drawn(2, 16), drawn(2, 16)[:, 15:], True),
+        (drawn(2, 16), drawn(2, 1, seed=4) / 9, False),
         (drawn(2, 17), drawn(2, 17)[:, 16:], False),  # more than sixteen slices
         (drawn(2, 34), drawn(2, 34)[:, 32:], False),
         (drawn(2, 32), drawn(2, 32)[:, 30:], True),
