@@ -145,21 +145,17 @@ def _across(gap: int, pair: Pair, tensor: Optional[TensorRef]) -> Iterator[_Acro
 
 
 def _slices(row: GoldenRow, other: Finding) -> Iterator[tuple[AxisSlice, int]]:
-    """The slices of a longer tensor in the shape of a golden tensor, and where they end; empty for a checkpoint, whose
-    tensors have no order."""
+    """The slices of a tensor that is longer than a golden tensor along one axis, and where they end; empty for a
+    checkpoint, whose tensors have no order."""
     golden, target, operator = row.finding.pair.golden, other.pair.target, other.pair.target_op
     if golden is None or target is None or operator is None or is_weight(operator):
         return
-    if len(golden.shape) != len(target.shape):
-        return
-    longer = [axis for axis, (a, b) in enumerate(zip(golden.shape, target.shape)) if a != b]
-    if len(longer) != 1 or not golden.shape[longer[0]]:
-        return
-    length, total = golden.shape[longer[0]], target.shape[longer[0]]
+    axis = next(axis for axis, (a, b) in enumerate(zip(golden.shape, target.shape)) if a != b)
+    length, total = golden.shape[axis], target.shape[axis]
     step = math.gcd(length, total)
-    if (total - length) // step < SLICES:
+    if length and (total - length) // step < SLICES:
         for start in range(0, total - length + 1, step):
-            yield AxisSlice(longer[0], start), start + length
+            yield AxisSlice(axis, start), start + length
 
 
 def _may_be_near(golden: Finding, target: Finding, limit: float, is_part: bool) -> bool:
