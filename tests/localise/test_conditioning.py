@@ -255,6 +255,8 @@ GRADIENTS = [  # kind, incoming gradients, gradient, tensors of the forward (its
      [((2, 3, 4, 4), 7.0), ((6, 3, 5, 5), 2.0), ((2, 6, 8, 8), 1.0)], (21.0, 2 * 16.0)),
     ("conv2d", [((2, 6, 8, 8), 3.0)], ((2, 3, 4, 4), 1.0),
      [((2, 3, 4, 4), 7.0), ((6, 3, 5, 5), 2.0), ((2, 6, 8, 8), 1.0)], (6.0, (768 * 450 / 96) ** 0.5)),
+    ("conv1d", [((2, 6, 4), 3.0)], ((6, 3, 5), 1.0), [((2, 3, 8), 7.0), ((6, 3, 5), 2.0), ((2, 6, 4), 1.0)],
+     (21.0, 8.0)),
     # without its forward, a gradient of a product reads the operands itself: the smallest of the pairs
     ("matmul", [((4, 9), 3.0), ((4, 5), 2.0)], ((9, 5), 1.0), None, (6.0, 4.0)),
     ("matmul", [((4, 9), 3.0), ((4, 5), 2.0), ((9, 5), 0.1)], ((9, 5), 1.0), None, (0.2, 20**0.5)),
@@ -281,7 +283,7 @@ CENTRED = [  # kind, incoming gradients, gradient, tensors of the forward (its o
     # softmax: y · (g - Σ g·y)
     ("softmax", [((4, 4), 8.0)], ((4, 4), 0.4), SOFTMAX, (2.0, 3.0)),
     ("softmax", [((4, 4), 8.0)], ((4, 4), 0.5), SOFTMAX, NONE),  # four times the sum is no cancellation
-    ("softmax", [((4, 4), 8.0)], ((4, 4), 0.4), [((4, 4), 7.0), ((3, 4), 0.25)], NONE),
+    ("softmax", [((4, 4), 8.0)], ((4, 4), 0.01), [((4, 4), 7.0), ((3, 4), 0.25)], NONE),
     ("softmax", [((3, 4), 8.0)], ((4, 4), 0.4), SOFTMAX, NONE),
     ("softmax", [], ((4, 4), 0.4), SOFTMAX, NONE),
     ("softmax", [((4, 4), 8.0), Y44], ((4, 4), 0.4), None, (2.0, 3.0)),
