@@ -132,7 +132,7 @@ def _described(families: Mapping[tuple[str, str], list[JudgedWeight]], finder: F
     for members in families.values():
         numbers = range(len(members))
         if len(members) > FEW:
-            numbers = range(0, len(members), max(1, (len(members) - 1) // (SAME_FAMILY - 1)))
+            numbers = range(0, len(members), (len(members) - 1) // (SAME_FAMILY - 1))
         chosen += [(turn, members[at]) for turn, at in enumerate(numbers)]
     for _, row in sorted(chosen, key=lambda one: one[0])[:MOST]:  # the first of each family comes first
         found[row.finding.row] = finder.fault(row.pair)
