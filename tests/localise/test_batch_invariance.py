@@ -40,6 +40,7 @@ ORIGINS = [  # tokens of the inputs, those of the output, the request of each, t
     (["====", "==x="], "xxxx", "aaaa", 2),
     (["==xx", "xx=="], "xxxx", "aaaa", 0),
     (["===="], "====", "aaaa", 0),
+    (["===x"], "xxxx", "aaaa", 3),
     ([], "=x=x", "aaaa", None),
     ([None], "=x=x", "aaaa", None),
     (["====", None], "=x=x", "aaaa", 2),

@@ -148,12 +148,14 @@ def test_products_of_a_run_that_keeps_11_bits_have_a_wider_limit():
     assert (reduced.verdict, reduced.working) == (Verdict.MATCH, 2.0**-11) and reduced.limit > plain.limit
 
 
-@pytest.mark.parametrize("bits, last_bit, is_counted", [(12, 1.0, True), (11, 1.0, False), (12, 0.5, False)])
+@pytest.mark.parametrize(
+    "bits, last_bit, is_counted", [((12, 12), 1.0, True), ((12, 8), 1.0, False), ((12, 12), 0.5, False)]
+)
 def test_counts_have_the_limit_of_their_own_type(bits, last_bit, is_counted):
-    """Whole numbers that need more bits than the run keeps do not come from its rounding."""
+    """Whole numbers that need several bits do not come from rounding."""
     one = measured(kind="matmul", values=True, error=1e-4)
-    side = Side(minimum=1.0, maximum=4095.0, bits=bits, last_bit=last_bit, squares=32.0, nonzero=32.0)
-    one = one._replace(moments=one.moments._replace(target=side, golden=side))
+    sides = [Side(minimum=1.0, maximum=4095.0, bits=own, last_bit=last_bit, squares=32.0, nonzero=32.0) for own in bits]
+    one = one._replace(moments=one.moments._replace(target=sides[0], golden=sides[1]))
     (judged,) = found(one, reduced=True)
     assert (judged.verdict is Verdict.DIVERGED) is is_counted
     assert judged.limit == pytest.approx(LIMIT) if is_counted else judged.limit > 1e-4
