@@ -123,7 +123,7 @@ def test_a_tensor_without_values_is_judged_by_what_is_recorded(known, verdict, w
     before, one = found(measured(), measured(1, **known))
     assert (one.verdict.name, one.metric, one.row, before.row) == (verdict, metric, 1, 0)
     assert one.because.startswith(words) and one.error == pytest.approx(error, nan_ok=True)
-    assert one.working == 2.0**-24 and one.explained_by == "" and one.cache is None
+    assert one.working == 2.0**-24 and (one.explained_by, one.explained_limit, one.cache) == ("", 0.0, None)
     assert one == one._replace(measurement=measured(1, **known))
 
 
