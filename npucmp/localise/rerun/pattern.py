@@ -42,7 +42,7 @@ def differing_elements(measurement: Measurement, context: ReadContext = ANYWHERE
 
 
 def pattern(measurement: Measurement, found: BitDifferences, context: ReadContext = ANYWHERE) -> tuple[Evidence, ...]:
-    """The evidence of the elements that `look` found: their places, and a frequent cause of such a pattern, as a
+    """The evidence of the elements that `differing_elements` found: their places, and a frequent cause of such a pattern, as a
     hint."""
     pair, moments = measurement.pair, measurement.moments
     try:
@@ -82,7 +82,7 @@ def _block(found: BitDifferences, payload: Payload) -> tuple[Evidence, ...]:
     if first % BLOCK == 0 and BLOCK * DENSE <= found.number >= DENSE * length:
         words = "one block of {length} elements from {first} on{where}, a multiple of {block}"
         return _places(words, hint, length=length, first=first, where=where, block=BLOCK)
-    if found.places is None or total < 2 * BLOCK:
+    if found.places is None:
         return ()
     import numpy as np
 
@@ -127,7 +127,7 @@ def _lines(places: Places, payload: Payload) -> tuple[Evidence, ...]:
     for cut in _cuts(places, payload):
         names = np.unique(cut.lines)
         number, size = len(names), len(names) * cut.length
-        whole = len(places) == size > number
+        whole = len(places) == size
         few = number <= FEW_LINES * cut.number and len(places) >= PER_LINE * number
         cost = number + (0 if whole else PER_LINE)  # a few whole lines are preferred to a part of one line
         if number == cut.number or cost >= least or not (whole or few):
