@@ -42,8 +42,8 @@ def differing_elements(measurement: Measurement, context: ReadContext = ANYWHERE
 
 
 def pattern(measurement: Measurement, found: BitDifferences, context: ReadContext = ANYWHERE) -> tuple[Evidence, ...]:
-    """The evidence of the elements that `differing_elements` found: their places, and a frequent cause of such a pattern, as a
-    hint."""
+    """The evidence of the elements that `differing_elements` found: their places, and a frequent cause of such a
+    pattern, as a hint."""
     pair, moments = measurement.pair, measurement.moments
     try:
         payload = payload_of(pair.golden, context=context) if pair.golden is not None else None
@@ -155,7 +155,7 @@ def _cuts(places: Places, payload: Payload) -> Iterator[TensorCut]:
         yield TensorCut("rows of the last axis", places // last, total // last, last, tile)
         hint = "sums over the other axes, in another order"
         yield TensorCut("columns of the last axis", places % last, last, total // last, hint)
-    for axis in range(len(shape) - 1 if len(shape) > 2 else 0):
+    for axis in range(len(shape) - 1):
         inner = math.prod(shape[axis + 1 :])
         if 1 < shape[axis] < total:
             yield TensorCut(
