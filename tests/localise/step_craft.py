@@ -29,6 +29,8 @@ class Tensor(NamedTuple):
     nan: int = 0
     statistics: tuple = ()  # of the target and the golden, in place of values
     verdict: Verdict = Verdict.DIVERGED
+    equal: int = 0
+    checksum: str = ""  # of the target
 
     @property
     def elements(self) -> int:
@@ -43,6 +45,7 @@ class Tensor(NamedTuple):
         )
         error = self.error if math.isfinite(self.error) else 1.0
         return Moments(self.elements, target, golden, self.elements - self.mismatched, mismatched=self.mismatched,
+                       equal=self.equal,
                        xx=yy, yy=yy, xy=(1 + self.gain) * yy, sum_abs=self.mean_abs * self.elements,
                        sum_dd=error**2 * yy, max_abs=error * self.rms, max_rel=self.max_rel)  # fmt: skip
 
@@ -63,6 +66,7 @@ def step(*operators: Op) -> list[Finding]:
     for order, one in enumerate(operators):
         call = one.call or f"{one.kind}.{order}"
         refs = [[TensorRef(tensor.slot, tensor.dtypes[side], tensor.shape,
+                           checksum="" if side else tensor.checksum,
                            statistics=tensor.statistics[side] if tensor.statistics else None)
                  for tensor in one.tensors] for side in (0, 1)]  # fmt: skip
         name = f"{call}.{one.phase}"
