@@ -70,6 +70,7 @@ BLOCKS = [
     ((10, 4096), np.r_[LONG[[1, 3, 5, 7], :1843].ravel(), LONG[9, :1844]],  # nine tenths of five blocks are 9,216
      "5 blocks of 2,048 elements, from 4,096, 12,288, 20,480 … on" + MEMORY),
     ((10, 4096), LONG[[1, 3, 5, 7, 9], :1843], SCATTERED),
+    ((10, 4096), np.arange(4097, 6144), f"one piece, from [1, 1] to [1, 2047]{PIECE}"),
     ((10, 4096), LONG[[1, 3, 5, 7, 8, 9], :2048], SCATTERED),  # of 20 blocks, five are a quarter
     ((10, 4096), np.r_[LONG[1, 1:1844], LONG[3, 0:1844]],
      f"2 blocks of 2,048 elements, from 4,096, 12,288 on{MEMORY}"),

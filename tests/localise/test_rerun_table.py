@@ -4,8 +4,10 @@ import math
 
 import pytest
 
+from npucmp.localise.rerun import table
 from npucmp.localise.rerun.table import FirstRunPlace, excuse, place_of, reruns_of
 from npucmp.model import Cause, Comparison, Evidence, Fact, Root, Run, Verdict
+from tests.align.weights.craft import Files
 from tests.localise.step_craft import Op, Tensor, step
 
 READ = Tensor("input:0", equal=64)
@@ -295,3 +297,63 @@ def test_an_input_that_was_changed_names_its_producer(cause, source, evidence, w
 def test_operators_without_a_difference_have_no_row():
     assert rows(compared(EQUAL, EQUAL)) == [] and rows() == []
     assert Verdict.MATCH in {one.verdict for one in compared(EQUAL).findings}
+
+
+# Values that are read again
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """Comparisons in whose files elements 1 and 2 of an output differ."""
+    files = Files(tmp_path)
+
+    def compare(*operators, elements=4, by=1.0, checksum=""):
+        values = files([float(at) for at in range(elements)]), files([at + by * (0 < at < 3) for at in range(elements)])
+        one = compared(*operators)
+        findings = []
+        for each in one.findings:
+            if each.error:
+                golden, target = (tensor._replace(slot=each.pair.slot) for tensor in values)
+                pair = each.pair._replace(target=target._replace(checksum=checksum), golden=golden)
+                each = each._replace(measurement=each.measurement._replace(pair=pair))
+            findings.append(each)
+        return Comparison(one.target, one.golden, tuple(findings), one.roots, {})
+
+    return compare
+
+
+@pytest.mark.parametrize("cause, words", [("BORN", ["the differing elements are scattered"]), ("PROPAGATED", [])])
+def test_the_places_of_an_error_that_began_are_described(stored, cause, words):
+    """The picture shows those of others too."""
+    (row,) = rows(stored(Differing(cause)))
+    assert sentences(row) == words and row.picture is not None
+
+
+@pytest.mark.parametrize(
+    "cause, elements, is_shown", [("PROPAGATED", 4, True), ("PROPAGATED", 5, False), ("BORN", 5, True)]
+)
+def test_large_tensors_that_only_propagate_are_not_read_again(stored, monkeypatch, cause, elements, is_shown):
+    monkeypatch.setattr(table, "PLACES", 4)
+    (row,) = rows(stored(Differing(cause), elements=elements))
+    assert (row.picture is not None) is is_shown
+
+
+def test_the_first_operators_are_read_again(stored, monkeypatch):
+    monkeypatch.setattr(table, "PATTERNS", 2)
+    found = rows(stored(Differing(), Differing(), Differing()))
+    assert [row.picture is not None for row in found] == [True, True, False]
+
+
+@pytest.mark.parametrize("by, odd", [(1.0, (1,)), (2.0, (1, 2, 3))])
+def test_runs_agree_by_their_values_where_no_checksum_decides(stored, by, odd):
+    (row,) = rows(stored(Differing()), stored(Differing(), by=by))
+    assert row.odd == odd
+
+
+def test_a_checksum_of_one_run_alone_decides_nothing(stored):
+    """The values are read; a file that is absent shows nothing."""
+    for checksums in (("0x12", ""), ("", "0x12")):
+        (row,) = rows(*(stored(Differing(), checksum=one) for one in checksums))
+        assert row.odd == (1,)
+    (row,) = rows(stored(Differing()), compared(Differing(wrote=WROTE._replace(checksum=""))))
+    assert row.odd == (1, 2, 3)

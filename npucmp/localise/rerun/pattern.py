@@ -157,7 +157,7 @@ def _cuts(places: Places, payload: Payload) -> Iterator[TensorCut]:
         yield TensorCut("columns of the last axis", places % last, last, total // last, hint)
     for axis in range(len(shape) - 1):
         inner = math.prod(shape[axis + 1 :])
-        if 1 < shape[axis] < total:
+        if shape[axis] < total:
             yield TensorCut(
                 f"slices of axis {axis}", places // inner % shape[axis], shape[axis], total // shape[axis], tile
             )
