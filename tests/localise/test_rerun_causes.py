@@ -141,13 +141,24 @@ def test_a_tail_of_other_bytes_hides_no_producer(runs):
     assert source_of(runs) == "relu.0:0"
 
 
-def test_an_output_that_is_lost_is_no_producer(runs, tmp_path):
+@pytest.mark.parametrize(
+    "change, expected",
+    [({"problem": "lost"}, ""), ({"file": ""}, ""), ({"offset": 40}, "relu.0:0")],
+)
+def test_the_place_of_an_output_in_its_file(runs, tmp_path, change, expected):
+    """It may be lost, or not kept, or lie behind another tensor."""
     runs.op("relu", o0=Y).op("tanh", i0=CHANGED)
+    (tmp_path / "joint").write_bytes(bytes(40) + Y.tobytes())
     first = runs.findings[0]
-    lost = first.pair.golden._replace(payload=None, file=str(tmp_path / "lost"), problem="lost")
-    pair = first.pair._replace(golden=lost)
+    golden = first.pair.golden
+    if "offset" in change:
+        payload = golden.payload._replace(path=str(tmp_path / "joint"), **change)
+        golden = golden._replace(payload=payload)
+    else:
+        golden = golden._replace(payload=None, **change)
+    pair = first.pair._replace(golden=golden)
     runs.findings[0] = first._replace(measurement=first.measurement._replace(pair=pair))
-    assert source_of(runs) == ""
+    assert source_of(runs) == expected
 
 
 # Causes
@@ -182,6 +193,7 @@ def test_an_operator_that_overwrites_an_input_is_left_over(runs):
     assert [one.sentence() for one in root.evidence] == [
         "an input differs, or is overwritten in place", "output:0: it differs"
     ]  # fmt: skip
+    assert root.place == 0
     assert (root.value, root.limit, root.input_error, root.output_error) == (None, 0.0, None, 0.1)
 
 

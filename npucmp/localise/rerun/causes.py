@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import Hashable, Iterable, Iterator, Optional, Sequence
+from typing import Hashable, Iterable, Iterator, Sequence, Tuple
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.flow.contents import content_of
@@ -26,7 +26,7 @@ from npucmp.localise.intervals import differs
 from npucmp.localise.multi_rank import with_roots
 from npucmp.measure.bitwise import same_bytes
 from npucmp.measure.pairs import payload_of
-from npucmp.model import Cause, Comparison, Finding, Pair, Payload, Root, TensorRef
+from npucmp.model import Cause, Comparison, Finding, Root, TensorRef
 from npucmp.model.roles import is_output, is_parameter
 
 HEAD = 64  # bytes: work: enough to distinguish most tensors
@@ -68,12 +68,12 @@ def _link_inputs(findings: Iterable[Finding], context: ReadContext) -> Iterator[
     different: set[int] = set()
     equal = _Equal(context)
     for finding in findings:
-        golden = finding.pair.golden
+        golden, operator = finding.pair.golden, finding.pair.golden_op
         if is_output(finding.pair):
             if differs(finding):
                 different.add(content_of(finding))
-            elif finding.measurement.same and golden is not None:
-                equal.add(finding.pair)
+            elif finding.measurement.same and golden is not None and operator is not None:
+                equal.add(golden, f"{operator.name}:{golden.slot.partition(':')[2]}")
         elif golden is not None and _is_traceable(finding) and content_of(finding) not in different:
             producer = equal.find(golden)
             pair = finding.pair._replace(golden=golden._replace(source=producer))
@@ -89,40 +89,40 @@ def _is_traceable(finding: Finding) -> bool:
     return content_of(finding) != 0 and moments.golden.minimum != moments.golden.maximum
 
 
+_Output = Tuple[TensorRef, str]  # an output of the first run, and its name
+
+
 class _Equal:
     """Outputs with equal bytes in both runs. Their files are opened on the first query."""
 
     def __init__(self, context: ReadContext) -> None:
         self._context = context
-        self._unread: dict[Hashable, list[Pair]] = defaultdict(list)
-        self._read: dict[Hashable, list[Pair]] = defaultdict(list)
+        self._unread: dict[Hashable, list[_Output]] = defaultdict(list)
+        self._read: dict[Hashable, list[_Output]] = defaultdict(list)
 
-    def add(self, pair: Pair) -> None:
-        """Add an output; calls come in order."""
-        self._unread[_kind(pair.golden)].append(pair)
+    def add(self, tensor: TensorRef, name: str) -> None:
+        """Add an output of the first run by its name, "{operator}:{index}"; calls come in order."""
+        self._unread[_kind(tensor)].append((tensor, name))
 
     def find(self, tensor: TensorRef) -> str:
-        """The latest output of the first run with this content, "{operator}:{index}"; "" if there is none."""
-        for pair in self._unread.pop(_kind(tensor), ()):
-            self._read[_kind(tensor), _head(pair.golden, self._context)].append(pair)
-        for pair in reversed(self._read.get((_kind(tensor), _head(tensor, self._context)), ())):
-            if pair.golden is None or pair.golden_op is None:
-                continue
-            if same_bytes(pair.golden, tensor, self._context) is not None:
-                return f"{pair.golden_op.name}:{pair.golden.slot.partition(':')[2]}"
-        return ""
+        """The name of the latest output of the first run with this content; "" if there is none."""
+        for one in self._unread.pop(_kind(tensor), ()):
+            self._read[_kind(tensor), _head(one[0], self._context)].append(one)
+        outputs = self._read.get((_kind(tensor), _head(tensor, self._context)), ())
+        alike = (name for one, name in reversed(outputs) if same_bytes(one, tensor, self._context) is not None)
+        return next(alike, "")
 
 
-def _kind(tensor: Optional[TensorRef]) -> Hashable:
-    return None if tensor is None else (tensor.dtype, tensor.shape)
+def _kind(tensor: TensorRef) -> Hashable:
+    return tensor.dtype, tensor.shape
 
 
-def _head(tensor: Optional[TensorRef], context: ReadContext) -> bytes:
+def _head(tensor: TensorRef, context: ReadContext) -> bytes:
     from npucmp.dump.readers.safe_open import open_regular
     from npucmp.errors import NpucmpError
 
     try:
-        payload: Optional[Payload] = payload_of(tensor, context=context) if tensor is not None else None
+        payload = payload_of(tensor, context=context)
         if payload is None:
             return b""
         with open_regular(payload.path, context) as file:
