@@ -72,8 +72,6 @@ def stored_round_off(measurement: Measurement) -> float:
     moments, tensors = measurement.moments, (measurement.pair.target, measurement.pair.golden)
     if moments is None or not moments.target.bits or not moments.golden.bits:
         return 0.0
-    if max(moments.target.bits, moments.golden.bits) > SHORT_BITS[-1]:
-        return 0.0
     if any(tensor is None or tensor.dtype != "float32" for tensor in tensors):
         return 0.0
     squares = (moments.target, moments.xx), (moments.golden, moments.yy)
@@ -187,8 +185,6 @@ def linear_fit(measurement: Measurement) -> Optional[LinearFit]:
     both = math.sqrt(spread_floats) * math.sqrt(spread_whole)
     covariance = moments.xy / n - (floats.total / n) * (whole.total / n)
     correlation = max(-1.0, min(1.0, covariance / both)) if both else 0.0
-    if not math.isfinite(correlation):
-        return None
     left = spread_whole * (1.0 - max(0.0, correlation) ** 2)
     scale = covariance / spread_floats if spread_floats else 0.0
     return LinearFit(correlation, left, 2 * moments.equal > n and abs(scale - 1.0) < SCALE_TOLERANCE)
