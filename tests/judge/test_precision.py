@@ -137,8 +137,7 @@ def test_a_type_holds_values_within_its_range_and_bits(change, round_off):
 
 
 def test_a_mask_is_no_value_of_the_type():
-    one = held(HALF, minimum=-3.4028234663852886e38)
-    assert stored_round_off(one) == FLOAT16
+    assert stored_round_off(held(HALF, minimum=-3.4028234663852886e38)) == FLOAT16
 
 
 @pytest.mark.parametrize("function, known", [(stored_round_off, FLOAT16), (rounded_to, "float16")])
@@ -149,8 +148,7 @@ def test_float32_values_of_both_runs_alone_look_rounded(function, known):
     for types in (("float16", "float32"), ("float32", "float64")):
         assert not function(held(HALF, golden, types))
     assert not function(one._replace(moments=None))
-    for missing in ("target", "golden"):
-        assert not function(one._replace(pair=one.pair._replace(**{missing: None})))
+    assert not any(function(one._replace(pair=one.pair._replace(**{side: None}))) for side in ("target", "golden"))
 
 
 def of_bits(*counts):
@@ -296,8 +294,7 @@ def test_more_than_half_of_the_numbers_are_equal_if_they_are_compared_themselves
 @pytest.mark.parametrize("change", [{"mismatched": 1}, {"masked": 2}, {"compared": 0}])
 def test_sums_without_all_elements_fit_nothing(change):
     one = mixed(STEPS, X)
-    assert linear_fit(one._replace(moments=one.moments._replace(**change))) is None
-    assert linear_fit(Measurement(one.pair)) is None
+    assert linear_fit(one._replace(moments=one.moments._replace(**change))) is linear_fit(Measurement(one.pair)) is None
 
 
 def test_the_fit_of_constants():
@@ -315,6 +312,12 @@ def test_steps_differ_from_floats_by_more_than_one(off, counts):
     assert is_quantised(mixed(floats + np.array([0, -off, off / 2, off]), floats)) is counts
 
 
+def one_sided(target, golden):
+    """A pair of types, of which one may be missing."""
+    pair = pair_of(target or "float32", golden or "float32")
+    return pair._replace(**{name: None for name, one in (("target", target), ("golden", golden)) if one is None})
+
+
 @pytest.mark.parametrize(
     "target, golden, mixed",
     [
@@ -330,9 +333,7 @@ def test_steps_differ_from_floats_by_more_than_one(off, counts):
     ],
 )
 def test_whole_numbers_beside_floats_are_mixed(target, golden, mixed):
-    pair = pair_of(target or "float32", golden or "float32")
-    pair = pair._replace(**{name: None for name, one in (("target", target), ("golden", golden)) if one is None})
-    assert is_mixed(pair) is mixed
+    assert is_mixed(one_sided(target, golden)) is mixed
 
 
 @pytest.mark.parametrize(
@@ -348,8 +349,7 @@ def test_whole_numbers_beside_floats_are_mixed(target, golden, mixed):
     ],
 )
 def test_the_coarser_type_of_a_pair(target, golden, round_off, narrower):
-    pair = pair_of(target or "float32", golden or "float32")
-    pair = pair._replace(**{name: None for name, one in (("target", target), ("golden", golden)) if one is None})
+    pair = one_sided(target, golden)
     assert (round_off_of(pair), narrower_dtype(pair)) == (round_off, narrower)
 
 

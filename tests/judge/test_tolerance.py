@@ -10,7 +10,7 @@ import pytest
 from npucmp import Tolerances
 from npucmp.errors import DumpError, UsageError
 from npucmp.judge.precision import round_off_of
-from npucmp.judge.tolerance import load_tolerances
+from npucmp.judge.tolerance import DEFAULT_RULES, Limit, judge_bound, load_tolerances
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.thresholds import make_findings
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
@@ -95,11 +95,70 @@ def test_verdict(measurement, expected, error):
 
 def test_words_of_a_verdict():
     found = verdict(measured([NAN, 1, 1], [1, 1, INF]))
+    assert (found.metric, found.limit, found.rule) == ("nonfinite_mismatch", 0.0, "nonfinite")
     assert "2 of 3 positions" in found.because and "target 1 NaN, 0 Inf, golden 0 NaN, 1 Inf" in found.because
     assert verdict(measured([1.5], [1.0])).because == "rel_l2 5.00e-01, limit 8.88e-16"
     assert verdict(Measurement(a_pair(sides="target"))).because == "the golden run has no such operator"
     assert "target is all zero" in verdict(measured([0.0], [1.0])).because
     assert "golden is all zero" in verdict(measured([1.0], [0.0])).because
+
+
+XOR = {"checksum": "0x1f"}
+
+
+@pytest.mark.parametrize(
+    "measurement, words",
+    [
+        (measured([1.0], [1.0], "float32"), "the same bits"),
+        (measured([1.0], [1.0], "float32", golden_dtype="float64"), "equal values"),
+        (Measurement(a_pair(), same=True), "equal checksums"),
+        (Measurement(a_pair(shape=(0, 3)), same=True), "both empty"),
+        (Measurement(a_pair()), "neither values nor comparable statistics"),
+        (
+            Measurement(
+                a_pair()._replace(
+                    **{side: TensorRef("output:0", "float32", (2,), **XOR) for side in ("target", "golden")}
+                )
+            ),
+            "equal XOR checksums, which prove nothing",
+        ),
+        (
+            Measurement(a_pair(), bound=INF, statistics=(Statistics(NAN), Statistics(1.0))),
+            "NaN or Inf in its statistics",
+        ),
+        (Measurement(a_pair(), bound=INF, statistics=(Statistics(1.0), Statistics(0.0))), "the golden is all zero"),
+        (Measurement(a_pair(), bound=INF, statistics=(Statistics(INF, 0.0), Statistics(1.0))), "NaN or Inf in its"),
+        (Measurement(a_pair(), bound=0.5), "by the statistics, rel_l2 is at least 5.00e-01, limit 8.11e-06"),
+    ],
+)
+def test_the_reason_of_a_verdict(measurement, words):
+    assert words in verdict(measurement).because
+
+
+@pytest.mark.parametrize(
+    "bound, expected, error, limit",
+    [(0.25 + 2.0**-17, Verdict.UNKNOWN, None, 0.0), (0.2501, Verdict.DIVERGED, NAN, 0.25 + 2.0**-17)],
+)
+def test_a_bound_proves_a_difference_beyond_the_limit_and_the_rounding_of_sums(bound, expected, error, limit):
+    found = judge_bound(bound, Tolerances(), Limit(0.25, "rule"))
+    assert (found[0], repr(found[2]), found[3]) == (expected, repr(error), limit)
+    assert found[4:] == (("rel_l2", "rule") if expected is Verdict.DIVERGED else ("", ""))
+    trusted = judge_bound(bound, Tolerances(trust_statistics=True), Limit(0.25, "rule"))
+    if expected is Verdict.UNKNOWN:
+        assert (trusted[0], trusted[2:]) == (Verdict.MATCH, (bound, 0.25, "rel_l2", "rule"))
+
+
+@pytest.mark.parametrize(
+    "given, by_round_off", [({}, True), ({"closeness": True}, False), ({"table": (Tolerance("cosine", 1.0),)}, False)]
+)
+def test_default_limits_are_in_force_without_tolerances_of_the_user(given, by_round_off):
+    assert Tolerances(**given).by_round_off is by_round_off
+
+
+def test_the_tensor_inside_a_fused_operator_is_not_missing():
+    one = Measurement(a_pair(sides="target"))
+    inside = one.pair._replace(target_op=one.pair.target_op._replace(inserted=True))
+    assert verdict(one._replace(pair=inside)).verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -214,6 +273,7 @@ def test_a_metric_without_a_value_is_unknown():
 def test_larger_is_better_for_some():
     rules = Tolerances((Tolerance("exact_ratio", 0.5),))
     assert verdict(measured([1, 1, 2], [1, 1, 1]), rules).verdict is Verdict.MATCH
+    assert verdict(measured([1, 2, 1, 2], [1, 1, 1, 1]), rules).verdict is Verdict.MATCH  # at the limit
     assert verdict(measured([1, 2, 2], [1, 1, 1]), rules).verdict is Verdict.DIVERGED
 
 
@@ -259,6 +319,7 @@ def test_tolerance_file(tmp_path, name, text):
         ("t.csv", "metric,limit\nrel_l2\n", "row 1: limit None is not a number"),
         ("t.csv", "metric,why\nrel_l2,because\n", "it has no column limit"),
         ("t.csv", "metric,limit\nrel_l2,nan\n", "row 1: limit 'nan' is not a number"),
+        ("t.csv", "limit,dtype\n1,float3\n", "row 1: no dtype 'float3'; nearest: float32"),
         ("t.csv", "metric,limit\nrel_l2," + "9" * 200_000, "t.csv"),
         ("t.toml", "", "contains no tolerance"),
         ("t.toml", "limit = 3", "contains no tolerance"),
@@ -284,3 +345,10 @@ def test_a_tolerance_file_that_cannot_be_read(tmp_path, make):
     make(tmp_path / "t.csv")
     with pytest.raises(DumpError):
         load_tolerances(tmp_path / "t.csv")
+
+
+def test_default_rules_are_eight_round_offs_of_each_float_type():
+    rows = {row.dtype: row.limit for row in DEFAULT_RULES}
+    small = {"hifloat8": 1.0, "float8_e4m3fn": 0.5, "float8_e5m2": 1.0}
+    assert rows == {name: 8 * u for name, u in U.items()} | small
+    assert {row.metric for row in DEFAULT_RULES} == {"rel_l2"} and "8 unit round-offs" in DEFAULT_RULES[0].why
