@@ -73,7 +73,6 @@ LAST_8, LAST_11 = 1 + 2.0**-7, 1 + 2.0**-10  # use the 8th and the 11th signific
         (np.full(64, 0.1875), np.full(64, 0.1875), 0.0),
         (np.arange(1.0, 256.0), np.arange(1.0, 256.0), 0.0),
         (np.arange(1.0, 256.0) / 128, np.arange(1.0, 256.0) / 128, 0.0),  # multiples of one step
-        (BRAIN * 1e-30, BRAIN * 1e-30, 0.0),
         (BRAIN * 2.0**40, BRAIN * 2.0**40, BFLOAT16),  # beyond float16
         (HALF * 2.0**40, HALF * 2.0**40, 0.0),  # beyond it, and with more bits than bfloat16
     ],
@@ -117,7 +116,6 @@ def test_whole_numbers_that_float32_holds_exactly_show_no_rounding(size, last_bi
     [
         ({"maximum": 65504.0}, FLOAT16),
         ({"maximum": 65536.0}, 0.0),
-        ({"minimum": -65504.0}, FLOAT16),
         ({"minimum": -65536.0}, 0.0),
         ({"last_bit": 2.0**-24}, FLOAT16),  # the smallest subnormal number
         ({"last_bit": 2.0**-25}, 0.0),
@@ -169,7 +167,6 @@ def of_bits(*counts):
         ((8, 9), (24, 24), "float16"),
         ((11, 11), (12, 12), "float16"),
         ((11, 11), (11, 12), ""),
-        ((12, 11), (24, 24), ""),
         ((11, 12), (24, 24), ""),
         ((9, 9), (24, 11), ""),
     ],
@@ -192,7 +189,6 @@ COUNTED = {
 }
 ROUNDED = {
     "a mask of whole numbers needs few bits": (np.array([0.0, 1.0, 200.0]), FLOAT16),
-    "eight bits": (np.arange(1.0, 256.0), FLOAT16),
     "all whole numbers of eight bits are numbers of bfloat16": (np.arange(129.0, 256.0), BFLOAT16),
     "steps as coarse as 1 come from rounding": (np.array([1024.0, 1023.0]), FLOAT16),
     "below 0 too": (np.array([-1024.0, 1023.0]), FLOAT16),
