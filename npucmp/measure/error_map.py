@@ -102,7 +102,7 @@ class _Looker:
             if not finite.all():
                 alike = (np.isnan(wide_x) & np.isnan(wide_y)) | (wide_x == wide_y)
                 size = np.where(finite, size, np.where(alike, 0.0, np.inf))
-            if self.bars.masking and not self.complex:
+            if self.bars.masking:  # never of complex numbers
                 beyond = size > self.most  # only masks of unequal constants, which the measurement excluded
                 masks = (self.bars.masks.where_equal(wide_x, wide_y) | beyond) & finite
                 size, finite = np.where(masks, 0.0, size), finite & ~masks
