@@ -72,8 +72,8 @@ def _samples(tensor: TensorRef, most: int, context: ReadContext) -> Optional[Arr
     from npucmp.measure.kernel.numpy_kernel import widen
 
     payload = payload_of(tensor, context=context)
-    axes = None if payload is None else image_axes(tensor.dtype, payload.shape)
-    if payload is None or axes is None:
+    axes = "" if payload is None else image_axes(tensor.dtype, payload.shape)
+    if payload is None or not axes:
         return None
     each = math.prod(payload.shape[1:])
     count = min(payload.shape[0], most, ELEMENTS // each)
