@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npucmp.errors import UsageError
 from npucmp.measure import metrics
 from npucmp.measure.kernel.merge import merge
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
@@ -218,3 +219,62 @@ def test_no_metric_depends_on_blocks(one, two):
         x, y = metric.function(parts), metric.function(whole)
         if metric.name not in ("standard_deviation", "gain", "cosine"):  # these subtract sums: no relative bound
             assert x == pytest.approx(y, rel=1e-9, nan_ok=True), metric.name
+
+
+ALWAYS = (
+    "cosine rel_l2 max_abs_err max_rel_err mean_abs_err mean_rel_err rmse err_1e3_ratio err_5e3_ratio allclose "
+    "mismatch_ratio max_ulp exact_ratio nonfinite_mismatch"
+).split()
+
+
+@pytest.mark.parametrize(
+    "extra, more",
+    [((), []), (("gain",), ["gain"]), (("snr", "gain"), ["gain", "snr"]), (("rel_l2", "euclidean"), ["euclidean"])],
+)
+def test_a_table_has_the_optional_columns_that_a_user_requests(extra, more):
+    assert [metric.name for metric in metrics.columns(extra)] == [*ALWAYS, *more]
+    assert metrics.requested_columns([f" {name} " for name in (*extra, "")]) == more
+
+
+@pytest.mark.parametrize("name, near", [("cosin", "cosine"), ("rel_l", "rel_l2"), ("zzz", "standard_deviation")])
+def test_an_unknown_metric_is_an_error_with_near_names(name, near):
+    with pytest.raises(UsageError, match="no metric here") as caught:
+        metrics.require_metric(name, "no metric here")
+    assert near in str(caught.value)
+    with pytest.raises(UsageError, match=f"no metric '{name}'"):
+        metrics.requested_columns(["gain", name])
+    assert metrics.require_metric("gain", "") is None
+
+
+def test_the_direction_and_the_name_of_metrics():
+    more = {metric.name for metric in metrics.METRICS if metric.better == "more"}
+    assert more == {"cosine", "err_1e3_ratio", "err_5e3_ratio", "allclose", "exact_ratio", "snr"}
+
+
+@pytest.mark.parametrize(
+    "change, expected",
+    [
+        ({"xx": 1.0, "yy": 1.0, "xy": 1.0 + 1e-15}, 1.0),
+        ({"xx": 1.0, "yy": 1.0, "xy": -1.0 - 1e-15}, -1.0),
+        ({"xx": 1.0, "yy": INF, "xy": 1.0}, 0.0),
+        ({"xx": 1.0, "yy": 1.0, "xy": INF}, NAN),
+        ({"xx": 0.0, "yy": 0.0, "max_abs": 1e-300}, 0.0),
+        ({"xx": 0.0, "yy": 0.0, "max_abs": 0.0}, 1.0),
+        ({"xx": 0.0, "yy": 1.0, "max_abs": 1.0}, 0.0),
+        ({"xx": 0.0, "yy": 1.0, "max_abs": 0.0}, 0.0),
+        ({"xx": 4.0, "yy": 1.0, "xy": 1.0, "equal": 3}, 1.0),
+        ({"xx": 4.0, "yy": 1.0, "xy": 1.0, "equal": 2}, 0.5),
+    ],
+)
+def test_a_cosine_stays_within_1(change, expected):
+    assert metrics.cosine(Moments(3, compared=3)._replace(**change)) == pytest.approx(expected, nan_ok=True, abs=0)
+
+
+def test_masks_beside_zeros_are_no_size_of_the_golden():
+    """All compared elements of the golden are 0, and the minimum is that of a mask."""
+    one = Moments(4, compared=2, masked=2, max_abs=1.0, sum_dd=1.0)
+    golden = one.golden._replace(minimum=-1e9, maximum=0.0)
+    assert metrics.rel_l2(one._replace(golden=golden)) == INF
+    assert metrics.rel_l2(one._replace(golden=golden, masked=0)) == pytest.approx(1e-9)
+    assert metrics.gain(Moments(1, xy=3.0, yy=2.0, max_abs=1.0)) == 0.5 and metrics.gain(Moments(1, yy=2.0)) == 0.0
+    assert metrics.max_ulp(Moments()) is None and metrics.max_abs_err(Moments(1, max_abs=2.0, max_abs_exact=3)) == 3
