@@ -160,7 +160,7 @@ def _measure(native: ctypes.CDLL, x: Array, y: Array, start: int, prepared: _Pre
 def measure_side(x: Array) -> Side:
     """Measure one side alone, for a tensor without a partner."""
     native, kind = library(), _TYPES.get(x.dtype.name)
-    if native is None or kind is None:
+    if native is None or kind is None or not x.dtype.isnative:
         return _side_by_numpy(x)
     x = _plain(x)
     table = _table(x.dtype.name)

@@ -154,3 +154,25 @@ def test_it_can_be_switched_off(monkeypatch):
         monkeypatch.delenv(native.SWITCH)
         native.library.cache_clear()
     assert native.name() == "native"
+
+
+@pytest.mark.parametrize("x, y", [("float32", "float32"), ("float32", "bfloat16"), ("complex64", "complex64"),
+                                  (">f4", ">f4"), ("int64", "int64"), ("float64", "int8")])  # fmt: skip
+def test_blocks_of_a_tensor_add_up(x, y):
+    """Also of types that numpy measures, of foreign byte order, and of arrays with gaps."""
+    values = np.random.default_rng(1).integers(-9, 9, (60, 2)).astype(numpy_dtype(x) if x[0] != ">" else x)
+    golden = np.ones((60, 2)).astype(numpy_dtype(y) if y[0] != ">" else y)
+    values[45, 0] = 100
+    a, b = values[:, 0], golden[:, 0]
+    if a.dtype.kind == "c":
+        a, b = a.copy(), b.copy()
+    bars = bars_for(a.dtype.name, b.dtype.name, 0.0, 0.0)
+    total = native.Total(bars)
+    assert total.moments() == native.Total(bars).moments() and total.moments().elements == 0
+    for start, end in ((0, 7), (7, 8), (8, 60)):
+        total.add(a[start:end], b[start:end])
+    found = total.moments()
+    assert_same(found, native.measure_block(np.ascontiguousarray(a), np.ascontiguousarray(b), bars))
+    assert (found.elements, found.max_abs_index, found.max_abs, found.yy) == (60, 45, 99.0, 60.0)
+    assert native.measure_side(a).maximum == 100 and native.measure_side(a[:0]).nan == 0
+    assert native.measure_block(a[45:], b[45:], bars, 1000).max_abs_index == 1000
