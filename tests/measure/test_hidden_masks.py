@@ -259,3 +259,100 @@ def test_norms_are_those_of_what_is_no_mask(tmp_path_factory, seed, dtype, share
     assert (found.moments.masked, found.moments.compared) == ((~kept).sum(), kept.sum())
     assert found.moments.yy == pytest.approx(np.square(y[kept]).sum(), rel=1e-9)
     assert found.moments.sum_dd == pytest.approx(np.square(x - y)[kept].sum(), rel=1e-9)
+
+
+def crafted(folder, *records, phase="forward"):
+    """Masked elements of operators (name, type, tensors by slot[, type of the golden's operator]): both sides of a
+    tensor, or the place in the graph whose values an input reads."""
+    found = []
+    for order, (name, op_type, tensors, *other) in enumerate(records):
+        operators = [Operator(name, one, one, phase, order, ()) for one in (op_type, *other, op_type)[:2]]
+        for slot, one in tensors.items():
+            if isinstance(one, str):
+                refs = [TensorRef(slot, "float32", HIDDEN.shape, source=one)] * 2
+            else:
+                files = [folder / f"{order}{slot[0]}{slot[-1]}{side}.npy" for side in "tg"]
+                for file, values in zip(files, one):
+                    np.save(file, values)
+                refs = [
+                    TensorRef(slot, values.dtype.name, values.shape, str(file), "npy")
+                    for file, values in zip(files, one)
+                ]
+            found.append(measure(Pair(order, slot, *operators, *refs)))
+    again = with_hidden_masks(found, Closeness(), ANYWHERE)
+    return [one.moments.masked if one.moments else None for one in again]
+
+
+COUNT = int(HIDDEN.sum())
+SIDES = masked(scores(), -2e3), masked(scores() + np.float32(1e-3), -7e3)  # masks of two constants
+
+
+@pytest.mark.parametrize(
+    "op_type, other, hides",
+    [
+        ("softmax", [], True),
+        ("relu", ["softmax"], True),
+        ("softmax", ["relu"], True),
+        ("relu", [], False),
+        ("relu", ["tanh"], False),
+    ],
+)
+def test_an_exponential_of_either_run_hides_masks(tmp_path, op_type, other, hides):
+    found = crafted(tmp_path, ("a", op_type, {"input:0": SIDES, "output:0": (scores(1), scores(2))}, *other))
+    assert found == [COUNT if hides else 0, 0]
+
+
+@pytest.mark.parametrize("source, hides", [("a:0", True), ("a:1", False), ("b:0", False), ("", False)])
+def test_a_graph_names_the_tensor_that_an_exponential_reads(tmp_path, source, hides):
+    """The dump lacks the values of the input."""
+    first = "a", "relu", {"output:0": SIDES}
+    second = "b", "softmax", {"input:0": source, "output:0": (scores(1), scores(2))}
+    assert crafted(tmp_path, first, second)[0] == (COUNT if hides else 0)
+
+
+def test_whole_numbers_and_complex_numbers_have_no_masks(tmp_path):
+    for kind in (np.int32, np.complex64):
+        sides = tuple((100 * one).astype(kind) for one in SIDES)
+        one = crafted(tmp_path, ("a", "softmax", {"input:0": sides, "output:0": (scores(1), scores(2))}))
+        assert one == [0, 0]
+
+
+def test_a_constant_before_a_fill_is_all_mask(tmp_path):
+    """An operator that moves values writes a tensor with masks, which a softmax reads."""
+    fill = np.full(HIDDEN.shape, -2e3, np.float32), np.full(HIDDEN.shape, -7e3, np.float32)
+    found = crafted(
+        tmp_path,
+        ("a", "where", {"input:0": fill, "output:0": SIDES}),
+        ("b", "softmax", {"input:0": SIDES, "output:0": (scores(1), scores(2))}),
+    )
+    assert found == [HIDDEN.size, COUNT, COUNT, 0]
+    alone = crafted(tmp_path, ("b", "softmax", {"input:0": fill, "output:0": (scores(1), scores(2))}))
+    assert alone == [0, 0]
+
+
+@pytest.mark.parametrize("low, hides", [(-101.0, True), (-99.0, False)])
+def test_masks_are_100_below_all_other_values(tmp_path, low, hides):
+    x = np.where(HIDDEN, np.float32(low), np.float32(1.0) * np.eye(8, dtype=np.float32))
+    sides = x, x + np.float32(1e-3) * ~HIDDEN
+    found = crafted(tmp_path, ("a", "softmax", {"input:0": sides, "output:0": (scores(1), scores(2))}))
+    assert found[0] == (COUNT if hides else 0)
+
+
+@pytest.mark.parametrize("number, hides", [(1, False), (2, True)])
+def test_a_single_mask_is_a_value(tmp_path, number, hides):
+    hidden = np.zeros(HIDDEN.shape, bool)
+    hidden.reshape(-1)[:number] = True
+    sides = masked(scores(), -2e3, hidden=hidden), masked(scores() + np.float32(1e-3), -2e3, hidden=hidden)
+    found = crafted(tmp_path, ("a", "softmax", {"input:0": sides, "output:0": (scores(1), scores(2))}))
+    assert found[0] == (number if hides else 0)
+
+
+def test_a_file_that_is_gone_hides_no_mask(tmp_path):
+    record = "a", "softmax", {"input:0": SIDES, "output:0": (scores(1), scores(2))}
+    crafted(tmp_path, record)
+    operator = Operator("a", "softmax", "softmax", "forward", 0, ())
+    refs = [TensorRef("input:0", "float32", HIDDEN.shape, str(tmp_path / f"0i0{side}.npy"), "npy") for side in "tg"]
+    one = measure(Pair(0, "input:0", operator, operator, *refs))
+    (tmp_path / "0i0g.npy").unlink()
+    assert with_hidden_masks([one], Closeness(), ANYWHERE) == [one]
+    assert with_hidden_masks([], Closeness(), ANYWHERE) == []
