@@ -15,7 +15,7 @@ from npucmp.errors import DumpError, UnsupportedError, UsageError
 from npucmp.measure import preview as peeks
 from npucmp.measure.pairs import measure
 from npucmp.measure.preview import MOST, PARTS, corners_of, preview
-from npucmp.model import Operator, Pair, TensorRef
+from npucmp.model import Operator, Pair, Side, TensorRef
 from tests.synthetic import write_run
 
 SAMPLES = Path(__file__).parents[2] / "sample_dumps"
@@ -187,3 +187,22 @@ def test_bars_of_the_histogram_are_linear_and_labelled(tmp_path):
     assert counts == [600] + [60] * (PARTS - 2) + [1] and longest >= 20
     assert bars == [round(longest * count / 600) for count in counts]
     assert lines[at + PARTS].endswith("▏")  # one value is to be seen
+
+
+@pytest.mark.parametrize(
+    "label, words", [("x.pt", "no values of x.pt were dumped"), ("", "no values of output:0 were")]
+)
+def test_a_tensor_without_values_has_no_preview(tmp_path, label, words):
+    bare = TensorRef("output:0", "float32", (3,), label=label)
+    for read in (lambda: preview(bare, Side()), lambda: peeks.array_of(bare)):
+        with pytest.raises(UnsupportedError, match=words):
+            read()
+
+
+@pytest.mark.parametrize("count", [4, 5, 6, 11])
+def test_five_largest_and_smallest_elements_are_shown(tmp_path, count):
+    """The first of equal ones."""
+    values = np.float32([7.0, *[1.0] * (count - 1)])
+    found = seen(tmp_path, values)
+    assert [at for at, _ in found.largest] == [*range(min(5, count))]
+    assert [at for at, _ in found.smallest] == [*range(1, count), 0][:5]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from npucmp import open_runs
-from npucmp.measure.range_scan import scan, scan_tensor
+from npucmp.measure.range_scan import recorded_extremes, scan, scan_tensor
 from npucmp.model import Extremes, Operator, Statistics, TensorRef
 from tests.synthetic import write_run
 
@@ -101,3 +101,38 @@ def test_padding_of_a_device_layout_is_no_event(tmp_path):
     file.write_bytes(v2([], [tensor(stored, FRACTAL_NZ, (3, 5))], "net/matmul"))
     (row,) = scanned(tmp_path)
     assert json.dumps(row.extremes[:6]) == "[15, 0, 0, 0, 0, 0]"
+
+
+LARGEST = {"float16": 65504.0, "int8": 127.0, "odd": 127.0}
+
+
+@pytest.mark.parametrize("dtype", LARGEST)
+@pytest.mark.parametrize("high, low", [(1.0, 0.0), (LARGEST, 0.0), (1.0, LARGEST), (LARGEST, LARGEST)])
+def test_recorded_extremes_at_the_limits_of_a_float_type_are_saturation(dtype, high, low):
+    top, bottom = (LARGEST[dtype] if one is LARGEST else one for one in (high, low))
+    found = recorded_extremes(TensorRef("output:0", dtype, (4,), statistics=Statistics(top, -bottom)))
+    limits = (int(high is LARGEST), int(low is LARGEST)) if dtype == "float16" else (0, 0)
+    assert (found.high, found.low, found.elements, found.maximum, found.minimum) == (*limits, 4, top, -bottom)
+
+
+def test_a_scan_keeps_the_operator_and_the_tensor_beside_the_result(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(70_000, dtype=np.float32))
+    one = TensorRef("output:0", "float32", (70_000,), str(tmp_path / "x.npy"), "npy")
+    found = scan_tensor(OPERATOR, one)
+    assert (found.operator, found.tensor, found.bytes_read, found.problem) == (OPERATOR, one, 280_000, "")
+    assert (found.extremes.zeros, found.extremes.maximum, found.counted) == (1, 69_999.0, True)  # of two blocks
+    for change in ({"file": ""}, {"problem": "damaged"}, {"shape": (9,)}):
+        other = one._replace(**change)
+        found = scan_tensor(OPERATOR, other)
+        assert (found.operator, found.tensor, bool(found.problem)) == (OPERATOR, other, "file" not in change)
+
+
+@pytest.mark.parametrize("place", [(0, 1), (1, 0)])
+def test_the_first_of_several_blocks_counts(tmp_path, place):
+    values = np.zeros(200_000, np.float32)
+    values[70_000] = values[150_000] = np.nan
+    values[[3, 199_999][place[0]]] = np.inf
+    np.save(tmp_path / "x.npy", values)
+    one = TensorRef("output:0", "float32", values.shape, str(tmp_path / "x.npy"), "npy")
+    found = scan_tensor(OPERATOR, one).extremes
+    assert (found.first_nan, found.first_inf, found.nan) == (70_000, [3, 199_999][place[0]], 2)

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from npucmp.measure.tensor_stats import StatsTask, TensorStats, figures_of, work_through
-from npucmp.model import TensorRef
+from npucmp.measure.tensor_stats import StatsTask, TensorStats, figures_of, from_record, work_through
+from npucmp.model import Statistics, TensorRef
 from npucmp.model.moments import Extremes
 
 
@@ -60,3 +60,41 @@ def test_constants_and_zeros(known, constant, zeros, is_zero):
 )  # fmt: skip
 def test_the_standard_deviation(mean, rms, std):
     assert TensorStats(extremes(0.0, 1.0), mean, rms).std == pytest.approx(std)
+
+
+@pytest.mark.parametrize(
+    "statistics, shape, mean, rms",
+    [
+        (Statistics(2.0, -1.0, 0.5, 6.0), (3, 3), 0.5, 2.0),
+        (Statistics(2.0, -1.0, 0.5), (3, 3), 0.5, None),
+        (Statistics(norm=6.0), (3, 3), None, 2.0),
+        (Statistics(2.0, -1.0, 0.5, 6.0), (0, 3), 0.5, None),
+        (Statistics(2.0, -1.0, math.nan, math.inf), (9,), None, None),
+        (None, (9,), None, None),
+    ],
+)
+def test_a_record_has_figures_without_values(statistics, shape, mean, rms):
+    found = from_record(TensorRef("input:0", "float32", shape, statistics=statistics, checksum="AB"))
+    assert (found.mean, found.rms, found.bits, found.counted) == (mean, rms, "ab", False)
+    known = statistics is not None and statistics.max is not None
+    assert (found.minimum, found.maximum) == ((-1.0, 2.0) if known else (None, None)) or math.isnan(found.minimum)
+    assert from_record(TensorRef("input:0", "float32", shape, checksum="0x12")).bits == ""
+
+
+TINY = {"float16": 2.0**-14, "float32": 2.0**-126, "float64": 2.0**-1022}
+
+
+@pytest.mark.parametrize("dtype, counted", [("float16", True), ("float32", False), ("float64", False)])
+def test_subnormal_values_of_a_narrow_type_are_counted(tmp_path, dtype, counted):
+    values = np.array([0.0, TINY[dtype], TINY[dtype] / 2, -TINY[dtype] / 4, 1.0], dtype)
+    np.save(tmp_path / "x.npy", values)
+    one = TensorRef("input:0", dtype, (5,), str(tmp_path / "x.npy"), "npy")
+    assert figures_of(StatsTask((one,))).figures[0].subnormal == (2 if counted else None)
+
+
+def test_figures_cover_the_finite_values(tmp_path):
+    one = figures_of(StatsTask((saved(tmp_path, "x", [3.0, -4.0, math.nan, math.inf, 0.0]),))).figures[0]
+    assert (one.mean, one.rms, one.mean_abs) == pytest.approx((-1 / 3, math.sqrt(25 / 3), 7 / 3))
+    assert one.counted and one.subnormal is None and len(one.bits) == 32
+    lost = figures_of(StatsTask((saved(tmp_path, "y", [math.nan] * 3),))).figures[0]
+    assert (lost.mean, lost.rms, lost.counted) == (None, None, True)
