@@ -6,10 +6,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from npucmp.flow.contents import golden_content, target_content
+from npucmp.flow.contents import (
+    content_of,
+    golden_content,
+    is_computed,
+    is_few,
+    is_vector,
+    target_content,
+    target_content_of,
+)
 from npucmp.measure.kernel.native import measure_block
 from npucmp.measure.kernel.numpy_kernel import bars_for, content_hash
-from npucmp.model import Measurement, Pair, Statistics, TensorRef
+from npucmp.model import Finding, Measurement, Moments, Pair, Side, Statistics, TensorRef, Verdict
 
 X = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
 SHORT = X.astype(ml_dtypes.bfloat16)
@@ -119,3 +127,39 @@ def test_no_two_pairs_of_neighbouring_numbers_have_equal_hashes(step):
     one, other = np.triu_indices(len(hashes))
     both = np.stack([low[one] + low[other], high[one] + high[other]], axis=1)
     assert len(np.unique(both, axis=0)) == len(both)
+
+
+@pytest.mark.parametrize(
+    "value, computed",
+    [
+        (None, False), (math.nan, False), (math.inf, False), (0.0, False), (1.0, False), (15.0, False), (17.0, True),
+        (-17.0, True), (-12.0, False), (0.1, True), (0.9375, False), (0.96875, True), (2.0**-30, False),
+    ],
+)  # fmt: skip
+def test_a_number_of_more_than_four_bits_was_computed(value, computed):
+    assert is_computed(value) is computed
+
+
+@pytest.mark.parametrize(
+    "shape, few, vector",
+    [((), True, True), ((3,), True, True), ((4,), False, True), ((1, 3), True, False), ((2, 2), False, False)],
+)
+def test_the_shape_of_the_golden_is_that_of_few_elements_or_of_a_vector(shape, few, vector):
+    ref = TensorRef("output:0", "float32", shape)
+    one = Finding(Measurement(Pair(0, "output:0", None, None, None, ref)), Verdict.MATCH, "")
+    assert (is_few(one), is_vector(one)) == (few, vector)
+    target = one._replace(measurement=Measurement(Pair(0, "output:0", None, None, ref, None)))
+    assert (is_few(target), is_vector(target)) == (False, False)
+
+
+@pytest.mark.parametrize(
+    "minimum, maximum, total", [(0.1, 0.5, 0.5), (0.5, 0.1, 0.5), (0.5, 0.5, 0.1), (0.5, 0.5, 0.5)]
+)
+def test_any_computed_figure_identifies_few_elements(minimum, maximum, total):
+    ref = TensorRef("output:0", "float32", (3,))
+    side = Side(minimum=minimum, maximum=maximum, total=total, hash=7)
+    measured = Measurement(Pair(0, "output:0", None, None, ref, ref), Moments(3, Side(minimum=0.1, hash=9), side))
+    one = Finding(measured, Verdict.MATCH, "")
+    assert bool(golden_content(measured)) is (0.1 in (minimum, maximum, total))
+    assert content_of(one) == golden_content(measured) != target_content_of(one) == target_content(measured) != 0
+    assert 0 < target_content(measured) < 2**64
