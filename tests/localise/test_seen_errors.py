@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from npucmp.localise.seen_errors import SeenErrors
+from npucmp.localise.seen_errors import SeenErrors, agrees, is_still
+from npucmp.model import Verdict
 from tests.localise.rules.craft import case, drawn
 
 normal, noisy = drawn(__name__)
@@ -54,3 +55,86 @@ def test_a_rest_of_a_sum_that_is_zero_in_the_golden_has_no_relative_error(left, 
     seen.learn_left(case("sub", [], (left + 1e-6, left)).finding)
     asked = case("mul", [], (np.full(1, value), golden), slot="input:0").finding
     assert seen.usual(asked) == pytest.approx(found, rel=1e-6)
+
+
+def off_by(error, phase="forward", golden=X):
+    """An operator whose output has exactly that relative error."""
+    return case("tanh", [], (golden * (1 + error), golden), phase=phase)
+
+
+def add(seen, *errors, queue=False):
+    for error in errors:
+        (seen.pass_by if queue else seen.learn)(off_by(error).node, [])
+
+
+ASKED = case("tanh", [], (X, X), slot="input:0").finding
+
+
+@pytest.mark.parametrize("queue", [False, True])
+def test_an_unknown_error_is_the_ninth_decile_of_those_seen(queue):
+    seen = SeenErrors()
+    assert seen.usual(ASKED) == 0.0
+    add(seen, *(place * 1e-5 for place in range(21, 0, -1)), queue=queue)
+    assert seen.usual(ASKED) == pytest.approx(19e-5, rel=1e-6)
+
+
+@pytest.mark.parametrize("queue", [False, True])
+@pytest.mark.parametrize("behind, found", [(0, 1e-3), (7, 1e-3), (8, 1e-6)])
+def test_an_unknown_error_may_be_that_of_the_eight_latest_operators(behind, found, queue):
+    seen = SeenErrors()
+    add(seen, *[1e-6] * 40, 1e-3, *[1e-6] * behind, queue=queue)
+    assert seen.usual(ASKED) == pytest.approx(found, rel=1e-4)
+
+
+@pytest.mark.parametrize("op, found", [("mul", 1e-3), ("nll_loss", 1e-6)])
+def test_an_unknown_scalar_has_the_largest_error_unless_it_is_a_loss(op, found):
+    seen = SeenErrors()
+    add(seen, 1e-3, *[1e-6] * 40)
+    asked = case(op, [], (np.ones(1), np.ones(1)), slot="input:0").finding
+    assert seen.usual(asked) == pytest.approx(found, rel=1e-4)
+
+
+@pytest.mark.parametrize("queue", [False, True])
+@pytest.mark.parametrize(
+    "asked, behind, found",
+    [
+        (normal(128), 0, True),
+        (normal(128), 7, True),
+        (normal(128), 8, False),
+        (normal(127), 0, False),
+        (ZERO, 0, False),
+    ],
+)
+def test_the_eight_latest_operators_may_have_written_as_many_elements(asked, behind, found, queue):
+    seen = SeenErrors()
+    for golden in (X, *[np.ones(1)] * behind):
+        (seen.pass_by if queue else seen.learn)(off_by(0.0, golden=golden).node, [])
+    assert seen.has_recent(case("tanh", [], (asked, asked), slot="input:0").finding) is found
+
+
+@pytest.mark.parametrize("queue", [False, True])
+def test_the_latest_tensor_that_agrees_is_an_output_before_an_input(queue):
+    seen = SeenErrors()
+    assert seen.last_agreeing is None
+    for own in (case("tanh", [(X, X)], (Y, Y), name="a"), case("tanh", [(X, X)], (2 * Y, Y), name="b")):
+        (seen.pass_by if queue else seen.learn)(own.node, [])
+    assert (seen.last_agreeing.pair.operator.name, seen.last_agreeing.pair.slot) == ("b", "input:0")
+    (seen.pass_by if queue else seen.learn)(case("tanh", [(X, X)], (Y, Y), name="c").node, [])
+    assert (seen.last_agreeing.pair.operator.name, seen.last_agreeing.pair.slot) == ("c", "output:0")
+    (seen.pass_by if queue else seen.learn)(case("tanh", [(2 * X, X)], (2 * Y, Y), name="d").node, [])
+    assert seen.last_agreeing.pair.operator.name == "c"
+
+
+@pytest.mark.parametrize(
+    "verdict, offset, alike, still",
+    [
+        (Verdict.MATCH, 0.0, True, True),
+        (Verdict.MATCH, 1e-9, True, False),
+        (Verdict.DIVERGED, 0.0, False, False),
+        (Verdict.UNKNOWN, 0.0, False, True),
+        (Verdict.MISSING, 0.0, False, False),
+    ],
+)
+def test_equal_bits_are_more_than_a_match(verdict, offset, alike, still):
+    finding = off_by(offset).finding._replace(verdict=verdict)
+    assert (agrees(finding), is_still(finding)) == (alike, still)
