@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_still
 from npucmp.model import Verdict
-from tests.localise.rules.craft import case, drawn
+from tests.localise.rules.craft import case, drawn, without_values
 
 normal, noisy = drawn(__name__)
 X, Y, BIAS = normal(8, 16), normal(16, 8), normal(128)
@@ -138,3 +139,74 @@ def test_the_latest_tensor_that_agrees_is_an_output_before_an_input(queue):
 def test_equal_bits_are_more_than_a_match(verdict, offset, alike, still):
     finding = off_by(offset).finding._replace(verdict=verdict)
     assert (agrees(finding), is_still(finding)) == (alike, still)
+
+
+@pytest.mark.parametrize("queue", [False, True])
+@pytest.mark.parametrize(
+    "phase, asked, found",
+    [
+        ("backward", np.full(3, 1.75), True),  # below the norm of the latest gradient, which is 2
+        ("backward", np.full(3, 2.0), False),
+        ("backward", np.full(3, 2.25), False),
+        ("backward", np.full(4, 1.75), False),
+        ("forward", np.full(3, 2.25), True),
+        ("forward", np.full(4, 1.75), False),
+    ],
+)
+def test_few_elements_may_be_the_rest_of_a_sum_unless_they_exceed_the_latest_gradients(phase, asked, found, queue):
+    seen = SeenErrors()
+    for way, golden in (("backward", np.full(16, 0.5)), ("forward", np.full(16, 5.0))):
+        (seen.pass_by if queue else seen.learn)(off_by(0.0, way, golden).node, [])
+    assert seen.may_cancel(case("tanh", [], (asked, asked), slot="input:0", phase=phase).finding) is found
+
+
+@pytest.mark.parametrize("queue", [False, True])
+@pytest.mark.parametrize(
+    "op, phase, slot, asked, found",
+    [
+        (
+            "tanh",
+            "backward",
+            "input:0",
+            np.full(16, FACTOR * 2.0),
+            1 / FACTOR,
+        ),  # rounding of terms of 4 in units of 0.5
+        ("tanh", "backward", "input:0", np.full(16, FACTOR * 2.5), 0.0),
+        ("tanh", "backward", "input:0", np.zeros(16), 0.0),
+        ("tanh", "backward", "input:0", np.full((4, 4), 4.0), 0.0),
+        ("tanh", "backward", "output:0", np.full(16, 4.0), 0.0),
+        ("tanh", "forward", "input:0", np.full(16, 4.0), 0.0),
+        ("all_reduce", "forward", "input:0", np.full(16, 4.0), 0.5),
+    ],
+)
+def test_the_gradient_of_a_bias_may_be_smaller_than_the_rounding_of_its_terms(op, phase, slot, asked, found, queue):
+    seen = SeenErrors()
+    (seen.pass_by if queue else seen.learn)(off_by(0.0, golden=np.full((4, 4), 4.0)).node, [])
+    finding = case(op, [], (asked, asked), slot=slot, phase=phase).finding
+    for working, limit in ((0.5, 0.0), (0.0, 0.5 * FACTOR)):
+        one = finding._replace(working=working, limit=limit)
+        assert seen.below_rounding(one) == pytest.approx(found, rel=1e-9)
+
+
+@pytest.mark.parametrize("queue", [False, True])
+def test_operands_are_the_two_latest_outputs_of_a_shape(queue):
+    seen = SeenErrors()
+    assert (seen.of_shape((8, 16)), seen.of_operands((8, 16))) == (None, 0.0)
+    for row, error in enumerate([1e-2, 1e-3, 1e-4]):
+        node = off_by(error).node
+        node.outputs[0] = node.outputs[0]._replace(row=row)
+        seen.pass_by(node, []) if queue else seen.learn_shapes(node)
+    assert seen.of_shape((8, 16)) == pytest.approx(1e-4, rel=1e-6)
+    assert seen.of_operands((8, 16)) == pytest.approx(1e-3, rel=1e-6)
+    assert seen.of_shape((16, 8)) is None
+
+
+@pytest.mark.parametrize(
+    "verdict, alike, still",
+    [(Verdict.MATCH, True, True), (Verdict.UNKNOWN, False, True), (Verdict.MISSING, False, False)],
+)
+def test_without_an_error_the_verdict_decides_whether_bits_are_equal(verdict, alike, still):
+    finding = without_values(off_by(0.0).finding, verdict=verdict, error=None)
+    assert (agrees(finding), is_still(finding)) == (alike, still)
+    bound = finding._replace(measurement=finding.measurement._replace(bound=0.0))
+    assert agrees(bound) is still
