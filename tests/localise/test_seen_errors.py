@@ -104,6 +104,7 @@ def test_an_unknown_scalar_has_the_largest_error_unless_it_is_a_loss(op, found):
         (normal(128), 8, False),
         (normal(127), 0, False),
         (ZERO, 0, False),
+        (ZERO, 1, False),
     ],
 )
 def test_the_eight_latest_operators_may_have_written_as_many_elements(asked, behind, found, queue):
@@ -210,3 +211,24 @@ def test_without_an_error_the_verdict_decides_whether_bits_are_equal(verdict, al
     assert (agrees(finding), is_still(finding)) == (alike, still)
     bound = finding._replace(measurement=finding.measurement._replace(bound=0.0))
     assert agrees(bound) is still
+
+
+@pytest.mark.parametrize("times, found", [(0.5, math.inf), (1.0, math.inf), (1.5, 0.0)])
+def test_a_zero_of_the_golden_may_be_a_factor_larger_than_rests_seen(times, found):
+    seen = SeenErrors()
+    seen.learn_left(case("sub", [], (np.full(1, 0.25), ZERO)).finding)
+    asked = case("mul", [], (np.full(1, times * FACTOR * 0.25), ZERO), slot="input:0").finding
+    assert seen.usual(asked) == found
+
+
+def test_the_latest_input_that_agrees_may_be_the_first_of_two():
+    seen = SeenErrors()
+    seen.learn(case("add", [(X, X), (2 * X, X)], (2 * X, X)).node, [])
+    assert seen.last_agreeing.pair.slot == "input:0"
+    seen.learn(case("add", [(X, X), (X, X)], (2 * X, X)).node, [])
+    assert seen.last_agreeing.pair.slot == "input:1"
+
+
+def test_no_rounding_of_terms_is_known_before_the_first_output():
+    asked = case("tanh", [], (X[0], X[0]), slot="input:0", phase="backward").finding._replace(working=1.0)
+    assert SeenErrors().below_rounding(asked) == 0.0
