@@ -6,6 +6,7 @@ them, the common sequence of the largest similarity is taken.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from typing import AbstractSet, Any, Callable, Hashable, Optional, Sequence
 
@@ -201,7 +202,9 @@ def share_of(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
         return share
     whole = golden.ordered
     some = a.reshape(-1)[:: max(1, a.size // SAMPLE)]
-    unit = float(np.sqrt((whole * whole).mean()))
+    with np.errstate(over="ignore"):
+        unit = float(np.sqrt((whole * whole).mean()))
+    unit = unit if math.isfinite(unit) else 0.0  # numbers of that size are equal or not
     near = (1e-5 if is_fine else 3e-3) * unit
     at = np.searchsorted(whole, some)
     gap = np.minimum(*(np.abs(whole[np.clip(at - back, 0, whole.size - 1)] - some) for back in (0, 1)))

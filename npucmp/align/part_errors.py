@@ -85,7 +85,8 @@ def _streamed_error(part: Payload, exact: Payload, golden: HeldTensor, scale: fl
     for own, other in zip(blocks(part, BLOCK, context=golden.context), blocks(exact, BLOCK, context=golden.context)):
         a, b = own.astype(np.float64), other.astype(np.float64)
         gap, norm = gap + float(((a / scale - b) ** 2).sum()), norm + float((b * b).sum())
-    return math.sqrt(gap / norm) if norm else math.sqrt(gap)
+    found = math.sqrt(gap / norm) if norm else math.sqrt(gap)
+    return found if found == found else math.inf
 
 
 def _by_figures(mesh: Mesh, get: Get, golden: HeldTensor, decision: Decision) -> dict[int, float]:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import AbstractSet, Any, Callable, NamedTuple, Optional, Sequence
 
 from npucmp.align.rank_mesh import Maker, Mesh, Misfit, assemble, chosen, same_copies
-from npucmp.align.rank_run import HeldTensor, RankOperator
+from npucmp.align.rank_run import HeldTensor, RankOperator, norm_of
 from npucmp.dump.readers import assembly
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError, SystemFailure
@@ -206,7 +206,12 @@ def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements,
                 zip(blocks(payload, BLOCK, context=golden.context), golden.blocks(BLOCK))
             ):
                 a, b = own.astype(np.float64), exact.astype(np.float64)
-                gap, norm = gap + float(((a - b) ** 2).sum()), norm + float((b * b).sum())
+                with np.errstate(all="ignore"):
+                    more, size = float(((a - b) ** 2).sum()), float((b * b).sum())
+                    if not math.isfinite(more + size):
+                        more = float((np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, a - b) ** 2).sum())
+                        size = float((np.where(np.isfinite(b), b, 0.0) ** 2).sum())
+                gap, norm = gap + more, norm + size
                 if number >= FIRST and gap > UNLIKE * norm:
                     break
         except SystemFailure:
@@ -214,6 +219,7 @@ def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements,
         except NpucmpError:
             return None
         error = math.sqrt(gap / norm) if norm else 0.0 if not gap else math.inf
+        error = error if math.isfinite(norm) and error == error else math.inf  # beyond all numbers
         if worst is None or error > worst.error:
             worst = one._replace(error=error)
     return worst
@@ -234,11 +240,7 @@ def distance(found: Any, exact: Any, scale: float = 1.0) -> float:
                 return math.inf
             found, exact = found[kept], exact[kept]
     with np.errstate(all="ignore"):
-        apart = found - exact
-        gap, norm = (
-            math.sqrt((apart * apart).sum(dtype=float)),
-            math.sqrt((exact * exact).sum(dtype=float)),
-        )  # not BLAS, whose threads wait
+        gap, norm = norm_of(found - exact), norm_of(exact)
     if not math.isfinite(gap):
         return 0.0 if np.array_equal(found, exact, equal_nan=True) else math.inf
     return gap / norm if norm else 0.0 if not gap else math.inf
@@ -282,7 +284,7 @@ def _figures_maker() -> Maker:
         size = sum(one.size for one in parts)
         most, least, means, norms = ([getattr(one, name) for one in parts] for name in ("max", "min", "mean", "norm"))
         mean = None if None in means else sum(float(one.mean or 0.0) * one.size for one in parts) / max(1, size)
-        norm = None if None in norms else math.sqrt(sum(float(one) ** 2 for one in norms))
+        norm = None if None in norms else math.hypot(*norms)
         return _PartFigures(
             size, None if None in most else max(most), None if None in least else min(least), mean, norm
         )
@@ -338,7 +340,9 @@ def fit_figures(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements
 
 
 def _apart(found: _PartFigures, known: Any, size: int, scale: float) -> Optional[float]:
-    norm = known[3] if known[3] is not None else max(abs(known[0]), abs(known[1]))
+    norm = known[3]
+    if norm is None or not math.isfinite(norm):
+        norm = max((abs(one) for one in known[:2] if math.isfinite(one)), default=0.0)
     unit = norm / math.sqrt(max(size, 1)) or 1e-30
     gaps = []
     for at, (own, other) in enumerate(zip(found[1:], known)):
@@ -346,7 +350,7 @@ def _apart(found: _PartFigures, known: Any, size: int, scale: float) -> Optional
             continue
         own = own / scale
         if not math.isfinite(own - other):
-            gaps.append(0.0 if own == other else math.inf)
+            gaps.append(0.0 if own == other or (own != own and other != other) else math.inf)
         elif at == 3:
             gaps.append(abs(abs(own) - abs(other)) / (norm or 1e-30))
         else:

@@ -134,6 +134,18 @@ class Values:
             self._size -= self._held.popitem(last=False)[1].nbytes
 
 
+def norm_of(values: Any) -> float:
+    """The L2 norm of numbers of any size; inf or NaN if they are among them. Not by BLAS, whose threads wait."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        found = math.sqrt((values * values).sum(dtype=float))
+        if math.isfinite(found) or not np.isfinite(values).all():
+            return found
+        largest = float(np.abs(values).max())
+        return largest * math.sqrt(((values / largest) ** 2).sum(dtype=float))
+
+
 class HeldTensor:
     """A tensor of one rank, or of the golden run."""
 
@@ -175,7 +187,7 @@ class HeldTensor:
         """The L2 norm; None if it is not known."""
         values = self.array
         if values is not None:
-            return math.sqrt(float((values * values).sum(dtype="float64")))
+            return norm_of(values)
         figures = self.figures
         return None if figures is None else figures[3] if figures[3] is not None or self.size > 1 else figures[0]
 

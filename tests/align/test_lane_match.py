@@ -93,6 +93,7 @@ def test_large_tensors_are_not_sorted(tmp_path, monkeypatch, size, is_known):
         ([1.0, 2.0], [-1.0, -2.0], 0.0),  # no less than none
         ([0.0, 0.0], [0.0, 0.0, 0.0, 0.0], 1.0),
         ([[1.0, 1.0], [1.0, 1.0]], [[1.0, 1.0], [1.0, 2.0]], 1.0 - 1.0 / 7**0.5),
+        ([3.0, 4.0], [3e38, 1.0, 2.0, 3.0], 0.5),  # squares beyond all numbers
     ],
 )
 def test_the_share_of_tensors_of_fine_numbers(tmp_path, own, whole, share):

@@ -340,6 +340,23 @@ def test_a_golden_of_zeros_has_no_relative_error(tmp_path, own, error):
     assert distance(one.array, golden.array) == error
 
 
+@pytest.mark.parametrize(
+    "own, golden, error",
+    [
+        ([np.nan, 3.0, 5.0], [np.nan, 3.0, 4.0], 0.2),
+        ([-np.inf, 3.0, 5.0], [-np.inf, 3.0, 4.0], 0.2),
+        ([np.nan, 3.0, 5.0], [1.0, 3.0, 4.0], math.inf),
+        ([1.0, 3.0, 4.0], [np.nan, 3.0, 4.0], math.inf),
+        ([np.inf, 3.0, 4.0], [-np.inf, 3.0, 4.0], math.inf),
+        ([1e200, 3.0, 4.0], [1e200, 3.0, 4.0], math.inf),  # the square has no number
+    ],
+)
+def test_blocks_of_numbers_that_are_not_finite(tmp_path, own, golden, error):
+    one, exact = held(tmp_path, np.float64(own), np.float64(golden))
+    found = fit_blocks(mesh_of([one]), same, exact, (COPY,))
+    assert found.error == pytest.approx(error)
+
+
 def test_a_file_that_ends_early_fits_nothing(tmp_path):
     one, golden = held(tmp_path, np.float32([1, 2, 3, 4]), np.float32([1, 2, 3, 4]))
     assert one.payload is not None and golden.payload is not None
@@ -362,6 +379,8 @@ MASK = -1e4
         ([np.nan, 1.0], [0.0, 1.0], math.inf),
         ([np.inf, 1.0], [np.inf, 1.0], 0.0),
         ([-np.inf, 1.0], [np.inf, 1.0], math.inf),
+        ([3e200, 5e200], [3e200, 4e200], 0.2),  # their squares are beyond all numbers
+        ([1e200, 1.0], [0.0, 1.0], 1e200),
         # masks
         ([1.0] * 8 + [MASK], [1.0] * 8 + [MASK], 0.0),
         ([2.0] * 8 + [MASK], [1.0] * 8 + [MASK], 1.0),
@@ -454,6 +473,13 @@ NUMBERS = recorded((), 2.0, 2.0, 2.0, 2.0), recorded((), 6.0, 6.0, None, 6.0)
         ([recorded((2,), 2.0, -1.0, 0.5, None), PARTS[1]], ROWS, 1.0, (), (2.0, -2.0, -0.25, None)),
         ([np.zeros((0,), np.float32), PARTS[1]], ROWS, 1.0, (), (1.5, -2.0, -0.5, 4.0)),  # an empty part
         ([np.zeros((0,), np.float32)] * 2, ROWS, 1.0, (), None),
+        (
+            [recorded((2,), 2.0, -1.0, 0.5, 3 * 2.0**600), recorded((2,), 1.0, 0.0, 0.5, 4 * 2.0**600)],
+            ROWS,
+            1.0,
+            (),
+            (2.0, -1.0, 0.5, 5 * 2.0**600),
+        ),
         ([recorded((2,), None, -1.0, 0.5, 3.0), PARTS[1]], ROWS, 1.0, (), None),
     ],
 )
@@ -486,6 +512,12 @@ WIDE = Statistics(4.0, -4.0, 1.0, 8.0)  # of four elements: the root mean square
         ([(math.inf, -4.0, 1.0, 8.0)], Statistics(math.inf, -4.0, 1.0, 8.0), COPY, 1.0, 0.0),
         ([(4.0, -math.inf, 1.0, 8.0)], Statistics(4.0, -4.0, 1.0, 8.0), COPY, 1.0, math.inf),
         ([(0.0, 0.0, 0.0, 0.0)], Statistics(0.0, 0.0, 0.0, 0.0), COPY, 1.0, 0.0),
+        # without a finite norm, of the larger end
+        ([(5.0, -4.0, 1.0, math.nan)], Statistics(4.0, -4.0, 1.0, math.nan), COPY, 1.0, 0.25),
+        ([(5.0, -4.0, 1.0, math.inf)], Statistics(4.0, -4.0, 1.0, math.inf), COPY, 1.0, 0.25),
+        ([(5.0, -4.0, 1.0, 9.0)], Statistics(4.0, -4.0, 1.0, math.inf), COPY, 1.0, math.inf),
+        ([(math.nan, -4.0, 1.0, 8.0)], Statistics(math.nan, -5.0, 1.0, math.nan), COPY, 1.0, math.inf),
+        ([(math.nan, -4.0, 1.0, math.nan)], Statistics(math.nan, -4.0, 1.0, math.nan), COPY, 1.0, 0.0),
         ([(9.0, -9.0, 1.5, 8.0), (9.0, -9.0, -0.5, 8.0)], WIDE, SUM, 1.0, 0.0),  # the mean alone
         ([(9.0, -9.0, 1.5, 8.0), (9.0, -9.0, 0.5, 8.0)], WIDE, SUM, 1.0, 0.25),
         ([(9.0, -9.0, 1.5, 8.0), (9.0, -9.0, 0.5, 8.0)], WIDE, MEAN, 1.0, 0.0),

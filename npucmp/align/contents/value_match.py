@@ -140,6 +140,7 @@ def sketch_distances(here: Any, there: Any, scale: Any, other: Any) -> Any:
     """The root mean square distance of each two sketches, relative to the larger root mean square of their values."""
     import numpy as np
 
-    squares = (here**2).sum(1)[:, None] + (there**2).sum(1)[None] - 2 * here @ there.T
-    size = np.maximum.outer(scale, other).clip(1e-30)
-    return np.sqrt(squares.clip(0.0) / here.shape[1]) / size
+    with np.errstate(over="ignore", invalid="ignore"):  # squares beyond all numbers make NaN, which is near to nothing
+        squares = (here**2).sum(1)[:, None] + (there**2).sum(1)[None] - 2 * here @ there.T
+        size = np.maximum.outer(scale, other).clip(1e-30)
+        return np.sqrt(squares.clip(0.0) / here.shape[1]) / size

@@ -29,7 +29,8 @@ def row_numbers(count: int, most: int = ROWS) -> list[int]:
 
 def whole_values(payload: Payload, context: ReadContext) -> Array:
     """Return all values in float64, in the shape of the payload."""
-    found = [one.astype(np.float64) for one in blocks(payload, ELEMENTS, context=context)]
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        found = [one.astype(np.float64) for one in blocks(payload, ELEMENTS, context=context)]
     return np.concatenate(found).reshape(payload.shape) if found else np.zeros(payload.shape)
 
 

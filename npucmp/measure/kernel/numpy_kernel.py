@@ -120,9 +120,10 @@ def widen(x: Array) -> Array:
     """Convert to float64, or complex128 for complex; through float32 for the small floats of ml_dtypes."""
     if x.dtype.kind == "c":
         return x.astype(np.complex128)
-    if x.dtype.kind == "V" or (x.dtype.itemsize < 4 and x.dtype.kind not in "biu"):
-        x = x.astype(np.float32)
-    return x.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        if x.dtype.kind == "V" or (x.dtype.itemsize < 4 and x.dtype.kind not in "biu"):
+            x = x.astype(np.float32)
+        return x.astype(np.float64)
 
 
 def _same_bits(x: Array, y: Array) -> Optional[npt.NDArray[np.bool_]]:
