@@ -27,7 +27,7 @@ from npucmp.model.roles import is_meaningless, is_output, is_parameter
 
 class TensorSource(NamedTuple):
     """The earlier row of the tensor that an input holds. `tainted`: its error descends from a root; `meaningless`: it
-    is memory that no operator wrote; `wanders`: it is the rest of a sum that cancels."""
+    is memory that no operator wrote; `is_residue`: it is the rest of a sum that cancels."""
 
     finding: Finding
     tainted: bool
