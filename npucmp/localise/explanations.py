@@ -226,8 +226,6 @@ class Explanations:
         if unexplained:
             worst = max(unexplained, key=error_size)
             return OwnError(worst, worst.rule)
-        if not self._by_round_off:
-            return None
         cases = [
             RuleContext(
                 one,
