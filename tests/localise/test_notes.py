@@ -7,6 +7,7 @@ import pytest
 
 from npucmp.localise.notes import ALIKE_PRODUCTS, REDUCED_PRODUCTS, notes_of
 from npucmp.model import Finding, Statistics
+from npucmp.model.dump import ELSEWHERE
 from npucmp.model.cause import UNKNOWN_INPUTS
 from tests.localise.explained import argued
 from tests.localise.networks import paired, with_golden
@@ -203,8 +204,15 @@ HAS_NAN, FINITE, INFINITE = (
         (None, None, False),
     ],
 )
-def test_nan_in_the_statistics_of_both_runs(target, golden, is_noted):
-    figures = lambda one: with_target(with_golden(one, statistics=golden), statistics=target)  # noqa: E731
+@pytest.mark.parametrize("shared", [False, True])
+def test_nan_in_the_statistics_of_both_runs(target, golden, is_noted, shared):
+    """The statistics of a tensor that ranks share are in the measurement."""
+
+    def figures(one: Finding) -> Finding:
+        own = (ELSEWHERE, ELSEWHERE) if shared else (target, golden)
+        one = with_target(with_golden(one, statistics=own[1]), statistics=own[0])
+        return measured(one, statistics=(target, golden) if shared else (None, None))
+
     notes = notes_of(rows("log x? -> y?", figures=True, y=figures), [])
     assert notes == ((f"1 tensor contains NaN in both runs, the first at log.0.forward output:0: {OVERFLOW}",)
                      if is_noted else ())  # fmt: skip
