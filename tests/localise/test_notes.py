@@ -7,8 +7,8 @@ import pytest
 
 from npucmp.localise.notes import ALIKE_PRODUCTS, REDUCED_PRODUCTS, notes_of
 from npucmp.model import Finding, Statistics
-from npucmp.model.dump import ELSEWHERE
 from npucmp.model.cause import UNKNOWN_INPUTS
+from npucmp.model.dump import ELSEWHERE
 from tests.localise.explained import argued
 from tests.localise.networks import paired, with_golden
 from tests.localise.noted import alone, measured, root, rows, with_moments, with_target

@@ -73,6 +73,7 @@ def test_without_a_root_the_error_in_units_of_rounding(changed, words):
     "line, changed, words",
     [
         ("argmax x -> i", typed("i", "int32"), "1 of 1 other tensors (int32 against int64): output:0"),
+        ("argmax -> i", typed("i", "int32"), "1 of 1 tensors (int32 against int64): output:0"),
         ("argmax i -> j", typed("j", "int32"), "1 of 2 tensors (int32 against int64): output:0"),
         ("argmax x -> i", typed("i", "float32"), "1 of 1 other tensors (float32 against int64): output:0"),
         ("argmax x -> i j?", typed("j", "int32"), "1 of 2 other tensors (int32 against int64): output:1"),
