@@ -1,4 +1,4 @@
-"""The explanations of a network by hand, and what they are made of."""
+"""The explanations of a network by hand, with the parts from which they are made."""
 
 from __future__ import annotations
 

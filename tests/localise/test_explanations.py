@@ -1,4 +1,4 @@
-"""Errors that the inputs of an operator explain: their bounds, and what becomes of their findings."""
+"""Errors that the inputs of an operator explain: their bounds, and the findings that follow."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_share_of_flipped_choices_explains_other_rows():
         ("mystery x~1e-3 -> y~1e-3", True, lambda found: [paired(one, target=None) for one in found], "growth"),
     ],
 )
-def test_what_explains_a_case(line, by_round_off, change, rule):
+def test_explanations_of_a_case(line, by_round_off, change, rule):
     assert rule_of(explained(line, by_round_off=by_round_off, change=change).of()) == rule
 
 
