@@ -16,6 +16,7 @@ from npucmp.localise.sources import (
     Writer,
 )
 from npucmp.model import Measurement, Operator, Pair, Statistics, TensorRef, Verdict
+from npucmp.model.dump import ELSEWHERE
 from npucmp.model.finding import Finding
 from tests.localise.networks import paired, with_golden
 from tests.localise.rules.craft import case
@@ -184,9 +185,13 @@ EXTREMES = {"max": 2.0, "min": -1.0}
         ({"mean": 1.0}, {"mean": 2.0}, True),
     ],
 )
-def test_recorded_extremes_tell_outputs_apart(own, other, is_same):
+@pytest.mark.parametrize("shared", [False, True])
+def test_recorded_extremes_distinguish_outputs(own, other, is_same, shared):
+    """The statistics of an input that ranks share are in its measurement."""
     own, other = (None if one is None else Statistics(**{**EXTREMES, **one}) for one in (own, other))
-    assert (visited(output(1, statistics=own)).writer(at(5, statistics=other)) is not None) is is_same
+    asked = at(5, statistics=ELSEWHERE if shared else other)
+    asked = asked._replace(measurement=asked.measurement._replace(statistics=(None, other if shared else None)))
+    assert (visited(output(1, statistics=own)).writer(asked) is not None) is is_same
 
 
 @pytest.mark.parametrize(

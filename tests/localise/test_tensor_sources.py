@@ -171,6 +171,11 @@ def test_the_output_with_the_same_target_tensor(word, source):
     assert found == (None if source is None else TensorSource(findings[source], True))
 
 
+def test_the_first_row_may_be_the_output_with_the_same_target_tensor():
+    findings, sources = rank("relu -> y~q", "tanh q -> p", q=values_of("q"))
+    assert place(sources.of_target(findings[1])) == 0
+
+
 WRITTEN_LATER = ["exp x -> p", "relu y -> z", "tanh x -> y", "erf x -> y"]
 
 
