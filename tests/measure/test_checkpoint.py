@@ -13,6 +13,7 @@ from npucmp.measure import checkpoint
 from npucmp.measure.checkpoint import FILE, Checkpoint, remove
 from npucmp.measure.pairs import measure
 from npucmp.model import Measurement
+from npucmp.model.table import ROW
 from tests.measure.craft import paired, stored
 
 X = np.arange(6, dtype=np.float32)
@@ -122,7 +123,7 @@ def lines_of(data):
 
 
 @pytest.mark.parametrize("block", [1, 2, 4])
-@pytest.mark.parametrize("damage", ["cut", "flipped", "length"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "flipped inside", "length"])
 def test_a_damaged_block_ends_the_checkpoint(tmp_path, rows, block, damage):
     file = written(tmp_path, rows)
     data = bytearray(file.read_bytes())
@@ -132,6 +133,8 @@ def test_a_damaged_block_ends_the_checkpoint(tmp_path, rows, block, damage):
         del data[places[block + 1] - 1 :]
     elif damage == "flipped":
         data[places[block + 1] - 1] ^= 1
+    elif damage == "flipped inside":  # a number of the first column, so that the block remains one of rows
+        data[data.index(b"\n", data.index(b"\n", places[block]) + 1) + 1] ^= 1
     else:
         data[places[block] + 9 : places[block] + 9] = b"9" * 70
     file.write_bytes(data)
@@ -159,6 +162,10 @@ def with_block(file, data):
         b"0 0 3\n[",
         b"0 0 2\n[]more",
         b"1 0 2\n[]",
+        b"0 0 2\n[] ",
+        b"0 0 1\n[]",
+        b"-1 0 2\n[]",
+        b'0 0 4 \n[""]more',
     ],
 )
 def test_a_block_that_holds_no_rows_ends_the_checkpoint(tmp_path, rows, data):
@@ -237,3 +244,63 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path, rows):
     (tmp_path / FILE).symlink_to(tmp_path / "file")
     with pytest.raises(DumpError, match="cannot be written"):  # no link is followed
         written(tmp_path, rows)
+
+
+def changed_row(data, **change):
+    """A block whose one row has other numbers."""
+    head, _, rest = data.partition(b"\n")
+    row = np.frombuffer(rest, ROW, 1).copy()
+    for name, value in change.items():
+        row[name] = value
+    return head + b"\n" + row.tobytes() + rest[ROW.itemsize :]
+
+
+@pytest.mark.parametrize(
+    "change, is_valid",
+    [
+        ({}, True),
+        ({"moments": -1}, True),  # a row without moments
+        ({"moments": -2}, False),
+        ({"moments": 1}, False),
+        ({"problem": -1}, False),
+        ({"problem": 9}, False),
+        ({"unlike": -1}, False),
+        ({"unlike": 9}, False),
+    ],
+)
+def test_numbers_of_a_row_name_its_moments_and_texts(tmp_path, rows, change, is_valid):
+    file = written(tmp_path, rows, count=2)
+    data = file.read_bytes()
+    last = data[lines_of(data)[-1] :].partition(b"\n")[2]
+    with_block(file, changed_row(last, **change))
+    assert len(known(tmp_path, rows)[0]) == 2 + is_valid
+
+
+@pytest.mark.parametrize("side", ["target", "golden"])
+def test_a_tensor_of_one_run_is_known_too(tmp_path, side):
+    one = stored(tmp_path, X)
+    pair = paired(one, None) if side == "target" else paired(None, one)
+    pair = pair._replace(**{"golden_op" if side == "target" else "target_op": None})
+    written(tmp_path, [measure(pair)])
+    assert repr(known(tmp_path, [measure(pair)])) == repr(([measure(pair)], ""))  # NaN is equal to nothing
+    np.save(one.file, X[:5])
+    assert CHANGED in known(tmp_path, [Measurement(pair)])[1]
+
+
+def test_the_file_is_written_by_its_owner_and_executed_by_no_one(tmp_path, rows):
+    mask = os.umask(0)
+    try:
+        file = written(tmp_path, rows, count=1)
+    finally:
+        os.umask(mask)
+    assert file.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_file_that_cannot_be_shortened_is_an_error(tmp_path, rows, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "ftruncate", refused)
+    with pytest.raises(DumpError, match="cannot be written: Input/output error") as caught:
+        written(tmp_path, rows)
+    assert caught.value.path == str(tmp_path / FILE)

@@ -126,6 +126,7 @@ def test_the_shape_of_the_weight_is_that_of_a_row(tmp_path):
         ({"input:4": 1e-9}, True),
         ({"input:1": "8", "input:4": 1e-9}, True),
         ({"input:1": 1.0, "input:4": 1e-9}, True),
+        ({"input:1": 0.0, "input:4": 1e-9}, True),
         ({"input:4": 0.0}, False),
         ({"input:4": 0.5}, False),
         ({"input:1": 8}, False),
@@ -176,3 +177,56 @@ def test_a_file_that_is_gone_settles_nothing(tmp_path):
     other = found[1].pair._replace(order=1)  # another operator
     assert with_constant_rows([found[0], found[1]._replace(pair=other)], ANYWHERE)[1].settled is None
     assert with_constant_rows(found, ANYWHERE)[1].settled == 0.0 and with_constant_rows([], ANYWHERE) == []
+
+
+UNIT = 2.0**-24
+
+
+def shape_of_row(width):
+    """Plus and minus 1 in turn: a row without mean whose deviation is 1."""
+    return np.where(np.arange(width) % 2, 1.0, -1.0)
+
+
+def shift(width, size, moved):
+    """How far the mean of a constant row may be off."""
+    return UNIT * size * max(8.0, width / 2.0, 8.0 * math.sqrt(width) / 16.0) + 2.0 * moved
+
+
+def settled_row(folder, width, size, deviation, moved, off):
+    """The error of a norm that reads one row and writes zeros, which are off by `off` in the target."""
+    golden = (size + deviation * shape_of_row(width))[None].astype(np.float32)
+    target = (golden + np.float32(moved)).astype(np.float32)
+    wrote = np.full((1, width), off, np.float32), np.zeros((1, width), np.float32)
+    return settled(folder, {"input:0": (target, golden), "output:0": wrote})["output:0"]
+
+
+@pytest.mark.parametrize("share, is_explained", [(0.97, True), (1.03, False)])
+@pytest.mark.parametrize(
+    "width, size, deviation, moved",
+    [(8, 3.0, 0.0, 0.0), (8, 0.0, 0.0, 1e-4), (8, 4.0, 1.4e-5, 0.0), (8, 4.0, 1e-5, 2e-6), (2048, 1.0, 1e-5, 0.0)],
+)
+def test_a_constant_row_differs_by_at_most_the_rounding_of_mean_and_variance(
+    tmp_path, width, size, deviation, moved, share, is_explained
+):
+    off = shift(width, size, moved)
+    least, most = math.sqrt(EPS), math.sqrt(EPS + deviation**2 + off * size)
+    bound = off / least + deviation * (1.0 / least - 1.0 / most)
+    found = settled_row(tmp_path, width, size, deviation, moved, share * bound)
+    assert found == (0.0 if is_explained else None)
+
+
+@pytest.mark.parametrize("share, is_constant", [(0.95, True), (1.05, False)])
+@pytest.mark.parametrize("width, size, moved", [(8, 64.0, 0.0), (8, 64.0, 1e-4), (1024, 64.0, 0.0), (4096, 64.0, 0.0)])
+def test_a_row_is_constant_if_it_deviates_by_8_times_the_rounding_of_its_sum(
+    tmp_path, width, size, moved, share, is_constant
+):
+    limit = 8.0 * (8.0 * UNIT * size * max(1.0, math.sqrt(width) / 16.0) + 2.0 * moved)
+    found = settled_row(tmp_path, width, size, share * limit, moved, 1e-5)
+    assert found == (0.0 if is_constant else None)
+
+
+@pytest.mark.parametrize("steps, is_settled", [(3, False), (4, False), (5, True)])
+def test_an_output_within_8_round_offs_needs_no_explanation(tmp_path, steps, is_settled):
+    x, wrote = np.full((2, WIDTH), 3.0, np.float32), np.ones((2, WIDTH), np.float32)
+    tensors = {"input:0": x, "output:0": (wrote + np.float32(steps * 2.0**-23), wrote)}
+    assert (settled(tmp_path, tensors)["output:0"] == 0.0) is is_settled

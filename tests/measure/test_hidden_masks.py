@@ -139,6 +139,7 @@ DATA = {
     ],
     "on one side": [TWO_OF_ONE_SIDE, scores()],
     "elsewhere on the other side": [masked(scores(), -4e9), masked(scores(), -4e9, hidden=~HIDDEN)],
+    "but for one value that the other side masks": [masked(scores(), -4e9, hidden=~one) for one in (ONCE, ONCE[::-1])],
 }
 
 
@@ -317,20 +318,22 @@ def test_whole_numbers_and_complex_numbers_have_no_masks(tmp_path):
         assert one == [0, 0]
 
 
-def test_a_constant_before_a_fill_is_all_mask(tmp_path):
+@pytest.mark.parametrize("constants", [(-2e3, -7e3), (-1e9, -1e9)], ids=["unknown", "known"])
+def test_a_constant_before_a_fill_is_all_mask(tmp_path, constants):
     """An operator that moves values writes a tensor with masks, which a softmax reads."""
-    fill = np.full(HIDDEN.shape, -2e3, np.float32), np.full(HIDDEN.shape, -7e3, np.float32)
+    fill = tuple(np.full(HIDDEN.shape, one, np.float32) for one in constants)
+    sides = masked(scores(), constants[0]), masked(scores() + np.float32(1e-3), constants[1])
     found = crafted(
         tmp_path,
-        ("a", "where", {"input:0": fill, "output:0": SIDES}),
-        ("b", "softmax", {"input:0": SIDES, "output:0": (scores(1), scores(2))}),
+        ("a", "where", {"input:0": fill, "output:0": sides}),
+        ("b", "softmax", {"input:0": sides, "output:0": (scores(1), scores(2))}),
     )
     assert found == [HIDDEN.size, COUNT, COUNT, 0]
     alone = crafted(tmp_path, ("b", "softmax", {"input:0": fill, "output:0": (scores(1), scores(2))}))
     assert alone == [0, 0]
 
 
-@pytest.mark.parametrize("low, hides", [(-101.0, True), (-99.0, False)])
+@pytest.mark.parametrize("low, hides", [(-101.0, True), (-100.0, True), (-99.0, False)])
 def test_masks_are_100_below_all_other_values(tmp_path, low, hides):
     x = np.where(HIDDEN, np.float32(low), np.float32(1.0) * np.eye(8, dtype=np.float32))
     sides = x, x + np.float32(1e-3) * ~HIDDEN
@@ -356,3 +359,35 @@ def test_a_file_that_is_gone_hides_no_mask(tmp_path):
     (tmp_path / "0i0g.npy").unlink()
     assert with_hidden_masks([one], Closeness(), ANYWHERE) == [one]
     assert with_hidden_masks([], Closeness(), ANYWHERE) == []
+
+
+@pytest.mark.parametrize("spread, are_masks", [(1.125, True), (1.25, True), (1.375, False)])
+def test_masks_behind_a_mask_spread_like_the_values_beside_them(tmp_path, spread, are_masks):
+    """Other values spread by 1, and two roundings on each side move a constant of -2^20 by 2^-2."""
+    values = np.where(np.eye(8, dtype=bool), np.float32(1.0), np.float32(0.0))
+    made = np.where(HIDDEN, np.float32(-(2.0**20)), values + np.zeros(HIDDEN.shape, np.float32))
+    made[0, 0, 0] = 1.0
+    made.reshape(-1)[np.flatnonzero(HIDDEN)[0]] += np.float32(spread)
+    other = np.where(made == 1.0, np.float32(1.0 - 2.0**-20), made)
+    other[0, 0, 0] = 1.0
+    known = masked(scores(), -1e9), masked(scores() + np.float32(1e-3), -1e9)
+    found = crafted(tmp_path, ("a", "div", {"input:0": known, "output:0": (made, other)}))
+    assert found == [COUNT, COUNT if are_masks else 0]
+
+
+def test_a_tensor_that_is_nan_on_one_side_is_not_searched(tmp_path):
+    broken = SIDES[0].copy()
+    broken[0, 0, 0] = np.nan
+    assert not HIDDEN[0, 0, 0]
+    for sides in ((broken, SIDES[1]), (SIDES[0], broken)):
+        assert crafted(tmp_path, ("a", "softmax", {"input:0": sides, "output:0": (scores(1), scores(2))}))[0] == 0
+
+
+@pytest.mark.parametrize("side", ["target", "golden"])
+def test_a_tensor_of_one_run_hides_no_mask(tmp_path, side):
+    np.save(tmp_path / "x.npy", SIDES[0])
+    ref = TensorRef("input:0", "float32", HIDDEN.shape, str(tmp_path / "x.npy"), "npy")
+    operator = Operator("a", "softmax", "softmax", "forward", 0, ())
+    pair = Pair(0, "input:0", operator, operator, ref, None) if side == "target" else None
+    one = measure(pair or Pair(0, "input:0", operator, operator, None, ref))
+    assert with_hidden_masks([one], Closeness(), ANYWHERE)[0] is one

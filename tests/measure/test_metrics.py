@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from npucmp.measure.kernel.merge import merge
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
 from npucmp.model import Moments
 from npucmp.model.dtypes import DTYPES
+from tests.test_extensions import install
 
 NAN, INF = math.nan, math.inf
 TINY = {name: row.tiny for name, row in DTYPES.items()}
@@ -278,3 +280,67 @@ def test_masks_beside_zeros_are_no_size_of_the_golden():
     assert metrics.rel_l2(one._replace(golden=golden, masked=0)) == pytest.approx(1e-9)
     assert metrics.gain(Moments(1, xy=3.0, yy=2.0, max_abs=1.0)) == 0.5 and metrics.gain(Moments(1, yy=2.0)) == 0.0
     assert metrics.max_ulp(Moments()) is None and metrics.max_abs_err(Moments(1, max_abs=2.0, max_abs_exact=3)) == 3
+
+
+EXTENSIONS = """
+import numpy as np
+from npucmp.measure.metrics import Metric
+
+def of(value):
+    return lambda moments: value
+
+number, none, truth, count = (Metric(name, of(value)) for name, value in
+                              (("number", 2.5), ("none", None), ("truth", True), ("count", 3)))
+scalar, array = Metric("scalar", of(np.float32(1.5)), "more"), Metric("array", of(np.ones(1)))
+elements, text = Metric("elements", lambda moments: moments.elements), Metric("text", of("much"))
+side, formula, other, function = Metric("side", of(1.0), "odd"), Metric("formula", 1.0), Metric("else", of(1.0)), of(1.0)
+"""
+NAMED = "number none truth count scalar array elements text side formula other function".split()
+
+
+@pytest.fixture
+def extended(tmp_path, monkeypatch):
+    """An installed package with metrics."""
+    monkeypatch.delitem(sys.modules, "own_metrics", raising=False)
+    groups = {metrics.GROUP: {name: f"own_metrics:{name}" for name in NAMED}}
+    monkeypatch.syspath_prepend(str(install(tmp_path, "own_metrics", groups, EXTENSIONS)))
+    metrics._extensions.cache_clear()
+    yield
+    metrics._extensions.cache_clear()
+
+
+def test_a_metric_of_a_package_returns_a_number_or_none(extended):
+    values = {"number": 2.5, "none": None, "truth": True, "count": 3, "scalar": 1.5, "elements": 7}
+    for name, value in values.items():
+        found = metrics.by_name(name).function(Moments(7))
+        assert found == value and type(found) is type(value)
+    for name, kind in (("text", "str"), ("array", "ndarray")):
+        with pytest.raises(UsageError, match=f"entry point {name} .* returned {kind}, not a number"):
+            metrics.by_name(name).function(Moments(7))
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("side", "is not a Metric"),
+        ("formula", "is not a Metric"),
+        ("function", "is not a Metric"),
+        ("other", "its name is 'else', not 'other'"),
+    ],
+)
+def test_an_object_that_is_no_metric_is_an_error(extended, name, words):
+    with pytest.raises(UsageError, match=f"entry point {name} .*{words}"):
+        metrics.require_metric(name, "")
+
+
+def test_metrics_of_packages_are_columns_behind_the_others(extended):
+    names = metrics.requested_columns(["scalar", "snr", "number", "rmse"])
+    assert names == ["snr", "number", "scalar"]
+    found = metrics.columns(names)[-3:]
+    assert [(one.name, one.better, one.always) for one in found] == [
+        ("snr", "more", False),
+        ("number", "less", False),
+        ("scalar", "more", False),
+    ]
+    with pytest.raises(UsageError, match="scalar"):
+        metrics.require_metric("scala", "no such metric")
