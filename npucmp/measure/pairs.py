@@ -90,8 +90,6 @@ def _failed(pair: Pair, because: str) -> tuple[Any, ...]:
 def payload_bytes(pair: Pair) -> int:
     """Bytes of values that a measurement of a pair will read, as far as the dumps state it."""
     target, golden = pair.target, pair.golden
-    if not (target is not None and target.file) and not (golden is not None and golden.file):
-        return 0
     stored = [tensor for tensor in (target, golden) if tensor is not None and tensor.file]
     return sum(size_of(tensor.dtype, tensor.shape) for tensor in stored)
 

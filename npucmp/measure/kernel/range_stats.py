@@ -44,8 +44,8 @@ def extremes_of(x: Array, dtype: Dtype, start: int = 0) -> Extremes:
 
 
 def _first(where: npt.NDArray[np.bool_], start: int) -> int:
-    at = int(where.argmax()) if len(where) else 0
-    return start + at if len(where) and where[at] else -1
+    at = int(where.argmax())
+    return start + at if where[at] else -1
 
 
 def merge_extremes(a: Extremes, b: Extremes) -> Extremes:
