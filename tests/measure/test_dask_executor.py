@@ -28,6 +28,7 @@ class Future:
 
     def exception(self, timeout=None):
         if not self.client.workers:
+            self.client.asked += 1
             raise self.client.dask.TimeoutError
         if self.client.is_lost:
             raise self.client.dask.CancelledError
@@ -208,6 +209,37 @@ def test_work_that_nobody_wants_is_cancelled(connected, dask):
     assert len(dask.client.cancelled) == 10
 
 
+@pytest.mark.parametrize("threads, width", [(1, 64), (7, 64), (8, 64), (9, 72)])
+def test_workers_have_four_tasks_for_each_thread_and_all_together_at_least_64(connected, dask, threads, width):
+    dask.client.workers = dict.fromkeys(dask.client.workers, threads)
+    results = connected.map(square, range(200), lost)
+    next(results)
+    assert len(dask.client.futures) == width
+    next(results)
+    assert len(dask.client.futures) == width + 1
+    results.close()
+    assert [future.retries for future in dask.client.futures] == [2] * (width + 1)
+
+
+@pytest.mark.parametrize("content, words", [("abc", "sees something else at"), (None, "cannot see"), ("", None)])
+def test_a_worker_sees_files_of_the_same_size(dask, dump, tmp_path, content, words):
+    file = dump / "a.npy"
+    with Cluster("tcp://localhost:8786", [file], str(tmp_path / "out")) as made:
+        file.unlink() if content is None else file.write_text(content)
+        results = made.map(square, [3], lost)
+        if words is None:
+            assert list(results) == [9]
+        else:
+            with pytest.raises(UsageError, match=f"a worker {words} {file}$"):
+                list(results)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(dask, dump):
+    with pytest.raises(DumpError, match=r"cannot be written: (Not a directory|File exists)$"):
+        Cluster("tcp://localhost:1", [dump], str(dump / "a.npy"))
+    assert not hasattr(dask, "client")
+
+
 def where(item):
     return os.getcwd()
 
@@ -307,9 +339,10 @@ def test_no_worker_at_all(dask, tmp_path):
 
 
 def test_workers_that_all_go(connected, dask):
-    dask.client.workers = {}
+    dask.client.workers, dask.client.asked = {}, 0
     with pytest.raises(UsageError, match="no worker has existed"):
         list(connected.map(square, [1], lost))
+    assert dask.client.asked == 2  # checks, after half of the time and after all of it
 
 
 def test_a_scheduler_that_goes(connected, dask):

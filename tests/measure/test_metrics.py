@@ -293,7 +293,8 @@ number, none, truth, count = (Metric(name, of(value)) for name, value in
                               (("number", 2.5), ("none", None), ("truth", True), ("count", 3)))
 scalar, array = Metric("scalar", of(np.float32(1.5)), "more"), Metric("array", of(np.ones(1)))
 elements, text = Metric("elements", lambda moments: moments.elements), Metric("text", of("much"))
-side, formula, other, function = Metric("side", of(1.0), "odd"), Metric("formula", 1.0), Metric("else", of(1.0)), of(1.0)
+side, formula, other = Metric("side", of(1.0), "odd"), Metric("formula", 1.0), Metric("else", of(1.0))
+function = of(1.0)
 """
 NAMED = "number none truth count scalar array elements text side formula other function".split()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from npucmp.errors import DumpError
 from npucmp.measure import pairs
 from npucmp.measure.pairs import (
+    Closeness,
     alike,
     allclose_bars,
     map_pairs,
@@ -46,6 +48,35 @@ def test_the_header_of_a_file_is_checked_against_the_dump(tmp_path):
         with pytest.raises(DumpError, match=words) as caught:
             payload_of(one._replace(**change))
         assert caught.value.path == change.get("file", one.file)
+
+
+def test_a_cut_header_names_the_file_the_tensor_and_the_byte(tmp_path):
+    one = stored(tmp_path, X, label="x")
+    Path(one.file).write_bytes(Path(one.file).read_bytes()[:60])
+    with pytest.raises(DumpError, match=r"\(x\)") as caught:
+        payload_of(one)
+    assert caught.value.path == one.file and "(x)" in caught.value.because
+    assert caught.value.offset is not None and f"at byte {caught.value.offset}" in str(caught.value)
+
+
+PUBLISHED = {  # rtol and atol of torch.testing.assert_close; of float8, those of the CANN operator standard
+    "float64": (1e-7, 1e-7),
+    "complex128": (1e-7, 1e-7),
+    "float32": (1.3e-6, 1e-5),
+    "complex64": (1.3e-6, 1e-5),
+    "float16": (0.001, 1e-5),
+    "bfloat16": (0.016, 1e-5),
+    "float8_e4m3fn": (0.25, 0.0625),
+    "float8_e5m2": (0.5, 0.125),
+    "hifloat8": (0.25, 0.0625),
+    "int32": (0.0, 0.0),
+    "odd": (0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("dtype", PUBLISHED)
+def test_the_bar_of_a_type_is_the_published_one(dtype):
+    assert allclose_bars(dtype, dtype, Closeness()) == PUBLISHED[dtype]
 
 
 @pytest.mark.parametrize(
@@ -182,17 +213,15 @@ def test_records_are_computed_of_values_unless_the_dump_has_as_many(tmp_path, tu
 SLACK = 2.0**-17 + 8 * 2.0**-24
 
 
-@pytest.mark.parametrize("share, same", [(0.99, True), (1.01, None)])
+@pytest.mark.parametrize("share, same", [(0.99, True), (1.0, True), (1.01, None)])
 def test_figures_beyond_their_rounding_contradict_equal_hashes(share, same):
     golden = Statistics(1.0, 0.0, 0.5, 1.0)
     target = golden._replace(max=1.0 + share * SLACK)
     found = measure(paired(record(checksum="ab", statistics=target), record(checksum="ab", statistics=golden)))
     assert found.same is same and found.bound == (None if same else pytest.approx(share * SLACK))
-    whole = [
-        one._replace(dtype="int32") for one in (record(checksum="ab", statistics=target),
-                                                record(checksum="ab", statistics=golden))
-    ]  # fmt: skip
-    assert measure(paired(*whole)).same is None  # integers have no rounding of their own
+    for dtype in ("int32", "odd"):  # they have no rounding of their own
+        sides = (record(checksum="ab", statistics=one)._replace(dtype=dtype) for one in (target, golden))
+        assert measure(paired(*sides)).same is None
 
 
 def test_the_bar_of_a_relation_of_weights_is_taken(tmp_path):

@@ -157,7 +157,8 @@ def test_it_can_be_switched_off(monkeypatch):
 
 
 @pytest.mark.parametrize("x, y", [("float32", "float32"), ("float32", "bfloat16"), ("complex64", "complex64"),
-                                  (">f4", ">f4"), ("int64", "int64"), ("float64", "int8")])  # fmt: skip
+                                  (">f4", ">f4"), ("int64", "int64"), ("float64", "int8"),
+                                  (">f4", "float32"), ("float32", ">f4")])  # fmt: skip
 def test_blocks_of_a_tensor_add_up(x, y):
     """Also of types that numpy measures, of foreign byte order, and of arrays with gaps."""
     values = np.random.default_rng(1).integers(-9, 9, (60, 2)).astype(numpy_dtype(x) if x[0] != ">" else x)
@@ -176,3 +177,22 @@ def test_blocks_of_a_tensor_add_up(x, y):
     assert (found.elements, found.max_abs_index, found.max_abs, found.yy) == (60, 45, 99.0, 60.0)
     assert native.measure_side(a).maximum == 100 and native.measure_side(a[:0]).nan == 0
     assert native.measure_block(a[45:], b[45:], bars, 1000).max_abs_index == 1000
+
+
+@pytest.mark.parametrize("target, golden", [("hifloat8", "float32"), ("hifloat8", "hifloat8"), ("int32", "float32")])
+def test_floats_that_hold_another_type_have_no_ulp(target, golden):
+    """A file may store a type in a wider one."""
+    x, y = np.array([1.0, 2.0, 4.0], np.float32), np.array([1.0, 2.0, 3.0], np.float32)
+    bars = bars_for(target, golden, 0.0, 0.0)
+    found = native.measure_block(x, y, bars)
+    assert_same(found, numpy_kernel.measure_block(x, y, bars))
+    assert found.max_ulp is None and found.max_abs == 1.0
+
+
+@pytest.mark.parametrize("unseen, masked", [((-5.0, -5.0), 2), ((-5.0, -9.0), 0)])
+def test_bounds_of_masks_hold_in_blocks_too(unseen, masked):
+    x, y = np.array([-5, -6, 1, 2], np.float32), np.array([-5, -7, 1, 2], np.float32)
+    total = native.Total(bars_for("float32", "float32", 0.0, 0.0)._replace(unseen=unseen))
+    for at in range(4):
+        total.add(x[at : at + 1], y[at : at + 1])
+    assert (total.moments().masked, total.moments().compared) == (masked, 4 - masked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from npucmp.measure.kernel import native, numpy_kernel
@@ -27,3 +28,73 @@ BUILT = [one for end in EXTENSION_SUFFIXES for one in Path(native.__file__).pare
 def test_the_compiled_kernel_is_used():
     """The tests of the compiled kernel would be skipped without it."""
     assert native.library.__wrapped__() is not None
+
+
+BOTH = {"numpy": numpy_kernel.measure_block, "in use": native.measure_block}
+
+
+def measured(kernel, x, y, target="float64", golden="float64", **more):
+    bars = numpy_kernel.bars_for(target, golden, more.get("rtol", 0.0), more.get("atol", 0.0))
+    return BOTH[kernel](np.array(x, target), np.array(y, golden), bars)
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@pytest.mark.parametrize(
+    "x, counts", [(1000.5, (1, 1)), (1001.0, (0, 1)), (1004.5, (0, 1)), (1005.0, (0, 0)), (994.5, (0, 0))]
+)
+def test_relative_errors_are_below_a_thousandth_and_five_thousandths(kernel, x, counts):
+    found = measured(kernel, [x], [1000.0])
+    assert (found.below_1e3, found.below_5e3) == counts
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@pytest.mark.parametrize(
+    "x, y, outside", [(6.0, 4.0, 0), (6.5, 4.0, 1), (-6.0, -4.0, 0), (-6.5, -4.0, 1), (1.5, 0.0, 1)]
+)
+def test_an_element_is_outside_the_bar_if_it_exceeds_it(kernel, x, y, outside):
+    """The bar is 1 and a quarter of the golden."""
+    assert measured(kernel, [x], [y], rtol=0.25, atol=1.0).outside == outside
+
+
+@pytest.mark.parametrize(
+    "x, target, y, golden",
+    [
+        (2**63 - 1, "int64", -(2**31), "int32"),
+        (-(2**63), "int64", 2**31 - 1, "int32"),
+        (2**64 - 1, "uint64", 1, "uint8"),
+        (2**63 + 5, "uint64", -3, "int32"),
+        (2**63 - 1, "uint64", -(2**63), "int64"),
+        (0, "uint64", -1, "int64"),
+        (0, "uint64", 0, "int64"),
+        (2**31, "uint32", -(2**31), "int32"),
+        (2**53 + 1, "uint64", 2**53, "int64"),
+        (-1, "int8", 2**63 + 1, "uint64"),
+        (1, "bool", 2**64 - 1, "uint64"),
+        (2**64 - 1, "uint64", 1, "bool"),
+    ],
+)
+def test_integers_of_two_types_have_an_exact_distance(x, target, y, golden):
+    for sides in ((x, y, target, golden), (y, x, golden, target)):
+        found = measured("numpy", [sides[0]], [sides[1]], *sides[2:])
+        assert (found.max_abs_exact, found.sum_d) == (abs(x - y), float(sides[0] - sides[1]))
+
+
+@pytest.mark.parametrize("x, y", [([1.0, 2.0], [1.0, 2.0]), ([1.0, np.nan], [1.0, np.nan]), ([-1e9, 3.0], [-1e9, 3.0])])
+def test_without_masking_all_values_are_data(x, y):
+    bars = numpy_kernel.bars_for("float32", "float32", 0.0, 0.0)
+    x, y = np.array(x, np.float32), np.array(y, np.float32)
+    found = numpy_kernel.measure_block(x, y, bars._replace(masking=False))
+    assert (found.masked, found.compared) == (0, np.isfinite(x).sum())
+    assert numpy_kernel.measure_block(x, y, bars).masked == np.count_nonzero(x == -1e9)
+    assert found.target.hash == found.golden.hash == numpy_kernel.measure_side(x).hash
+
+
+@pytest.mark.parametrize(
+    "unseen, masked", [((-5.0, -6.0), 1), ((-4.0, -6.0), 2), ((-4.0, -5.0), 3), ((-9.0, -5.0), 0), ((-4.0, -9.0), 0)]
+)
+def test_values_at_or_below_the_bounds_of_both_sides_are_masks(unseen, masked):
+    bars = numpy_kernel.bars_for("float32", "float32", 0.0, 0.0)._replace(unseen=unseen)
+    x, y = np.array([-5, -4, -4, 1], np.float32), np.array([-7, -6, -5, 2], np.float32)
+    found = numpy_kernel.measure_block(x, y, bars)
+    assert (found.masked, found.compared, found.outside) == (masked, 4 - masked, 4)
+    assert found.sum_dd == sum([4.0, 4.0, 1.0, 1.0][masked:])
