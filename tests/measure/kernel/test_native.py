@@ -196,3 +196,11 @@ def test_bounds_of_masks_hold_in_blocks_too(unseen, masked):
     for at in range(4):
         total.add(x[at : at + 1], y[at : at + 1])
     assert (total.moments().masked, total.moments().compared) == (masked, 4 - masked)
+
+
+@pytest.mark.parametrize("other", ["float16", "float32", "float64"])
+def test_a_float64_is_rounded_once_to_the_type_of_the_run(other):
+    """In float32 it would lie halfway between two float16, of which the even one is 1."""
+    x, y = np.array([1 + 2.0**-11 + 2.0**-40]), np.ones(1, other)
+    bars = bars_for("float16", "float16", 0.0, 0.0)
+    assert native.measure_block(x, y, bars).max_ulp == native.measure_block(y, x, bars).max_ulp == 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npucmp.measure.kernel import native, numpy_kernel
-from tests.contracts import KernelContract
+from tests.contracts import KernelContract, plain
 
 
 class TestNumpyKernel(KernelContract):
@@ -98,3 +98,43 @@ def test_values_at_or_below_the_bounds_of_both_sides_are_masks(unseen, masked):
     found = numpy_kernel.measure_block(x, y, bars)
     assert (found.masked, found.compared, found.outside) == (masked, 4 - masked, 4)
     assert found.sum_dd == sum([4.0, 4.0, 1.0, 1.0][masked:])
+
+
+SHORT = {
+    "bfloat16": [1 + 2.0**-7, 3.0, 0.0, 2.0**-100, -1.5, 5.0],
+    "float16": [1 + 2.0**-10, 3.0, 0.0, 2.0**-20, -1.5, 1 + 2.0**-7],
+    "powers of two": [1.0, -2.0, 0.25, 2.0**-120],
+    "zeros": [0.0, -0.0],
+    "12 bits": [1.0, 1 + 2.0**-11],
+    "11 bits": [1.0, 1 + 2.0**-10],
+}
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@pytest.mark.parametrize("y", SHORT.values(), ids=SHORT)
+def test_the_bits_that_values_of_float32_need(kernel, y):
+    golden = np.array(y, np.float32)
+    for target in (golden, golden / 2, golden * np.float32(1 + 2.0**-20)):
+        found, expected = measured(kernel, target, golden, "float32", "float32"), plain(target, golden)
+        assert found.target[7:12] == expected.target[7:12] and found.golden[7:12] == expected.golden[7:12]
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@pytest.mark.parametrize(
+    "power, bits", [(-126, 1), (-127, 2), (-133, 8), (-134, 9), (-136, 11), (-137, 24), (-149, 24)]
+)
+def test_a_subnormal_number_needs_the_bits_down_from_the_smallest_normal_one(kernel, power, bits):
+    """The smallest number of bfloat16 is 2^-133."""
+    x = [2.0**power]
+    assert measured(kernel, x, x, "float32", "float32").target.bits == bits
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@pytest.mark.parametrize("rtol, outside", [(1.0, (0, 1)), (0.5, (1, 1)), (1e34, (0, 0))])
+def test_masks_of_two_types_are_outside_the_bar_of_the_golden(kernel, rtol, outside):
+    low, high = [-65504.0, 1.0], [-3.4028234663852886e38, 1.0]
+    found = [
+        measured(kernel, *sides, rtol=rtol)
+        for sides in ((low, high, "float16", "float32"), (high, low, "float32", "float16"))
+    ]
+    assert [(one.masked, one.outside) for one in found] == [(1, outside[0]), (1, outside[1])]
