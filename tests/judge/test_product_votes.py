@@ -117,6 +117,7 @@ def measured(*records, compared=True, dtype="float32"):
 
 
 A, B, C, D = drawn(8, 64), drawn(64, 8), drawn(8, 64), drawn(64, 8)
+LARGE = C * np.float32(2.0**20)
 Y, EXACT = multiplied(A, B), multiplied(A, B, reduced=False)
 
 
@@ -140,8 +141,8 @@ def signs(*records, **more):
         ([matmul(op_type="attention")], {}),  # two products
         ([matmul(op_type="add")], {}),
         ([matmul(more={"output:1": A})], {}),  # two results
-        ([matmul(read=(A, B, C))], {"a.forward": 1.0}),
-        ([matmul(op_type="baddbmm", read=(C, A, B))], {"a.forward": 1.0}),  # the first is added
+        ([matmul(read=(A, B, LARGE))], {"a.forward": 1.0}),  # of two others, the product would have another size
+        ([matmul(op_type="baddbmm", read=(LARGE, A, B))], {"a.forward": 1.0}),  # the first is added
         ([matmul(read=(A, B, drawn(8)))], {"a.forward": 1.0}),
         ([matmul(drawn(0, 8))], {}),
         ([matmul(read=(drawn(8), A, B))], {"a.forward": 1.0}),  # vectors are added

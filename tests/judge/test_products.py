@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.judge.products import MatrixProduct, OperandFigures, are_reduced, merge_votes, votes_of
+from npucmp.judge.products import ROUNDED, MatrixProduct, OperandFigures, are_reduced, merge_votes, votes_of
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
 from npucmp.model import Measurement
 from tests.localise.rules.craft import case
@@ -237,6 +237,25 @@ def test_terms_of_one_sign_leave_less_of_it():
     assert MatrixProduct(pair, positive._replace(error=2.9e-4), 16).vote == 0.0
 
 
+EXACT = 2 * ROUNDED * ROUNDED  # the square that the rounding of both operands of 16 terms of size 1 adds
+
+
+@pytest.mark.parametrize(
+    "are_long, read, wrote, rms, expected",
+    [
+        ((True, False), 0.0, ROUNDED / 2, 4.0, 0.0),  # a quarter of the expected square
+        ((False, True), 0.0, ROUNDED / 2, 4.0, 0.0),
+        ((True, True), 0.0, 2 * ROUNDED, 4.0, 0.0),  # twice the expected square
+        ((True, True), 2 * ROUNDED, np.sqrt(3 * EXACT), 4.0, 0.0),  # read twice the expected square
+        ((True, True), 0.0, 1.0, 4.0 * np.sqrt(EXACT), 0.0),  # an error as large as the result
+        ((True, True), 0.0, 0.99, 4.0 * np.sqrt(EXACT), 1.0),
+    ],
+)
+def test_a_product_at_a_limit_gives_no_vote(are_long, read, wrote, rms, expected):
+    pair = operand(read, are_long[0]), operand(0.0, are_long[1])
+    assert MatrixProduct(pair, OperandFigures(rms, wrote, 256), 16).vote == expected
+
+
 def test_operands_of_few_bits_and_few_elements_tell_nothing():
     short = operand(0.0, is_long=False)
     assert MatrixProduct((short, short), WROTE._replace(error=2.9e-4), 16).vote == 0.0
@@ -249,6 +268,8 @@ def test_operands_of_few_bits_and_few_elements_tell_nothing():
     [
         ([{}], False),
         ([{"a": 1.0}], False),
+        ([{"a": 1.0, "b": 0.0}], False),
+        ([{"a": 1.0, "b": 1.0, "x": -0.51}], False),
         ([{"a": 1.0, "b": 1.0}], True),
         ([{"a": 1.0, "b": 0.1}], True),
         ([{"a": 1.0, "b": 0.2, "c": -0.2}], False),  # what passes on the error of a fault may seem to add to it

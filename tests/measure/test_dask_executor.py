@@ -282,6 +282,17 @@ def test_a_scheduler_file_that_is_none(content, tmp_path):
         address_of(str(tmp_path / "s.json"))
 
 
+@pytest.mark.parametrize("size, is_read", [(2**20, True), (2**20 + 1, False)])
+def test_a_scheduler_file_has_at_most_a_mebibyte(size, is_read, tmp_path):
+    start = '{"address": "tcp://localhost:1"'
+    (tmp_path / "s.json").write_text(start + " " * (size - len(start) - 1) + "}")
+    if is_read:
+        assert address_of(str(tmp_path / "s.json")) == "tcp://localhost:1"
+    else:
+        with pytest.raises(UsageError, match="no scheduler file of Dask"):
+            address_of(str(tmp_path / "s.json"))
+
+
 def told(**other):
     """What a worker says of work that it is told of in other words."""
 
