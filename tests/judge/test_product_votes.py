@@ -375,5 +375,5 @@ def test_one_of_eight_products_suffices(tmp_path):
     for records, expected in ((seven, True), (eight, False)):
         rows = [row._replace(pair=row.pair._replace(order=at)) for at, rows in enumerate(records) for row in rows]
         assert are_reduced_alike(rows, ANYWHERE) is expected
-    quiet = [row._replace(moments=moments_of(np.ones(9, np.float32), np.ones(9, np.float32))) for row in alike]
+    quiet = [row._replace(moments=moments_of(A, A)) for row in alike]
     assert not are_reduced_alike(quiet, ANYWHERE)

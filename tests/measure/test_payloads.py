@@ -23,7 +23,7 @@ from npucmp.measure.pairs import (
     recorded_type,
     values_of,
 )
-from npucmp.model import Payload, Statistics, TensorRef
+from npucmp.model import Measurement, Payload, Statistics, TensorRef
 from npucmp.model.relation import WeightRelation
 from tests.measure.craft import paired, stored
 
@@ -150,6 +150,17 @@ def test_values_of_several_pairs_are_read_once(tmp_path):
         assert [one.bytes_read for one in found] == [48, 48, 0, 24]
         assert found[2].moments == found[0].moments and found[0].moments != found[1].moments
     assert [one.pair for one in map_pairs(measure, rows, 1)] == rows
+
+
+def test_one_job_measures_in_this_process_as_pairs_are_asked_for(tmp_path):
+    rows, begun = [paired(stored(tmp_path, X), None, f"add.{at}") for at in range(3)], []
+
+    def begin(pair, word):
+        begun.append(pair)
+        return Measurement(pair, problem=word)
+
+    found = map_pairs(begin, rows, 1, "odd")
+    assert begun == [] and next(found) == Measurement(rows[0], problem="odd") and begun == rows[:1]
 
 
 @pytest.mark.parametrize("read, whole", [(2, 1), (4, 1), (2, 1 << 17), (1 << 16, 1), (1 << 16, 152), (1 << 16, 151)])
