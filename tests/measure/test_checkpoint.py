@@ -304,3 +304,13 @@ def test_a_file_that_cannot_be_shortened_is_an_error(tmp_path, rows, monkeypatch
     with pytest.raises(DumpError, match="cannot be written: Input/output error") as caught:
         written(tmp_path, rows)
     assert caught.value.path == str(tmp_path / FILE)
+
+
+def test_a_checkpoint_leaves_no_file_open(tmp_path, rows, monkeypatch):
+    opened, open_file = [], os.open
+    monkeypatch.setattr(os, "open", lambda *given: opened.append(open_file(*given)) or opened[-1])
+    written(tmp_path, rows)
+    monkeypatch.undo()
+    assert len(opened) == 1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])

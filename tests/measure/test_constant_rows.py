@@ -230,3 +230,10 @@ def test_an_output_within_8_round_offs_needs_no_explanation(tmp_path, steps, is_
     x, wrote = np.full((2, WIDTH), 3.0, np.float32), np.ones((2, WIDTH), np.float32)
     tensors = {"input:0": x, "output:0": (wrote + np.float32(steps * 2.0**-23), wrote)}
     assert (settled(tmp_path, tensors)["output:0"] == 0.0) is is_settled
+
+
+def test_a_row_of_zeros_is_constant(tmp_path):
+    """Padding that both runs leave as it is."""
+    x = np.where(np.arange(5)[:, None] == 2, np.float32(0.0), ROWS)
+    found = settled(tmp_path, {"input:0": x, "output:0": output(OTHER * 1e-2, x)})
+    assert found["output:0"] == of_others(OTHER * 1e-2, x)

@@ -152,6 +152,12 @@ def test_values_of_several_pairs_are_read_once(tmp_path):
     assert [one.pair for one in map_pairs(measure, rows, 1)] == rows
 
 
+def test_without_jobs_no_other_process_measures(tmp_path, monkeypatch):
+    monkeypatch.setattr(pairs, "workers", None)
+    (found,) = measure_pairs([paired(stored(tmp_path, X), stored(tmp_path, X))])
+    assert found.moments.equal == 6
+
+
 def test_one_job_measures_in_this_process_as_pairs_are_asked_for(tmp_path):
     rows, begun = [paired(stored(tmp_path, X), None, f"add.{at}") for at in range(3)], []
 
