@@ -341,6 +341,13 @@ def test_masks_are_100_below_all_other_values(tmp_path, low, hides):
     assert found[0] == (COUNT if hides else 0)
 
 
+@pytest.mark.parametrize("low, hides", [(-100.0, True), (-99.99999, False)])
+def test_a_mask_may_lie_at_the_bound_of_a_side(tmp_path, low, hides):
+    sides = tuple(np.where(HIDDEN, np.float32(low), np.float32(one)) for one in (0.0, 1e-3))
+    found = crafted(tmp_path, ("a", "softmax", {"input:0": sides, "output:0": (scores(1), scores(2))}))
+    assert found[0] == (COUNT if hides else 0)
+
+
 @pytest.mark.parametrize("number, hides", [(1, False), (2, True)])
 def test_a_single_mask_is_a_value(tmp_path, number, hides):
     hidden = np.zeros(HIDDEN.shape, bool)

@@ -143,6 +143,7 @@ EDGES = [  # name, x, y, expected
     ("snr", ONES, ONES, INF),
     ("snr", ONES, ZEROS, -INF),
     ("snr", [1.1, 1.0], [1.0, 1.0], 10 * math.log10(200)),
+    ("snr", [3.0, 3.0], ONES, 10 * math.log10(1 / 4)),
     ("standard_deviation", [2.0, 2.0], ONES, 0.0),
     ("standard_deviation", [], [], NAN),
     ("max_ulp", [], [], 0),
