@@ -74,6 +74,8 @@ GRADIENT, HELD = "the incoming gradient differs: ", "a tensor saved by the forwa
     [
         (OWN, [(2e-3, SAVED, True)], [CAME, SAVED], f"{HELD}norm output:0, rel_l2 2.0e-03"),
         (OWN, [(2e-3, SAVED, False)], [SAVED], f"{GRADIENT}norm output:0, rel_l2 2.0e-03"),
+        (OWN, [(0.5, SAVED, True), (0.1, CAME, False)], [], f"{HELD}norm output:0, rel_l2 2.0e-03"),
+        (OWN, [(0.1, CAME, False), (0.1, SAVED, True)], [], f"{HELD}norm output:0, rel_l2 2.0e-03"),
         (OWN, [(1e-7, CAME, False), (0.0, SAVED, True)], [], f"{GRADIENT}input:0, rel_l2 1.0e-07"),
         (OWN, [(9.0, ANOTHER, False), (1e-7, CAME, False)], [], f"{GRADIENT}input:1, checksums differ"),
         (FORWARD, [(2e-3, found(3, "norm", "input:0", 2e-3), False)], [], "inputs differ: input:0, rel_l2 2.0e-03"),

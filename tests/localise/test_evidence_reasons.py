@@ -167,7 +167,6 @@ def test_a_factor_makes_up_most_of_an_error(compared, xy, sum_dd, says):
 
 
 def test_the_first_of_two_values_that_look_rounded_is_named():
-    """Five and seven bits are numbers of both 16-bit types."""
     fields = {"minimum": -1.0625, "maximum": 1.0625}
     pair = found().pair
     side = Moments(4).target

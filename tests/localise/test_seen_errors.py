@@ -229,6 +229,14 @@ def test_the_latest_input_that_agrees_may_be_the_first_of_two():
     assert seen.last_agreeing.pair.slot == "input:1"
 
 
+def test_equal_values_may_have_other_bits():
+    """Signs of zeros, and types, differ without an error."""
+    finding = off_by(0.0).finding
+    moments = finding.measurement.moments._replace(equal=finding.measurement.moments.elements - 1)
+    assert not is_still(finding._replace(measurement=finding.measurement._replace(moments=moments)))
+    assert is_still(without_values(finding)) and not is_still(without_values(finding, error=1e-9))
+
+
 def test_no_rounding_of_terms_is_known_before_the_first_output():
     asked = case("tanh", [], (X[0], X[0]), slot="input:0", phase="backward").finding._replace(working=1.0)
     assert SeenErrors().below_rounding(asked) == 0.0
