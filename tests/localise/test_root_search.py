@@ -98,6 +98,11 @@ ORDINARY = {
         ["linear@l x w -> y", "linear.backward@l g -> h~1e-2"],
         ["1 linear.backward BORN output:0"],
     ),
+    "an output that agrees beside one that differs": (
+        ["chunk x -> y~1e-2 u", "relu u -> q~1e-2"],
+        ["0 chunk BORN output:0", "1 relu BORN output:0"],
+    ),
+    "inputs alone": (["linear x w", "relu y~1e-2", "tanh z~1e-2"], ["1 relu GAP input:0"]),
     "NaN": (["tanh x -> n~nan"], ["0 tanh BORN output:0"]),
 }  # fmt: skip
 VALUES = {"n": np.ones((4, 5), np.float32), "nan": np.full((4, 5), np.nan, np.float32)}
@@ -149,6 +154,9 @@ RECOMPUTED = {
     "an unknown input, the target within rounding": (
         ["linear x w -> y?", "tanh y? -> z~1e-2"], {"tanh.forward": (CLEAN, None)}, (),
         ["1 tanh PROPAGATED output:0: recompute unseen"]),
+    "an unknown input, both runs within rounding": (
+        ["linear x w -> y?", "tanh y? -> z~1e-2"], {"tanh.forward": (CLEAN, CLEAN)}, (),
+        ["1 tanh UNKNOWN output:0: recompute unseen"]),
     "an unknown input, the target beyond": (
         ["linear x w -> y?", "tanh y? -> z~1e-2"], {"tanh.forward": (GUILTY, CLEAN)}, (),
         ["1 tanh BORN output:0: recompute unseen"]),
@@ -179,6 +187,33 @@ def test_a_recomputation_decides_before_bounds(lines, known, sampled, roots):
     assert [f"{line}: {kind}" for line, kind in zip(found, kinds)] == roots
     ignored = searched(network(*lines), estimator=Recomputed(known, sampled), by_round_off=False)[1]
     assert not any(one.rule == "recompute" for one in ignored)
+
+
+@pytest.mark.parametrize("rows, cause, rule", [((CLEAN, None), "PROPAGATED", True), ((CLEAN, CLEAN), "UNKNOWN", False)])
+def test_a_recomputation_is_the_rule_of_a_cause_that_it_changes(rows, cause, rule):
+    findings = network("linear x w -> y?", "tanh y? -> z~1e-2")
+    (root,) = searched(findings, estimator=Recomputed({"tanh.forward": rows}))[1]
+    assert (root.cause.value, root.rule == "recompute") == (cause, rule)
+
+
+@pytest.mark.parametrize("between, said", [([], True), (["exp p -> r"], False)])
+def test_the_operator_right_behind_a_kernel_may_be_fused_into_it(between, said):
+    """A kernel has no pass; it is known by its name alone."""
+    findings = network("linear x w -> y~1e-2", *between, "golden relu y -> z")
+    kernel = findings[0].pair.operator._replace(phase="")
+    findings = [paired(one, target_op=kernel, golden_op=kernel) if not one.pair.order else one for one in findings]
+    (root,) = searched(findings)[1]
+    assert ("follower" in [one.kind for one in root.evidence]) is said
+
+
+def test_the_first_reader_of_an_error_from_another_rank_names_how_it_arrived():
+    search = RootSearch(network("irecv a", "wait y~1e-2", "tanh q~1e-2"))
+    search.nodes[0].error_from_other_rank = True
+    for node in search.nodes:
+        search.visit(node)
+    _, roots = search.results()
+    assert [(one.pair.order, one.cause.value, one.rule) for one in roots] == [(1, "PROPAGATED", "collective")]
+    assert search.carriers == {1: 0}
 
 
 def test_a_gradient_is_unknown_if_a_saved_tensor_is_unreadable():
