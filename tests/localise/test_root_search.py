@@ -88,6 +88,8 @@ ORDINARY = {
         ["empty -> y~1", "clone y~1 -> q~1", "tanh x -> z~1e-2"],
         ["2 tanh BORN output:0"],
     ),
+    "memory that no operator wrote is computed with": (["empty -> y~1", "tanh y~1 -> z~1"], ["1 tanh BORN output:0"]),
+    "a copy of unknown memory": (["empty -> y~1", "clone -> q~1"], ["1 clone BORN output:0"]),
     "a copy of a tensor": (["clone x -> y~1e-2"], ["0 clone BORN output:0"]),
     "a gradient reads a saved tensor that differs": (
         ["tanh@l x -> y~1e-2", "tanh.backward@l g -> h~1e-2"],
@@ -164,6 +166,11 @@ RECOMPUTED = {
         ["tanh@t x -> z~1e-8", "tanh.backward@t g -> h~1e-2"],
         {"tanh.forward": (GUILTY, CLEAN), "tanh.backward": (GUILTY, CLEAN)}, (),
         ["0 tanh BORN output:0: recompute", "1 tanh.backward PROPAGATED output:0: forward recompute"]),
+    "a gradient shows the fault of its forward behind another root": (
+        ["exp p -> q~1e-2", "tanh@t x -> z~1e-8", "tanh.backward@t g -> h~1e-2"],
+        {"tanh.forward": (GUILTY, CLEAN), "tanh.backward": (GUILTY, CLEAN)}, (),
+        ["0 exp BORN output:0: inputs agree", "1 tanh BORN output:0: recompute",
+         "2 tanh.backward PROPAGATED output:0: forward recompute"]),
     "a gradient follows its forward": (
         ["tanh@t x -> z~1e-2", "tanh.backward@t g -> h~1e-2"],
         {"tanh.forward": (GUILTY, CLEAN), "tanh.backward": (GUILTY, CLEAN)}, (),
@@ -242,3 +249,30 @@ def test_a_module_passes_on_the_error_of_an_operator_in_it(inner, part):
         "0 Tanh BORN output:0",
         f"1 Block {part} output:0",
     ]
+    reasons = searched(with_paths(lines, Tanh=inner, Block="m.block"))[1][1].evidence
+    contains = f"contains {inner}.forward, which has the error"
+    assert ((reasons[0].kind, reasons[0].sentence()) == ("container", contains)) is (part == "PROPAGATED")
+
+
+@pytest.mark.parametrize("inputs, own", [("x", "its own inputs agree; "), ("", "")])
+def test_data_of_ranks_that_were_not_compared_leave_the_cause_unknown(inputs, own):
+    search = RootSearch(network(f"all_reduce {inputs} -> y~1e-2"))
+    search.nodes[0].remote_inputs_missing = True
+    search.visit(search.nodes[0])
+    (root,) = search.results()[1]
+    assert (root.cause.value, root.evidence[-1].kind) == ("UNKNOWN", "unheard")
+    assert root.evidence[-1].sentence().startswith(f"{own}tensors of other ranks were not compared")
+
+
+@pytest.mark.parametrize("tail, some", [("", True), ("-> y", False), ("-> y~1e-2", True)])
+def test_an_error_from_another_rank_passes_on_unless_the_output_agrees(tail, some):
+    search = RootSearch(network(f"all_reduce x {tail}"))
+    search.nodes[0].error_from_other_rank = True
+    search.visit(search.nodes[0])
+    assert (search.nodes[0].inherits, bool(search.nodes[0].tainted)) == (True, some)
+
+
+def test_rows_have_numbers_from_the_first_on():
+    findings = network("tanh x -> z~1e-2")
+    assert [one.row for one in RootSearch(findings).findings] == [0, 1]
+    assert [one.row for one in searched(findings, first_row=7)[0]] == [7, 8]
