@@ -276,3 +276,10 @@ def test_rows_have_numbers_from_the_first_on():
     findings = network("tanh x -> z~1e-2")
     assert [one.row for one in RootSearch(findings).findings] == [0, 1]
     assert [one.row for one in searched(findings, first_row=7)[0]] == [7, 8]
+
+
+def test_an_output_that_both_runs_compute_within_rounding_is_explained():
+    findings, roots = searched(network("tanh x~1e-7 -> z~1e-3"), estimator=Recomputed({"tanh.forward": (CLEAN, CLEAN)}))
+    own = findings[-1]
+    assert (own.explained_by, own.explained_limit, roots) == ("recompute", own.error, [])
+    assert own.verdict is Verdict.MATCH and own.error > own.limit

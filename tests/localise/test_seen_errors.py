@@ -240,3 +240,15 @@ def test_equal_values_may_have_other_bits():
 def test_no_rounding_of_terms_is_known_before_the_first_output():
     asked = case("tanh", [], (X[0], X[0]), slot="input:0", phase="backward").finding._replace(working=1.0)
     assert SeenErrors().below_rounding(asked) == 0.0
+
+
+@pytest.mark.parametrize("error, is_rest, found", [(1e-2, False, 1e-2), (1e-2, True, 1e-6), (math.nan, False, 1e-6)])
+def test_rests_of_sums_and_unknown_sizes_are_no_errors_seen(error, is_rest, found):
+    seen = SeenErrors()
+    add(seen, 1e-6)
+    one = off_by(1e-2).finding._replace(error=error, row=5)
+    if is_rest:
+        seen.mark_residue(one)
+    seen.learn(off_by(0.0).node, [one])
+    asked = case("mul", [], (np.ones(1), np.ones(1)), slot="input:0").finding
+    assert seen.usual(asked) == pytest.approx(found, rel=1e-4)
