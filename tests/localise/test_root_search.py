@@ -283,3 +283,9 @@ def test_an_output_that_both_runs_compute_within_rounding_is_explained():
     own = findings[-1]
     assert (own.explained_by, own.explained_limit, roots) == ("recompute", own.error, [])
     assert own.verdict is Verdict.MATCH and own.error > own.limit
+
+
+@pytest.mark.parametrize("other, roots", [("", []), (" r~1e-2", ["2 Block PROPAGATED output:1"])])
+def test_a_module_passes_on_no_error_to_an_output_that_was_explained_inside(other, roots):
+    lines = network("linear x~3e-7 w -> y~1.5e-6", "exp p -> q~1e-2", f"Block q~1e-2 -> y~1.5e-6{other}")
+    assert told(with_paths(lines, Block="m.block")) == ["1 exp BORN output:0", *roots]
