@@ -8,13 +8,13 @@ from npucmp.align.token_evidence import TokenEvidence, id_pairs
 from npucmp.align.token_tensors import TensorPair
 
 
-def evidence_of(pairs, tokens):
+def evidence_of(pairs, tokens, tensors=8):
     """Evidence: {(row, token): count of tensors that agree}, in the order of rows."""
     known = sorted(pairs)
     rows, found = (np.array([one[at] for one in known], np.int64) for at in (0, 1))
     counts = np.array([pairs[one] for one in known], np.int64)
     pair = TensorPair(("op", 0, "output:0"), ("op", 0, "output:0"), True, True, 8)
-    return TokenEvidence(rows, found, counts, 8, pair, False, np.arange(tokens))
+    return TokenEvidence(rows, found, counts, tensors, pair, False, np.arange(tokens))
 
 
 def lines(*lanes):
@@ -22,8 +22,9 @@ def lines(*lanes):
     return Lines(np.array([lane for lane, _ in lanes]), np.array([step for _, step in lanes]))
 
 
-def matched(pairs, rows, tokens, are_requests=True, padding=None):
-    return match_chains(evidence_of(pairs, len(tokens)), lines(*rows), lines(*tokens), are_requests, padding)
+def matched(pairs, rows, tokens, are_requests=True, padding=None, tensors=8):
+    evidence = evidence_of(pairs, len(tokens), tensors)
+    return match_chains(evidence, lines(*rows), lines(*tokens), are_requests, padding)
 
 
 STEPS = [(0, 0), (0, 0), (1, 1), (2, 2)]  # a prefill of two tokens and two steps of one
@@ -68,19 +69,22 @@ def test_a_row_that_continues_a_chain_comes_before_a_slightly_better_one(near, a
     assert found.rows.tolist() == [*range(length), length if row == 2 else row]
 
 
+@pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize(
     "right, is_exchanged, lane",
     [(4, True, 1), (4, True, 0), (3, False, 1)],
 )
-def test_requests_that_begin_alike_exchange_their_heads(right, is_exchanged, lane):
-    """Five tokens at the head agree a little better with the other request's; a third request has usual evidence."""
+def test_requests_that_begin_alike_exchange_their_heads(right, is_exchanged, lane, before):
+    """Five tokens at the head agree a little better with the other request's; a third request has usual evidence. The
+    target has rows `before` all of them."""
     first, second = range(6), range(6, 12)
     pairs = {(5, 5): 8, (11, 11): 8, **{(at, at): 8 for at in range(12, 40)}}
     for one, other in zip(first[:5], second[:5]):
         pairs.update({(one, one): right, (other, other): right, (one, other): 5, (other, one): 5})
     places = [(number, 0) for number in (0, 1, 2) for _ in range(28 if number == 2 else 6)]
-    rows = [(lane * number, 0) for number, _ in places]
-    found = matched(pairs, rows, places).rows.tolist()
+    rows = [(9, 0)] * before + [(lane * number, 0) for number, _ in places]
+    pairs = {(row + before, token): count for (row, token), count in pairs.items()}
+    found = (matched(pairs, rows, places).rows - before).tolist()
     heads = [*first[:5]], [*second[:5]]
     assert (found[:5], found[6:11]) == (heads if is_exchanged else heads[::-1])
     assert found[5] == 5 and found[11:] == [*range(11, 40)]
@@ -141,11 +145,12 @@ def test_tokens_without_candidates_have_no_row():
     assert found.rows.tolist() == found.rounds.tolist() == [-1] * 4 and (found.total, found.evidence) == (0, 0)
 
 
-@pytest.mark.parametrize("count, rows", [(8, [0, -1]), (7, [-1, -1]), (5, [-1, -1])])
-def test_two_rows_that_agree_as_well_are_no_choice_unless_all_tensors_agree(count, rows):
-    """The other token, of another request, has no row."""
-    found = matched({(0, 0): count, (5, 0): count}, ONE_LANE, [(0, 0), (1, 0)])
-    assert found.rows.tolist() == rows
+@pytest.mark.parametrize("count, tensors, row", [(8, 8, 0), (7, 8, -1), (5, 8, -1), (8, 9, 0), (7, 9, -1)])
+def test_two_rows_that_agree_as_well_are_no_choice_unless_nine_tenths_of_the_tensors_agree(count, tensors, row):
+    """The other token, of another request, has no row. A candidate counts one more than the tensors that agree, of one
+    more tensor."""
+    found = matched({(0, 0): count, (5, 0): count}, ONE_LANE, [(0, 0), (1, 0)], tensors=tensors)
+    assert found.rows.tolist() == [row, -1]
 
 
 @pytest.mark.parametrize("better", [0, 5])
@@ -184,6 +189,15 @@ def test_the_longest_free_stretch_of_a_chain_is_taken():
     assert found.rows.tolist() == [0, 1, 2, 3, 4, 5, 6, -1, -1]  # the longer chain has more evidence in all
     pairs = {one: 1 if one[1] in (2, 3) else count for one, count in pairs.items()}
     assert matched(pairs, ONE_LANE, tokens).rows.tolist() == [0, 1, -1, -1, 4, 5, 6, 2, 3]
+
+
+def test_the_longest_stretch_behind_a_better_chain_is_taken_in_the_same_round():
+    """Rows 2 and 3 are those of request 1; the first two tokens have too little evidence alone."""
+    pairs = {(at, at): 4 for at in range(12)}
+    pairs.update({(2, 12): 8, (3, 13): 8})
+    found = matched(pairs, [(0, 0)] * 12, [(0, 0)] * 12 + [(1, 0)] * 2)
+    assert found.rows.tolist() == [0, 1, -1, -1, *range(4, 12), 2, 3]
+    assert {*found.rounds[4:].tolist()} == {0} and min(found.rounds[:2]) > 0
 
 
 @pytest.mark.parametrize("count, row", [(8, 2), (4, 2), (3, 2), (0, 2)])
