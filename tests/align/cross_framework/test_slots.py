@@ -45,13 +45,14 @@ def test_a_tensor_whose_order_is_not_known_keeps_its_shape(files, change):
     assert reshape_leading(one, (2, 3, 8), ANYWHERE) is one
 
 
-def test_a_turned_tensor_is_read_in_its_own_order_before_it_is_reshaped(files):
+@pytest.mark.parametrize("shape", [(2, 3, 8), (48,)])
+def test_a_turned_tensor_is_read_in_its_own_order_before_it_is_reshaped(files, shape):
     array = drawn(8, 6)
     array.tofile(files.folder / "x")
     one = TensorRef("output:0", "float32", (6, 8), payload=place(files.folder / "x", strides=(1, 6)))
-    found = reshape_leading(one, (2, 3, 8), ANYWHERE)
-    assert found.shape == (2, 3, 8) and found.payload.shape == (2, 3, 8)
-    assert np.array_equal(values(found), array.T.reshape(2, 3, 8))
+    found = reshape_leading(one, shape, ANYWHERE)
+    assert found.shape == shape and found.payload.shape == shape
+    assert np.array_equal(values(found), array.T.reshape(shape))
 
 
 # Files
@@ -78,6 +79,13 @@ def test_a_file_is_opened_if_it_holds_what_the_dump_says(files, change, is_open)
     assert (found is not None) is is_open
     if found is not None:
         assert (found.shape, found.dtype) == ((6, 8), "float32")
+
+
+@pytest.mark.parametrize("stored", ["float16", "float32"])
+def test_a_file_holds_a_type_of_floats_in_more_bits(files, stored):
+    """Two types of 16 bits are unlike."""
+    one = files.tensor("output:0", drawn(6, 8).astype(stored))._replace(dtype="bfloat16")
+    assert (open_payload(one, ANYWHERE) is not None) is (stored == "float32")
 
 
 # Samples
@@ -266,6 +274,24 @@ def test_tensors_are_partners_by_slot_and_then_by_shape(files, own, other, found
     target = refs(files, *((*one, "own") for one in own))
     golden = refs(files, *((*one, str(at)) for at, one in enumerate(other)))
     assert labels(target, golden) == found
+
+
+NORM_INPUTS = {
+    "Primitive": ("input", "weight", "bias", "running_mean", "running_var"),
+    "Functional": ("input", "running_mean", "running_var", "weight", "bias"),
+}
+
+
+@pytest.mark.parametrize("own, other", [("Primitive", "Functional"), ("Functional", "Primitive")])
+def test_signatures_give_the_order_of_inputs(files, own, other):
+    """MindSpore's batch norm has the weight before the running mean."""
+    target, golden = (
+        refs(files, *((f"input:{at}", "float32", (8,), word) for at, word in enumerate(NORM_INPUTS[side])))._replace(
+            name=f"{side}.batch_norm.0.forward", op_type="batch_norm"
+        )
+        for side in (own, other)
+    )
+    assert labels(target, golden) == {f"input:{at}": word for at, word in enumerate(NORM_INPUTS[own])}
 
 
 def test_a_file_names_the_slots_that_belong_together(files):
