@@ -214,10 +214,10 @@ def _residuals(target: Operator, golden: Operator) -> Iterator[tuple[TensorRef, 
     if not adds_up(target, golden):
         return
     slots = [{tensor.slot: tensor for tensor in one.tensors} for one in (target, golden)]
-    for mine, theirs, turn in ((slots[0], slots[1], 1), (slots[1], slots[0], -1)):
+    for mine, theirs, is_turned in ((slots[0], slots[1], False), (slots[1], slots[0], True)):
         sums, reads = mine.get("output:1"), [slot for slot in theirs if slot.startswith("input")]
         if sums is not None and "output:1" not in theirs and len(reads) == 1 and _is_alike(sums, theirs[reads[0]]):
-            yield (sums, theirs[reads[0]]) if turn > 0 else (theirs[reads[0]], sums)
+            yield (theirs[reads[0]], sums) if is_turned else (sums, theirs[reads[0]])
 
 
 def _arguments(target: Operator, golden: Operator) -> dict[str, object]:
