@@ -129,6 +129,24 @@ def test_the_golden_gives_the_order_only_if_the_target_has_none(tmp_path, of_tar
     assert found.by_golden is (of_golden and not of_target) and found.contents is not None
 
 
+@pytest.mark.parametrize("method", ["auto", "names"])
+@pytest.mark.parametrize("count, is_asked", [(2, False), (3, True)])
+def test_values_are_asked_if_numbers_name_less_than_half_of_the_operators(tmp_path, count, is_asked, method):
+    """Two calls have each other's values; the others have names of their own."""
+    runs = []
+    for folder, order in (("target", [1, 0]), ("golden", [0, 1])):
+        own = [np.random.default_rng(at).standard_normal((3, 5)).astype(np.float32) for at in range(2 + count)]
+        calls = [(f"Torch.mul.{number}.forward", [own[at]], [np.tanh(own[at])]) for number, at in enumerate(order)]
+        calls += [(f"Torch.{name}.0.forward", [one], [np.tanh(one)]) for name, one in zip("abc", own[2:])]
+        run = run_with_values(tmp_path / folder, calls)
+        numbered = tuple(one._replace(unique=one.op_type != "mul") for one in run.operators)
+        runs.append(replace(run, operators=numbered))
+    found = align(*runs, method=method)
+    is_contradicted = is_asked and method == "auto"
+    assert [one.golden.order for one in found.matches[:2]] == ([1, 0] if is_contradicted else [0, 1])
+    assert (found.contents is not None) is is_contradicted and len(found.matches) == 2 + count
+
+
 def calls_of_two_kinds(folder, order, unlike, changed):
     """Products in this order of values; additions behind the first ones, with shapes that may be `changed`."""
     calls = []

@@ -90,6 +90,29 @@ def test_requests_that_begin_alike_exchange_their_heads(right, is_exchanged, lan
     assert found[5] == 5 and found[11:] == [*range(11, 40)]
 
 
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_request_exchanges_its_head_with_one_that_ends_there(before):
+    """The whole of request 0 and the head of request 1 agree a little better with each other's rows."""
+    pairs = {(10, 10): 8, **{(at, at): 8 for at in range(11, 39)}}
+    for one in range(5):
+        pairs.update({(one, one): 4, (one + 5, one + 5): 4, (one, one + 5): 5, (one + 5, one): 5})
+    tokens = [(0, 0)] * 5 + [(1, 0)] * 6 + [(2, 0)] * 28
+    pairs = {(row + before, token): count for (row, token), count in pairs.items()}
+    assert (matched(pairs, [(9, 0)] * before + tokens, tokens).rows - before).tolist() == [*range(39)]
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_head_that_is_no_candidate_of_the_other_request_is_not_exchanged(before):
+    """Request 0 has the rows of request 1, which has those of no token."""
+    pairs = {(10, 10): 8, **{(at, at): 8 for at in range(11, 39)}}
+    for one in range(5):
+        pairs.update({(one, one): 5, (one + 5, one): 6, (one, one + 5): 6})
+    tokens = [(0, 0)] * 5 + [(1, 0)] * 6 + [(2, 0)] * 28
+    pairs = {(row + before, token): count for (row, token), count in pairs.items()}
+    found = (matched(pairs, [(9, 0)] * before + tokens, tokens).rows - before).tolist()
+    assert found == [*range(5, 10), *range(5), *range(10, 39)]
+
+
 def test_equal_tokens_follow_their_neighbours():
     """Three tokens of one id; those beside each other agree better, as a fault changed the first and the last."""
     pairs = {(0, 0): 5, (1, 1): 8, (2, 2): 5, (1, 0): 8, (2, 1): 8, (1, 2): 8, (0, 1): 3, (0, 2): 3}

@@ -54,6 +54,7 @@ def recorded(folder, shape, *tensors, is_turned=False):
         (LEFT + 1, None),  # no truth values
         (np.array([[0, 0, 1, 2], [1] * 4, [1] * 4]), None),
         (causal(LEFT)[:, :, :2], None),
+        (np.array([[1, 1, 0]] * 4), None),  # lanes of three tokens
         (LEFT[:2], None),
         (causal(LEFT)[:2], None),
     ],
@@ -91,6 +92,7 @@ def test_masks_need_a_name_and_a_batch(tmp_path):
         (PACKED, [12, 0], ()),
         (PACKED, [12], (12,)),
         (PACKED, [5.0, 4.0, 3.0], ()),
+        (PACKED, [True] * 12, ()),
         (PACKED, [1] * 12, (1,) * 12),
         (PACKED, [1] * 13, ()),
         (BATCH, [4, 2, 3], (4, 2, 3)),
@@ -150,6 +152,7 @@ REQUESTS = np.repeat([0, 1], 4)
         ([9, 6, 9, 9, 5, 6, 7, 8], [0, 1, -1, -1, 4, 5, 6, 7], True, []),  # a token has the id too
         ([9, 9, 9, 9, 5, 6, 7, 8], [-1, -1, -1, -1, 4, 5, 6, 7], True, []),  # no other token
         ([5, 6, 9, 3, 5, 6, 9, 8], [0, 1, 2, 3, 4, 5, 6, 7], True, []),
+        ([0, 6, 9, 3, 5, 6, 9, 8], [0, 1, 2, 3, 4, 5, 6, 7], True, []),  # the first row is one
     ],
 )
 def test_tokens_without_rows_that_are_likely_padding(classes, rows, is_ids, likely):
@@ -179,6 +182,7 @@ def test_tokens_without_rows_that_are_likely_padding(classes, rows, is_ids, like
             [6, 7, 11],
         ),  # at the ends of more requests
         ([[9, 9, 3, 2], [5, 4, 4, 4], [1, 2, 3, 5]], {9: {0}, 4: {7}}, True, [5, 6, 7]),  # more tokens
+        ([[9, 9, 3, 2], [5, 6, 3, 0], [1, 2, 8, 5]], {9: {0}, 0: {7}}, True, [0, 1]),
         ([[9, 9, 9, 2], [5, 6, 7, 4], [1, 2, 3, 4]], {9: {0}, 4: {7}}, True, [7, 11]),  # more requests, fewer tokens
     ],
 )
@@ -279,6 +283,16 @@ def test_a_token_that_may_be_padding_has_no_row(classes, last, shape, rows, open
     evidence = with_ids(classes, {one: count for one, count in counts.items() if count})
     found = find_index(a_side(shape), a_side((2, 4)), evidence)
     assert (found.rows.tolist(), found.open, found.problem) == (rows, opened, "")
+
+
+def test_a_mask_without_padding_proves_that_all_are_tokens(tmp_path):
+    """A token at the end agrees in fewer tensors than those beside it, with an id of its own."""
+    np.save(tmp_path / "mask.npy", np.ones((2, 4), np.int64))
+    ref = TensorRef("input:0", "int64", (2, 4), str(tmp_path / "mask.npy"), "npy", label="attention_mask")
+    run = Run("dump", "msprobe", (Operator("embedding.0", "embedding", "embedding", "forward", 0, (ref,)),))
+    evidence = with_ids([5, 6, 7, 9, 5, 6, 7, 5], {(at, at): 5 if at == 3 else 8 for at in range(8)})
+    found = find_index(a_side((2, 4)), TokenSide((run,), (TokenShape((2, 4)),), Values(ANYWHERE)), evidence)
+    assert found.rows.tolist() == [*range(8)] and found.open == () and found.padded == 0
 
 
 @pytest.mark.parametrize(

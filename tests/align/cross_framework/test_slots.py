@@ -167,6 +167,11 @@ def test_a_cosine_above_nine_tenths_is_near(files, share, near):
     assert is_near(files.tensor("output:0", A), files.tensor("output:0", mixed), ANYWHERE) is near
 
 
+def test_a_cosine_of_nine_tenths_is_not_near(files):
+    one, other = (files.tensor("output:0", np.array([each], np.float32)) for each in ([3, 1, 0], [3, 0, 1]))
+    assert is_near(one, other, ANYWHERE) is False
+
+
 # Operands
 
 
