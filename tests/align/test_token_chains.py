@@ -90,6 +90,19 @@ def test_requests_that_begin_alike_exchange_their_heads(right, is_exchanged, lan
     assert found[5] == 5 and found[11:] == [*range(11, 40)]
 
 
+@pytest.mark.parametrize("place, kept", [(0, 1), (2, 3), (6, 1), (8, 3), (3, 5), (9, 5)])
+def test_heads_are_exchanged_back_to_a_token_that_agrees_much_better(place, kept):
+    """One of five tokens of a head agrees in two tensors more with the row of the other request. Of one token behind it
+    the exchange would leave as many breaks."""
+    pairs = {(5, 5): 8, (11, 11): 8, **{(at, at): 8 for at in range(12, 40)}}
+    for one in range(5):
+        pairs.update({(one, one): 4, (one + 6, one + 6): 4, (one, one + 6): 5, (one + 6, one): 5})
+    pairs[place, place] = 3
+    tokens = [(number, 0) for number in (0, 1, 2) for _ in range(28 if number == 2 else 6)]
+    found = matched(pairs, tokens, tokens).rows.tolist()
+    assert found == [*range(6, 6 + kept), *range(kept, 6), *range(kept), *range(6 + kept, 40)]
+
+
 @pytest.mark.parametrize("before", [0, 3])
 def test_a_request_exchanges_its_head_with_one_that_ends_there(before):
     """The whole of request 0 and the head of request 1 agree a little better with each other's rows."""
@@ -190,6 +203,11 @@ def test_the_first_of_two_copies_of_a_prompt_is_taken(length, rows):
     assert matched(pairs, ONE_LANE, ONE_LANE[:length]).rows.tolist() == rows
 
 
+def test_a_weak_token_behind_a_prompt_that_is_there_twice_continues_the_first():
+    pairs = {(start + at, at): (6, 6, 1)[at] for start in (0, 5) for at in range(3)}
+    assert matched(pairs, ONE_LANE, ONE_LANE[:3]).rows.tolist() == [0, 1, 2]
+
+
 def test_the_first_of_two_requests_with_equal_tokens_has_the_row():
     pairs = {(at, start + at): 6 for start in (0, 2) for at in range(2)}
     assert matched(pairs, ONE_LANE, [(0, 0)] * 2 + [(1, 0)] * 2).rows.tolist() == [0, 1, -1, -1]
@@ -251,10 +269,11 @@ def test_candidates_beside_each_other_do_not_exclude_each_other(pairs):
     assert {(int(found.rows[token]), token) for _, token in pairs} == {*pairs}
 
 
-@pytest.mark.parametrize("first", [1, 2, 5])
-def test_stretches_of_a_chain_between_weak_tokens_are_taken_in_one_round(first):
-    """The longer one behind the weak tokens, too."""
-    counts = [8] * first + [1] * (2 * first) + [8] * 6
+@pytest.mark.parametrize("first, weak", [(1, [1] * 2), (2, [1] * 4), (5, [1] * 10), (1, [2] * 3)])
+def test_stretches_of_a_chain_between_weak_tokens_are_taken_in_one_round(first, weak):
+    """The longer one behind the weak tokens, too. They lack as much evidence as the tokens before them have beyond half
+    of the usual one, or more."""
+    counts = [8] * first + weak + [8] * 6
     found = matched({(at, at): count for at, count in enumerate(counts)}, [(0, 0)] * 40, [(0, 0)] * len(counts))
     assert found.rows.tolist() == [*range(len(counts))]
     strong = [at for at, count in enumerate(counts) if count == 8]
