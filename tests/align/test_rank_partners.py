@@ -242,6 +242,15 @@ def test_a_gradient_that_modules_of_two_stages_share(tmp_path, is_equal):
     assert ranks_of == ({"fc": {0, 1}, "head": {0, 1}} if is_equal else {"fc": {0}, "head": {1}})
 
 
+def test_modules_of_one_rank_with_equal_gradients_have_their_own(tmp_path):
+    """Each of two ranks has the whole network, whose weight is shared."""
+    calls = [module(X, W), *other("head", [module(Y[:, :1] * W[:4, :6], W)]), call("sin", [X], [X], phase="backward"),
+             gradients(FIRST), *other("head", [gradients(FIRST)])]  # fmt: skip
+    partners = partners_of(tmp_path, [calls] * 2, calls)
+    for name in ("Module.fc.0.gradients", "Module.head.0.gradients"):
+        assert {at: one.name for at, one in partners.found[name].items()} == {(0, 0): name, (1, 0): name}
+
+
 # Updates
 
 
@@ -266,6 +275,11 @@ def test_updates_are_those_of_one_parameter(tmp_path):
             for name in ("Torch.add.0.forward", "Torch.add.1.forward")}  # fmt: skip
     assert all(own.get(1) == name for name, own in some.items())
     assert [own.get(0) for own in some.values()] in (["Torch.add.1.forward", None], [None, "Torch.add.0.forward"])
+    steps = [partners.found[f"Torch.mul.{at}.forward"].get((0, 0)) for at in range(2)]  # what makes the steps
+    assert [one.name if one else None for one in steps] in (
+        ["Torch.mul.1.forward", None],
+        [None, "Torch.mul.0.forward"],
+    )
 
 
 def test_an_update_of_which_one_rank_splits_the_buffer(tmp_path):
