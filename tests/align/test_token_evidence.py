@@ -61,6 +61,16 @@ def test_without_ids_candidates_agree_in_the_first_tensor(tmp_path):
     assert classes[5] == classes[0] and len({*classes}) == 11
 
 
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_row_has_the_class_of_the_first_row_with_which_it_agrees(tmp_path, first):
+    """The third one agrees with the second, which agrees with the first."""
+    values = values_of()
+    for at, error in ((1, 0.002), (2, 0.0035)):
+        values["embedding"][first + at] = values["embedding"][first] * np.float32(1 + error)
+    classes = one_of(tmp_path, values, ids=False, golden_values=values).classes[first : first + 3].tolist()
+    assert classes[0] == classes[1] != classes[2]
+
+
 def test_the_classes_of_the_golden_are_not_those_of_the_target(tmp_path):
     """Without ids a token that only the golden has is a class of its own, and has no candidate."""
     found = one_of(tmp_path, values_of(), ids=False, golden=PACKED[:4], places=PACKED[2:6])
