@@ -125,15 +125,9 @@ class PlacementChoice:
 
     def _linked(self, origins: Mapping[Any, Origin]) -> Optional[Placements]:
         """The placement of the golden output that all parts read; None if they do not read one."""
-        read = set()
-        for origin in origins.values():
-            partner = self._golden_tensor(origin)
-            if partner is None:
-                return None
-            read.add(partner)
-        if len(read) != 1:
-            return None
-        decision = self.found.get(read.pop())
+        read = {self._golden_tensor(origin) for origin in origins.values()}
+        partner = read.pop() if len(read) == 1 else None
+        decision = self.found.get(partner) if partner is not None else None
         return decision.placements if decision is not None else None
 
     def _golden_tensor(self, origin: Origin) -> Optional[Key]:

@@ -7,11 +7,13 @@ import pytest
 
 from tests.align.rank_craft import numbers
 from tests.align.rank_networks import (
+    GX,
     H,
     V,
     W,
     X,
     Y,
+    backward,
     by_statistics,
     call,
     decisions,
@@ -20,6 +22,7 @@ from tests.align.rank_networks import (
     searched,
     shared,
     tensor_parallel,
+    trained,
 )
 
 SQUARES = [numbers(6, 6, seed=30 + at) for at in range(3)]
@@ -249,6 +252,18 @@ def test_a_product_that_differs_is_no_sum_although_the_sum_is_nearer(tmp_path):
     search = searched(tmp_path, ranks, layer(W, V, Y))
     found = search.found["Torch.linear.1.forward", "output:0"]
     assert decisions(search)["linear.1 out 0"] == "differs, whole whole" and found.by == "shape"
+
+
+@pytest.mark.parametrize("seed", [45, 46])
+def test_a_gradient_of_a_split_weight_that_differs_is_a_sum(tmp_path, seed):
+    """The ranks compute parts of it from their parts of the weight; no placement is near."""
+    ranks, whole = trained(), [*layer(W, V, Y), *backward(np.s_[:], GX)]
+    for at, one in enumerate(ranks):
+        name, reads, (_, weight) = one[-1]
+        one[-1] = (name, reads, [numbers(*GX.shape, seed=seed + 10 * at), weight])
+    search = searched(tmp_path, ranks, whole)
+    found = search.found["Torch.linear.0.backward", "output:0"]
+    assert decisions(search)["linear.0 back out 0"] == "differs, sum whole" and found.by == "flow"
 
 
 @pytest.mark.parametrize("size, scale", [(1, None), (2, 2.0), (3, 2.0)])
