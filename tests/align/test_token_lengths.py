@@ -41,6 +41,8 @@ def recorded(folder, shape, *tensors, is_turned=False):
         (LEFT.astype(bool), LEFT),
         (LEFT[:, ::-1], LEFT[:, ::-1]),
         (causal(LEFT), LEFT),
+        (causal(LEFT, -1.0), LEFT),
+        (causal(LEFT, -0.5), np.ones((3, 4))),  # a bias
         (causal(LEFT)[:, :, -1:], LEFT),
         (LEFT[:, None, None], LEFT),  # integers: 1 is a token
         (LEFT[:, None, None] * np.tril(np.ones((4, 4), int)), LEFT),
