@@ -108,3 +108,25 @@ def test_longest_increasing(values):
 def test_longest_increasing_of_many_is_quick():
     assert len(longest_increasing(list(range(100_000)))) == 100_000
     assert len(longest_increasing(list(range(100_000, 0, -1)))) == 1
+
+
+@pytest.mark.parametrize(
+    "inserted, origins, is_partner",
+    [
+        ((True, True), ("conv:0", "conv:0"), True),
+        ((True, True), ("conv:0", "add:0"), False),
+        ((True, True), ("a/conv:0", "a.conv:0"), True),  # equal as names of files
+        ((True, True), ("conv:0", ""), True),  # one graph does not show it
+        ((True, True), ("", "conv:0"), True),
+        ((True, False), ("conv:0", "add:0"), True),  # an operator of the network
+        ((False, True), ("conv:0", "add:0"), True),
+        ((False, False), ("conv:0", "add:0"), True),
+    ],
+)
+def test_operators_that_compilers_inserted_pass_on_the_same_tensor(inserted, origins, is_partner):
+    """Each compiler numbers them, so that equal names prove nothing."""
+    sides = []
+    for is_inserted, origin in zip(inserted, origins):
+        one = own("trans_TransData_0", 0, (), ((2, 3),))._replace(inserted=is_inserted)
+        sides.append([one._replace(tensors=tuple(each._replace(origin=origin) for each in one.tensors))])
+    assert pairs(*sides) == ([(0, 0)] if is_partner else [])
