@@ -308,6 +308,20 @@ def test_a_mask_of_each_rank_is_local_beside_a_part(tmp_path):
     assert found["mul.0 in 1"].startswith("differs")
 
 
+@pytest.mark.parametrize("by", [0, 1])
+@pytest.mark.parametrize("split", [0, 1])
+def test_a_mask_is_local_along_the_axis_of_ranks_along_which_its_operand_is_split(tmp_path, by, split):
+    """Four ranks: masks differ along one axis, the operand is split along one."""
+    masks = np.array([[True], [False], [True], [True]]), np.array([[False], [True], [True], [False]])
+    parts, ranks = (H[:, :4], H[:, 4:]), []
+    for at in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        own, mask = parts[at[split]], masks[at[by]]
+        ranks.append([call("sin", [X], [own]), call("mul", [own, mask], [own * mask])])
+    golden = [call("sin", [X], [H]), call("mul", [H, ~masks[0]], [H * ~masks[0]])]
+    found = decisions(searched(tmp_path, ranks, golden, sizes=parse_layout("tp=2,dp=2")))
+    assert found["mul.0 in 1"].split(",")[0] == ("local" if by == split else "differs")
+
+
 def test_factors_that_a_gradient_may_have(tmp_path):
     """Over how many parts a loss is averaged, and its inverse, and so many micro batches."""
     plain = searched(tmp_path / "plain", tensor_parallel(), layer(W, V, Y))
