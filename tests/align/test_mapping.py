@@ -90,6 +90,8 @@ def test_load(tmp_path, file, text):
         ("m.toml", "a = "),
         ("m.toml", "a = " + "[" * 100_000),
         ("m.csv", "a," + "x" * 200_000),
+        ("m.csv", "a,b\nc,d\na,e\n"),
+        ("m.yaml", "a: b\nc: d\na: b\n"),
     ],
 )
 def test_load_refuses(tmp_path, file, text):
@@ -167,3 +169,8 @@ def test_a_file_of_msprobe_has_no_names_of_operators():
 def test_what_a_name_refers_to(name, has, is_part):
     runs = OperatorNames(one.name for one in NET)
     assert (runs.has(name), runs.has_part(name)) == (has, is_part)
+
+
+def test_a_line_of_a_csv_file_may_stand_there_twice(tmp_path):
+    (tmp_path / "m.csv").write_text("target,golden\na,b\nc,d,more\nalone\na , b\n")
+    assert load(tmp_path / "m.csv") == {"a": "b", "c": "d"}
