@@ -8,7 +8,7 @@ import pytest
 import npucmp
 from npucmp.align.axis_order import settle_axes
 from npucmp.measure.pairs import measure
-from npucmp.model import Device, Operator, Pair, Payload, TensorRef, Verdict
+from npucmp.model import Device, Operator, Pair, Payload, Statistics, TensorRef, Verdict
 from tests.dump.readers import craft_cann as craft
 
 ACTIVATION, WEIGHT, MATRIX = "NC1HWC0", "FRACTAL_Z", "FRACTAL_NZ"
@@ -243,3 +243,18 @@ def test_other_statistics_of_a_stored_tensor_prove_a_difference(tmp_path, format
 def test_a_layout_that_cannot_hold_a_shape_is_another_shape(tmp_path):
     finding, _ = compared_statistics(tmp_path, "NC1HWC0", (2, 2, 16, 16, 16), (2, 16, 16, 14))
     assert finding.verdict is Verdict.SHAPE
+
+
+@pytest.mark.parametrize("channels, ratio", [(16, 1), (8, 2), (4, 4)])
+@pytest.mark.parametrize("extreme", [0.0, 1.0, -1.0])
+def test_statistics_lose_the_zeros_of_padding(channels, ratio, extreme):
+    """An extreme of 0 may be padding, of which a layout of 16 channels for as many has none."""
+    one = TensorRef("output:0", "float32", (2, 1, 5, 5, 16), layout="NC1HWC0",
+                    statistics=Statistics(extreme, extreme, 0.25, 3.0))  # fmt: skip
+    other = TensorRef("output:0", "float32", (2, channels, 5, 5))
+    for turned in (False, True):
+        sides = (other, one) if turned else (one, other)
+        (found,) = settle_axes([Pair(0, "output:0", None, None, *sides)])
+        found = found.golden if turned else found.target
+        known = None if ratio > 1 and extreme == 0 else extreme
+        assert found.shape == other.shape and found.statistics == Statistics(known, known, 0.25 * ratio, 3.0)
