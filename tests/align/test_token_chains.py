@@ -189,6 +189,13 @@ def test_two_rows_that_agree_as_well_are_no_choice_unless_nine_tenths_of_the_ten
     assert found.rows.tolist() == [row, -1]
 
 
+@pytest.mark.parametrize("row, token", [(6, 3), (4, 3), (9, 1), (1, 5)])
+def test_candidates_beside_two_rows_that_are_no_choice_are_taken(row, token):
+    """They agree a little worse."""
+    found = matched({(0, 0): 5, (5, 0): 5, (row, token): 4}, ONE_LANE, ONE_LANE[:6])
+    assert [(at, int(one)) for at, one in enumerate(found.rows) if one >= 0] == [(token, row)]
+
+
 @pytest.mark.parametrize("better", [0, 5])
 def test_the_row_that_agrees_better_is_taken(better):
     pairs = {(0, 0): 5, (5, 0): 5}
@@ -269,7 +276,7 @@ def test_candidates_beside_each_other_do_not_exclude_each_other(pairs):
     assert {(int(found.rows[token]), token) for _, token in pairs} == {*pairs}
 
 
-@pytest.mark.parametrize("first, weak", [(1, [1] * 2), (2, [1] * 4), (5, [1] * 10), (1, [2] * 3)])
+@pytest.mark.parametrize("first, weak", [(1, [1] * 2), (2, [1] * 4), (5, [1] * 10), (1, [2] * 3), (0, [3] * 2)])
 def test_stretches_of_a_chain_between_weak_tokens_are_taken_in_one_round(first, weak):
     """The longer one behind the weak tokens, too. They lack as much evidence as the tokens before them have beyond half
     of the usual one, or more."""
@@ -277,4 +284,4 @@ def test_stretches_of_a_chain_between_weak_tokens_are_taken_in_one_round(first, 
     found = matched({(at, at): count for at, count in enumerate(counts)}, [(0, 0)] * 40, [(0, 0)] * len(counts))
     assert found.rows.tolist() == [*range(len(counts))]
     strong = [at for at, count in enumerate(counts) if count == 8]
-    assert {*found.rounds[strong].tolist()} == {0} and found.rounds[first] > 0
+    assert {*found.rounds[strong].tolist()} == {0} and min(found.rounds[first : first + len(weak)]) > 0
