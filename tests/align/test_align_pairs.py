@@ -218,3 +218,12 @@ def test_a_stored_tensor_of_which_statistics_were_recorded_has_the_shape_of_its_
         match = Match(target, golden, "name", 1.0)
         (found,) = pairs(a_run([target]), a_run([golden]), Alignment((match,), (), ()))
         assert found.target.shape == found.golden.shape == (2, 16, 16, 16)
+
+
+def test_slots_of_one_role_and_shape_are_partners_behind_equal_slots():
+    one, other = (
+        own("a", 0)._replace(tensors=tuple(TensorRef(f"input:{word}", "float32", (4,)) for word in words))
+        for words in ("0x", "0y")
+    )
+    found = pairs(a_run([one]), a_run([other]), Alignment((Match(one, other, "name", 1.0),), (), ()))
+    assert [(row.target.slot, row.golden.slot) for row in found] == [("input:0", "input:0"), ("input:x", "input:y")]
