@@ -75,6 +75,19 @@ def test_as_many_heads_of_k_as_of_q_are_stated_by_those_of_q(paired):
     assert "of 4 (by values" in paired(fused, apart, {"n_head": 8}).lines[0]
 
 
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("is_golden", [False, True])
+def test_the_next_matrix_of_either_side_shows_the_rows_of_q_per_query_group(paired, side, is_golden):
+    """The other side does not hold it."""
+    ends = "linear_proj.weight", "o_proj.weight"
+    sides = [{name: one for name, one in held.items() if at != side or not name.endswith(ends)}
+             for at, held in enumerate(attention())]  # fmt: skip
+    found = paired(*(sides if is_golden else sides[::-1]))
+    assert [one for one in differing(found) if not one[0].endswith(ends)] == []
+    assert {one.role.kind: one.golden.shape[0] for one in found.pairs if one.role.kind in "qkv"} == {
+        "q": 16, "k": 8, "v": 8}  # fmt: skip
+
+
 @pytest.mark.parametrize("config, likely", [({}, 8), ({"head_dim": 4}, 2), ({"head_dim": 3}, 8)])
 def test_without_agreement_groups_are_cut_for_a_likely_number(paired, config, likely):
     apart, fused = attention(layers=1)
@@ -324,7 +337,14 @@ def test_stages_and_groups_are_told(paired):
 
 @pytest.mark.parametrize(
     "scale, words",
-    [((1,), "per tensor"), ((8, 1), "per channel"), ((8,), "per channel"), ((2, 3), "per block of 4 by 2")],
+    [
+        ((1,), "per tensor"),
+        ((8, 1), "per channel"),
+        ((8,), "per channel"),
+        ((2, 3), "per block of 4 by 2"),
+        ((2, 1), "per block of 4 by 6"),
+        ((1, 3), "per block of 8 by 2"),
+    ],
 )
 def test_codes_are_told_with_their_scale(paired, scale, words):
     name = "model.layers.0.mlp.down_proj.weight"

@@ -24,6 +24,26 @@ def test_each_part_of_a_fused_tensor_may_have_one_scale(paired, scale_shape):
     assert differing(found) == [] and all(one.limit.is_quantised for one in found.pairs if one.role.kind != "down")
 
 
+@pytest.mark.parametrize(
+    "inner, scale",
+    [
+        (6, (1,)),  # of the whole tensor
+        (6, (12, 1)),  # of each row
+        (6, (3, 2)),  # of blocks
+        (1, (2, 1)),  # of two rows, each of which is a part
+    ],
+)
+def test_a_fused_tensor_is_cut_behind_its_scale(paired, inner, scale):
+    codes = CHANCE.integers(-100, 100, (2 * inner, 8)).astype(np.int8)
+    factors = np.abs(drawn(*scale)) + 0.5
+    grid = np.atleast_2d(factors)
+    whole = codes * np.repeat(np.repeat(grid, 2 * inner // grid.shape[0], 0), 8 // grid.shape[1], 1)
+    golden = {GATE: whole[:inner].astype(np.float32), UP: whole[inner:].astype(np.float32)}
+    found = paired({GATE_UP: codes, f"{GATE_UP}_scale": factors}, golden)
+    assert differing(found) == [] and len(found.pairs) == 2 and found.only_target == []
+    assert {one.target.scale_dtype for one in found.pairs} == {"float32"}
+
+
 def test_stacked_codes_have_a_scale_for_each_expert(paired):
     apart, stacks = stacked(2, 3, 4)
     p = "model.layers.0.mlp.experts."

@@ -73,6 +73,12 @@ def test_rows_that_are_no_q_k_and_v_have_the_reason(paired, rows):
     assert problems(found) == dict.fromkeys("qkv", why) and found.only_target == []
 
 
+@pytest.mark.parametrize("name, beside", [(GATE_UP, mlp()), (QKV, attention())])
+def test_a_fused_tensor_of_one_number_has_the_reason(paired, name, beside):
+    found = paired({name: np.float32(1)}, {one: array for one, array in beside.items() if one not in (DOWN, OUT)})
+    assert {*problems(found).values()} == {"a fused tensor of one number"} and found.only_target == []
+
+
 def test_q_k_and_v_on_two_ranks(paired):
     apart = attention()
     q, k, v = (np.split(apart[name], 2) for name in (Q, K, V))
