@@ -56,6 +56,14 @@ def test_a_coarse_scale_is_the_simplest_number_that_fits():
     assert lora_scale(samples).value == 2.0
 
 
+@pytest.mark.parametrize("scale", [5 / 64, 3 / 32, 33 / 32, 17 / 16, 0.7])
+def test_a_scale_is_a_quotient_of_a_rank_or_has_few_digits(scale):
+    """A few wrong elements move the estimate."""
+    one = sample(scale)
+    one.merged[0, :8] += 0.02 * one.update[0, :8]
+    assert lora_scale([one]).value == scale
+
+
 def test_a_scale_needs_votes():
     assert lora_scale([]) == (None, "", None)
     assert lora_scale([None, None]) == (None, "", None)
