@@ -117,6 +117,12 @@ def test_a_graph_names_what_an_input_without_values_reads(source, reads):
     assert (number_of(graph, 1, "input:1"), number_of(graph, 1)) == (2, 3)  # values count more than names
 
 
+def test_values_count_more_than_the_producer_that_a_graph_names():
+    """The input was overwritten in place: the operator reads other values than its producer wrote."""
+    graph = graph_of(Step("exp", (A,), (B,), name="e"), Step("tanh", (C,), (D,), sources=("e:0",)))
+    assert graph.reads[1] == [2] and graph.contents[1].readers == [] and graph.parents[3] == [2]
+
+
 def test_a_producer_that_an_operator_reads_anyway_is_read_once():
     graph = graph_of(Step("exp", (A,), (B,), name="e"), Step("add", (B, (9,)), (D,), sources=("e:0", "e:0")))
     assert graph.reads[1] == [1] and graph.contents[1].readers == [1]
