@@ -97,6 +97,14 @@ def test_without_agreement_groups_are_cut_for_a_likely_number(paired, config, li
     assert sorted(one.role.kind for one in found.pairs if one.name in dict(differing(found))) == ["k", "q", "v"]
 
 
+@pytest.mark.parametrize("heads, size, likely", [(2, 128, 2), (3, 64, 3), (1, 128, 2), (1, 64, 64)])
+def test_a_likely_head_has_128_or_64_rows(paired, heads, size, likely):
+    """One query group is no choice; without a likely size, heads are as small as they can be."""
+    apart, fused = attention(1, heads, heads, size, 2)
+    fused[GROUPED.format(0)] = drawn(3 * heads * size, 2)
+    assert paired(fused, apart).lines[0].endswith(f"cut for {likely}")
+
+
 def test_rows_that_cannot_be_cut_have_the_reason(paired):
     apart, fused = attention(layers=1)
     fused[GROUPED.format(0)] = drawn(31, 16)

@@ -1,11 +1,11 @@
-"""Parts of codes with scales, and stacks that cannot be read."""
+"""Parts of codes with scales, of shared experts on ranks, and stacks that cannot be read."""
 
 import numpy as np
 import pytest
 
 from npucmp.model import TensorRef
 from tests.align.weights.craft import Pairing, differing
-from tests.align.weights.test_parts import CHANCE, DOWN, GATE, GATE_UP, UP, drawn, problems, stacked
+from tests.align.weights.test_parts import CHANCE, DOWN, EMBED, GATE, GATE_UP, UP, drawn, problems, stacked
 
 
 @pytest.fixture
@@ -80,3 +80,50 @@ def test_a_stack_that_cannot_be_read_costs_each_expert_unless_its_shape_is_impos
     assert [one.role.expert for one in found.pairs] == [0, 1]
     assert (last.target is not None and last.target.problem == "cut off") is is_told
     assert (last.note == "the target has no such parameter") is not is_told
+
+
+BLOCKS = {"quantization_config": {"weight_block_size": [3, 4]}}
+
+
+@pytest.mark.parametrize("config, differs", [(BLOCKS, []), ({}, [DOWN])])
+def test_the_size_of_a_block_is_that_of_the_configuration(paired, config, differs):
+    """Five rows have two scales in blocks of 3 or 4 rows."""
+    codes = CHANCE.integers(50, 100, (5, 4)).astype(np.int8)
+    scales = np.array([[0.5], [3.0]], np.float32)
+    whole = (codes * np.repeat(scales, 3, 0)[:5]).astype(np.float32)
+    found = paired({DOWN: codes, f"{DOWN}_scale": scales}, {DOWN: whole}, config)
+    assert [name for name, _ in differing(found)] == differs
+    name = "model.layers.0.mlp.experts.{}"
+    stack = {name.format("w2_weight"): np.stack([codes, codes]),
+             name.format("w2_weight_scale"): np.stack([scales, scales])}  # fmt: skip
+    apart = {name.format(f"{at}.down_proj.weight"): whole for at in range(2)}
+    assert bool(differing(paired(stack, apart, config))) is bool(differs)
+
+
+def test_a_scale_that_belongs_to_no_codes_is_a_tensor_of_its_own(paired):
+    """The fused tensor is cut, its scale is not."""
+    golden = {GATE: drawn(6, 8), UP: drawn(6, 8), DOWN: drawn(8, 6)}
+    scale = f"{GATE_UP}_scale"
+    target = {GATE_UP: np.concatenate([golden[GATE], golden[UP]]), scale: drawn(12, 1), DOWN: golden[DOWN]}
+    found = paired(target, golden)
+    assert differing(found) == [] and found.only_target == [scale]
+
+
+def test_shared_experts_lie_on_ranks_as_others_do(paired):
+    """Rows of gate and up and columns of the last matrix, in both conventions."""
+    shared, megatron = "model.layers.0.mlp.shared_experts.", "decoder.layers.0.mlp.shared_experts.linear_fc"
+    gate, up, down, embed = drawn(6, 8), drawn(6, 8), drawn(8, 6), drawn(8, 4)
+    names = [f"{shared}{one}_proj.weight" for one in ("gate", "up", "down")]
+    whole = {EMBED: embed, **dict(zip(names, (gate, up, down)))}
+    apart, fused = [], []
+    for at in range(2):
+        rows, columns = np.s_[3 * at : 3 * at + 3], np.s_[:, 3 * at : 3 * at + 3]
+        half = {EMBED: embed[4 * at : 4 * at + 4]}
+        own = gate[rows], up[rows], down[columns].copy()
+        apart.append({**half, **dict(zip(names, own))})
+        fused.append({**half, f"{megatron}1.weight": np.concatenate(own[:2]), f"{megatron}2.weight": own[2]})
+    for target, golden in ((fused, whole), (fused, apart), (apart, apart)):
+        found = paired(target, golden)
+        assert differing(found) == [] and found.only_target == []
+        shapes = {one.role.kind: one.target.shape for one in found.pairs}
+        assert shapes == {"embed": (8, 4), "shared_gate": (6, 8), "shared_up": (6, 8), "shared_down": (8, 6)}
