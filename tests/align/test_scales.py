@@ -86,6 +86,7 @@ def test_samples_of_rows(tmp_path):
     assert share_agreeing(x, y, 1e-3) == 11 / 12 and share_agreeing(x, x, 0.0) == 1.0
     assert share_agreeing(x, x * 0, 1e-3) == share_agreeing(x[:0], x[:0], 1e-3) == share_agreeing(x, x[:2], 1e-3) == 0.0
     assert agrees(x, x * (1 + 1e-4), 1e-3) and not agrees(x, x * (1 + 1e-2), 1e-3)
+    assert agrees(x * 0, x, 1.0) and not agrees(x, x * 0, 1.0)  # a limit is a share of the second
     assert agrees(x, x + 1e-2, 0.0, atol=0.02) and not agrees(x, x + 1e-2, 0.0)
     assert agrees(x, x * (1 + 2e-3), 1e-3, quantised=True) and not agrees(x, x * 1.2, 1e-3, quantised=True)
     a, b = stored(tmp_path, "a", x), stored(tmp_path, "b", x * 1.5)
