@@ -59,6 +59,13 @@ def test_stacked_codes_have_a_scale_for_each_expert(paired):
     assert problems(found) == dict.fromkeys(("gate", "up"), "a scale of shape [1, 6, 1] of stacked experts")
 
 
+def test_a_stack_of_one_axis_has_the_reason(paired):
+    apart, stacks = stacked(2, 3, 4)
+    name = "model.layers.0.mlp.experts.w2_weight"
+    found = paired({**stacks, name: drawn(2)}, apart)
+    assert problems(found) == {"down": "stacked experts of shape [2]"}
+
+
 def test_codes_without_a_scale_are_bare(paired):
     codes = CHANCE.integers(-100, 100, (6, 8)).astype(np.int8)
     found = paired({GATE: codes}, {GATE: codes.astype(np.float32)})
