@@ -75,7 +75,8 @@ def test_rows_that_are_no_q_k_and_v_have_the_reason(paired, rows):
 
 @pytest.mark.parametrize("name, beside", [(GATE_UP, mlp()), (QKV, attention())])
 def test_a_fused_tensor_of_one_number_has_the_reason(paired, name, beside):
-    found = paired({name: np.float32(1)}, {one: array for one, array in beside.items() if one not in (DOWN, OUT)})
+    apart = {one: array for one, array in beside.items() if one not in (DOWN, OUT)}
+    found = paired({name: np.float32(1)}, apart)
     assert {*problems(found).values()} == {"a fused tensor of one number"} and found.only_target == []
 
 
