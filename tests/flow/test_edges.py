@@ -81,6 +81,19 @@ def test_operators_of_one_run_are_no_source_but_a_page_links_them():
     assert link is not None and (link.order, link.how) == (0, "by equal content")
 
 
+def test_a_page_links_equal_contents_of_the_golden_before_those_of_the_target():
+    rows = graph_rows((("a", "ga"), [], [(1, 5)]), (("b", "gb"), [], [(2, 7)]), (("c", "gc"), [(1, 7)], [(3, 3)]))
+    assert [one and one.order for one in links(rows)] == [None, None, 0, None]
+
+
+def test_a_receiver_that_the_target_alone_has_is_no_source():
+    rows = run(("recv.0", [A], [B]), ("exp.0", [B], [C]))
+    for at in (0, 1):
+        pair = rows[at].pair._replace(golden=None, golden_op=None)
+        rows[at] = rows[at]._replace(measurement=rows[at].measurement._replace(pair=pair))
+    assert sources(rows) == [None] * 4
+
+
 def graph_rows(*operators):
     """Rows of operators (names of target and golden, inputs, outputs). A tensor is (content of the golden, that of the
     target, source in the target, source in the golden[, elements])."""

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from npucmp.measure import tensor_stats
 from npucmp.measure.tensor_stats import StatsTask, TensorStats, figures_of, from_record, work_through
 from npucmp.model import Statistics, TensorRef
 from npucmp.model.moments import Extremes
@@ -98,3 +99,11 @@ def test_figures_cover_the_finite_values(tmp_path):
     assert one.counted and one.subnormal is None and len(one.bits) == 32
     lost = figures_of(StatsTask((saved(tmp_path, "y", [math.nan] * 3),))).figures[0]
     assert (lost.mean, lost.rms, lost.counted) == (None, None, True)
+
+
+def test_the_first_position_of_several_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensor_stats, "READ", 2)
+    monkeypatch.setattr(tensor_stats, "LEAST", 1)
+    values = [1.0, math.nan, math.inf, math.nan, math.inf, 5.0]
+    found = figures_of(StatsTask((saved(tmp_path, "x", values),))).figures[0]
+    assert (found.extremes.first_nan, found.extremes.first_inf, found.extremes.nan, found.maximum) == (1, 2, 2, 5.0)
