@@ -103,9 +103,11 @@ def assembled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[
         found = streams[0].take(count).astype(own)
         for stream in streams[1:]:
             more = stream.take(count)
-            found = np.maximum(found, more) if payload.made_by == MAX else found + more
-        with np.errstate(over="ignore"):
-            yield (found * payload.factor if payload.factor != 1.0 else found).astype(kind)
+            with np.errstate(all="ignore"):
+                found = np.maximum(found, more) if payload.made_by == MAX else found + more
+        with np.errstate(all="ignore"):
+            found = (found * payload.factor if payload.factor != 1.0 else found).astype(kind)
+        yield found
         left -= count
 
 

@@ -68,7 +68,9 @@ def _product_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[A
     stream = BlockStream(read(left, elements))
     for count in _row_counts(payload.shape, elements):
         rows = stream.take(count * inner).astype(np.float64).reshape(count, inner)
-        yield (payload.factor * (rows @ whole)).astype(np.float32).reshape(-1)
+        with np.errstate(all="ignore"):
+            found = (payload.factor * (rows @ whole)).astype(np.float32)
+        yield found.reshape(-1)
 
 
 def _scaled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
@@ -86,7 +88,9 @@ def _scaled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[An
         if values is None:
             yield np.abs(np.broadcast_to(own, (count, columns))).reshape(-1)
         else:
-            yield (values.take(count * columns).astype(np.float32).reshape(count, columns) * own).reshape(-1)
+            with np.errstate(all="ignore"):
+                found = values.take(count * columns).astype(np.float32).reshape(count, columns) * own
+            yield found.reshape(-1)
 
 
 def _row_counts(shape: Sequence[int], elements: int) -> Iterator[int]:

@@ -124,6 +124,25 @@ def test_a_product_over_an_axis_of_no_elements_is_zero(stored):
     assert not values(product(stored(drawn(4, 0)), stored(drawn(0, 6)), 2.0)).any()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["product", "scaled", "sum", "largest", "scaled sum"])
+def test_numbers_that_are_not_finite_follow_the_standard_without_a_warning(stored, kind):
+    large = drawn(4, 3)
+    large[0], large[1] = np.inf, 3e38
+    other, scales = drawn(3, 6), np.float32([[0], [3e38], [1], [-np.inf]])
+    other[0], other[1] = -np.inf, 3e38
+    with np.errstate(all="ignore"):
+        made, known = {
+            "product": (product(stored(large), stored(other), 2.0), 2.0 * (large.astype(float) @ other.astype(float))),
+            "scaled": (scaled(stored(large), stored(scales), (1, 3)), large * scales),
+            "sum": (total([stored(large), stored(-large)]), large - large),
+            "largest": (total([stored(large), stored(-large)], MAX), abs(large)),
+            "scaled sum": (total([stored(large)], factor=1e30), large * np.float32(1e30)),
+        }[kind]
+        known = known.astype(np.float32)
+    np.testing.assert_allclose(values(made), known, rtol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4)])
 def test_only_matrices_are_turned(stored, shape):
     payload = stored(drawn(*shape))
