@@ -19,7 +19,6 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 
 WHOLE = 1 << 22  # elements: work: larger tensors are not held in memory
-BLOCK = 1 << 16  # elements: work
 HELD = 128 << 20  # bytes of values in memory: work
 SHORT = 8  # elements of a row: chosen: shorter rows are alike by chance
 MARKS = 24  # chosen: rows that are unlike in so many projections of their values are unlike
@@ -218,22 +217,15 @@ class HeldTensor:
             return None
         if not math.isfinite(high - low):
             return _hash_of_finite(values)
-        wide = np.ascontiguousarray(values).reshape(-1)
-        return (
-            values.size,
-            sum(hash_values(wide[at : at + BLOCK].astype(np.float64)) for at in range(0, wide.size, BLOCK)),
-            low,
-        )
+        return values.size, hash_values(np.ascontiguousarray(values).reshape(-1)), low
 
     def _hash_of_blocks(self) -> Hashable:
-        import numpy as np
 
         total, low, high = 0, math.inf, -math.inf
         try:
             for block in self.blocks():
-                wide = block.astype(np.float64)
-                total = (total + hash_values(wide)) & WIDTH
-                low, high = min(low, float(wide.min())), max(high, float(wide.max()))
+                total = (total + hash_values(block)) & WIDTH
+                low, high = min(low, float(block.min())), max(high, float(block.max()))
         except SystemFailure:
             raise
         except NpucmpError:
@@ -270,11 +262,11 @@ def _hash_of_finite(values: Any) -> Hashable:
     """The content of a tensor with NaN or infinities: how many of each, and the other values; None without others."""
     import numpy as np
 
-    finite = values[np.isfinite(values)].astype(np.float64)
+    finite = values[np.isfinite(values)]
     counts = [int((values == one).sum()) for one in (math.inf, -math.inf)]
     if not finite.size:
         return None
-    return values.size, *counts, sum(hash_values(finite[at : at + BLOCK]) for at in range(0, finite.size, BLOCK))
+    return values.size, *counts, hash_values(finite)
 
 
 def _is_simple(value: Any) -> bool:

@@ -109,7 +109,8 @@ class ContentReader:
         import numpy as np
 
         flat = self.flat(tensor)
-        return None if flat is None else zlib.crc32(np.ascontiguousarray(flat, np.float32) + np.float32(0.0))
+        with np.errstate(all="ignore"):
+            return None if flat is None else zlib.crc32(np.ascontiguousarray(flat, np.float32) + np.float32(0.0))
 
     def picked(self, tensor: TensorRef, places: Any) -> Optional[Any]:
         """The values at these places of the C order, as float64; None if they cannot be read."""
@@ -140,8 +141,7 @@ class ContentReader:
         import numpy as np
 
         wide = np.ascontiguousarray(array).reshape(-1)
-        total = sum(hash_values(wide[at : at + _BLOCK].astype(np.float64)) for at in range(0, wide.size, _BLOCK))
-        key = wide.size, total & WIDTH
+        key = wide.size, hash_values(wide)
         if key not in self._sketches:
             valid = np.sort(wide[np.isfinite(wide) & (wide > MASKED)]).astype(np.float64)
             found = None
@@ -159,7 +159,8 @@ class ContentReader:
         levels = np.zeros(_LEVELS, np.int64)
         try:
             for block in self._blocks(tensor):
-                wide = block.astype(np.float64)
+                with np.errstate(invalid="ignore"):  # a signalling NaN
+                    wide = block.astype(np.float64)
                 total = (total + hash_values(wide)) & WIDTH
                 valid = wide[np.isfinite(wide) & (wide > MASKED)]
                 varies = varies or _varies(wide)

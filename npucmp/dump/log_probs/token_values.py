@@ -38,7 +38,8 @@ def is_list(value: Any) -> TypeGuard[Any]:
 def floats_of(values: Any) -> tuple[Floats, Optional[Bools]]:
     """Return log-probabilities and where they are known; None if no value is null."""
     if isinstance(values, np.ndarray):
-        found = values.astype(np.float64) if values.dtype.kind in "fiub" else _refused(values.dtype)
+        with np.errstate(invalid="ignore"):  # a signalling NaN
+            found = values.astype(np.float64) if values.dtype.kind in "fiub" else _refused(values.dtype)
         return (found.reshape(len(found)) if found.ndim == 2 and found.shape[1] == 1 else _flat(found)), None
     if not isinstance(values, (list, tuple)):
         raise ValueError(f"log-probabilities of type {type(values).__name__}")
