@@ -1,7 +1,7 @@
-"""Further targets of tests/fuzz_atheris.py: archives, checkpoints, tables, logs, graphs, reports.
+"""Further targets of tests/fuzz_atheris.py: archives, checkpoints, HDF5, tables, logs, graphs, settings, reports.
 
-HDF5 is no target: the library runs in a process of its own, which takes 0.3 s for each input. tests/fuzz.py damages its
-files.
+A command reads HDF5 in a process of its own, which a crash of the library may end; this search has no such process, as
+one takes 0.3 s for each input. If the library crashes, the input tells nothing of npucmp.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import zipfile
 from functools import cache
 from io import BytesIO
 from pathlib import Path
+from pprint import pformat
 from tempfile import TemporaryDirectory
 from typing import Callable, Iterable, Mapping, Union
 
@@ -23,16 +24,23 @@ EVENT = b"\x09" + bytes(8) + b"\x10\x03\x2a\x0d\x0a\x0b\x0a\x04loss\x15" + struc
 
 def readers(folder: Path) -> dict[str, tuple[str, Reader]]:
     """By target: the place below the folder of the file that is spoilt, and what reads it or the dump around it."""
-    from npucmp import open_runs
+    from npucmp import merge, open_runs, ticket, write_reports
+    from npucmp.align import mapping
+    from npucmp.align.weights.structure import structure_of
     from npucmp.comparability.config_check_zip import read_setup
+    from npucmp.comparability.config_file import read_config
     from npucmp.dump.graphs import load_graphs
     from npucmp.dump.limits import ANYWHERE
     from npucmp.dump.log_probs import read_recordings
-    from npucmp.dump.readers import atb, safetensors, stored_zip, torch_pt
+    from npucmp.dump.readers import atb, hdf5, safetensors, stored_zip, torch_pt
+    from npucmp.dump.readers.checkpoint_files import open_checkpoint
     from npucmp.dump.readers.distributed_checkpoint import distributed_tensors
     from npucmp.dump.readers.safe_open import open_regular
     from npucmp.dump.readers.values import blocks
     from npucmp.health.curves.log_reader import read_log
+    from npucmp.health.rules import RULES
+    from npucmp.health.settings import load_settings
+    from npucmp.judge.tolerance import load_noise, load_tolerances
     from npucmp.measure.pairs import payload_of
     from npucmp.workflows import report_reader
 
@@ -55,9 +63,27 @@ def readers(folder: Path) -> dict[str, tuple[str, Reader]]:
             if not one.problem and (payload := payload_of(one)) is not None:
                 exhaust([blocks(payload)])
 
+    def datasets(path: str) -> None:
+        isolated, hdf5.ISOLATED = hdf5.ISOLATED, False
+        hdf5._listing.cache_clear()  # two inputs of one size may have one time
+        try:
+            for one in hdf5.entries_of(path).entries.values():
+                if one.is_dataset and not one.problem:
+                    exhaust([blocks(hdf5.payload_at(one))])
+        finally:
+            hdf5.ISOLATED = isolated
+
+    def structure(_: str) -> None:
+        found = open_checkpoint(folder)
+        assert found is not None
+        structure_of(found, "target")
+
     def dump(_: str) -> None:
         for run in open_runs(folder):
             assert all(operator.name for operator in run.operators)
+
+    def merged(_: str) -> None:
+        write_reports(merge([folder, folder / "other"]), folder / "merged")
 
     def recordings(path: str) -> None:
         read_recordings(path, ("rollout", "trainer"), ANYWHERE)
@@ -66,7 +92,10 @@ def readers(folder: Path) -> dict[str, tuple[str, Reader]]:
         "npz": ("x.npz", entries(stored_zip.entries)),
         "pt_entries": ("x.pt", entries(torch_pt.entries)),
         "safetensors": ("x.safetensors", entries(safetensors.entries)),
+        "hdf5": ("x.h5", datasets),
         "checkpoint": (".metadata", checkpoint),
+        "checkpoint_config": ("config.json", structure),
+        "checkpoint_index": ("model.safetensors.index.json", structure),
         "atb": ("x.bin", tensor),
         "atb_csv": ("statistic.csv", lambda path: atb.rows(Path(path), [])),
         "monitor_csv": ("Nov22_19-23-13-rank0-1ace2694/param_origin_0-1.csv", dump),
@@ -80,9 +109,17 @@ def readers(folder: Path) -> dict[str, tuple[str, Reader]]:
         "curve_text": ("train.log", read_log),
         "curve_events": ("events.out.tfevents.1", read_log),
         "config_check": ("config.zip", read_setup),
+        "config_log": ("train.log", read_config),
+        "config_yaml": ("train.yaml", read_config),
+        "names_yaml": ("names.yaml", lambda path: mapping.load(Path(path))),
+        "rules_toml": ("rules.toml", lambda path: load_settings(path, RULES)),
+        "tolerances": ("tolerances.csv", lambda path: load_tolerances(Path(path))),
+        "noise": ("noise.csv", lambda path: load_noise(Path(path))),
         "report_summary": ("summary.json", lambda _: report_reader.read(folder)),
         "report_tensors": ("tensors.csv", lambda _: report_reader.read(folder)),
         "report_roots": ("roots.csv", lambda _: report_reader.read(folder)),
+        "merge": ("tensors.csv", merged),
+        "ticket": ("roots.csv", lambda _: ticket(folder, redact=True)),
     }
 
 
@@ -94,6 +131,7 @@ def exhaust(every: Iterable[Iterable[object]]) -> None:
 
 def seeds() -> dict[str, list[Union[str, bytes]]]:
     """Small valid inputs by target: files of the repository, or bytes."""
+    from tests.comparability import test_logged_config as logged
     from tests.dump.formats.test_atb import HEADER, content
     from tests.dump.formats.test_monitor import TABLES
 
@@ -105,7 +143,13 @@ def seeds() -> dict[str, list[Union[str, bytes]]]:
         "npz": [_npz(x=np.arange(6, dtype=np.float32).reshape(2, 3), y=np.zeros((), np.int64))],
         "pt_entries": ["tests/data/pt_files/*.pt"],
         "safetensors": [_safetensors()],
+        "hdf5": [_hdf5(), _hdf5(chunks=(2, 2), compression="gzip", shuffle=True, fletcher32=True)],
         "checkpoint": [_metadata()],
+        "checkpoint_config": [
+            b'{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64, "vocab_size": 8}',
+            b'{"r": 8, "lora_alpha": 16, "use_rslora": true, "quantization_config": {"weight_block_size": [2, 2]}}',
+        ],
+        "checkpoint_index": [b'{"metadata": {"total_size": 8}, "weight_map": {"a": "model.safetensors"}}'],
         "atb": [content(np.arange(6, dtype=np.float32).reshape(2, 3)), content(np.zeros(2, np.int8), data="x")],
         "atb_csv": [(HEADER + row).encode()],
         "construct": [b'{"Functional.relu.0.forward": "Module.a.A.forward.0", "Module.a.A.forward.0": null}'],
@@ -123,19 +167,44 @@ def seeds() -> dict[str, list[Union[str, bytes]]]:
         ],
         "curve_events": [struct.pack("<Q", len(EVENT)) + bytes(4) + EVENT + bytes(4)],
         "config_check": [_config_zip(), b"torch==2.1.0\nnumpy==1.26\n"],
+        "config_log": [
+            logged.table({"lr": 3e-4, "seed": 1234, "bf16": True, "data_path": ["/x"]}).encode(),
+            pformat({"actor": {"lr": 1e-06, "betas": (0.9, 0.999), "note": "it's {odd} [text"}}).encode(),
+            logged.TRANSFORMERS.encode(),
+            b"python train.py --lr 3e-4 --seed=7 --name 'a b'\n",
+        ],
+        "config_yaml": [b"lr: 3.0e-4\nmodel:\n  layers: 2\n  names: [a, 'b']\n"],
+        "names_yaml": [
+            b"Functional.relu.0.forward: ReLU.0\n",
+            b"A:\n  x: y\nB:\n  z: w\n",
+            b"ms_api: mint.add\npt_api: torch.add\nms_args: [input, other]\npt_args: [input, other]\n",
+        ],
+        "rules_toml": [
+            b'skip = ["relu.*"]\n[rule."weight.range"]\nmax_gt = 1e3\nseverity = "hint"\n',
+            b'[row."env"]\nseverity = "hint"\n[expect]\nfrozen = ["a.*"]\nshared = [["a", "b"]]\n',
+        ],
+        "tolerances": [b"metric,limit,dtype,op_type,why\nrel_l2,1e-3,float16,softmax,measured\n"],
+        "noise": [b"op,slot,rel_l2\nFunctional.relu.0.forward,output:0,1e-3\n"],
         **{f"report_{name}": [data] for name, data in _report().items()},
+        "ticket": [_report()["roots"]],
+        "merge": [_report()["tensors"]],
     }
 
 
 def files_beside() -> dict[str, dict[str, bytes]]:
     """The files that a target needs beside its own, by their places."""
-    report = {f"{name}.json" if name == "summary" else f"{name}.csv": data for name, data in _report().items()}
+    report, other = (
+        {f"{name}.json" if name == "summary" else f"{name}.csv": data for name, data in _report(step).items()}
+        for step in range(2)
+    )
     relu = {"input_args": [], "input_kwargs": {}, "output": [{"type": "int", "value": 1}]}
     dump = json.dumps({"task": "tensor", "data": {"Functional.relu.0.forward": relu}}).encode()
     return {
-        **{f"report_{name}": report for name in ("summary", "tensors", "roots")},
+        **dict.fromkeys(("report_summary", "report_tensors", "report_roots", "ticket"), report),
+        "merge": {**report, **{f"other/{name}": data for name, data in other.items()}},
         **{name: {"step0/rank0/dump.json": dump} for name in ("construct", "stack")},
         "checkpoint": {"__0_0.distcp": bytes(64)},
+        **{f"checkpoint_{name}": {"model.safetensors": _safetensors()} for name in ("config", "index")},
     }
 
 
@@ -148,6 +217,17 @@ def _npz(**arrays: np.ndarray) -> bytes:  # type: ignore[type-arg]
 def _safetensors() -> bytes:
     header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
     return struct.pack("<Q", len(header)) + header + bytes(8)
+
+
+def _hdf5(**storage: object) -> bytes:
+    import h5py
+
+    made = BytesIO()
+    with h5py.File(made, "w", libver="latest") as file:
+        one = file.create_dataset("a/b", data=np.arange(12, dtype=np.float32).reshape(3, 4), **storage)
+        one.attrs["stride"] = [4, 1]
+        file["c"] = np.int64(3)
+    return made.getvalue()
 
 
 def _metadata() -> bytes:
@@ -177,14 +257,15 @@ def _config_zip() -> bytes:
 
 
 @cache
-def _report() -> dict[str, bytes]:
+def _report(step: int = 0) -> dict[str, bytes]:
     """The summary and two tables of a report."""
     from npucmp import compare, write_reports
     from tests.synthetic import chain, write_run
 
     with TemporaryDirectory() as folder:
         sides = [
-            write_run(Path(folder, f"side{at}"), chain(faults, steps=2)) for at, faults in enumerate(({1: 2.0}, ()))
+            write_run(Path(folder, f"side{at}"), chain(faults, steps=2), step)
+            for at, faults in enumerate(({1: 2.0}, ()))
         ]
         write_reports(compare(*sides, jobs=1), folder)
         names = {"summary": "summary.json", "tensors": "tensors.csv", "roots": "roots.csv"}

@@ -103,6 +103,8 @@ def load_noise(path: Path) -> dict[tuple[str, str], float]:
     try:
         for row in rows:
             noise = float(row["rel_l2"])
+            if None in (row["op"], row["slot"]):  # a line that ends before them
+                raise ValueError
             if math.isfinite(noise):  # a NaN in one run only is not noise
                 found.update({(op, slot): noise for op in _spellings(row["op"]) for slot in _spellings(row["slot"])})
     except (TypeError, ValueError):

@@ -43,6 +43,8 @@ def test_the_noise_of_a_slot_is_read_under_all_names_behind_its_cells(tmp_path, 
         ("op,slot,rel_l2,cause\na,output:0,1,BORN\n", "is a table of errors"),
         ("op,slot,rel_l2\na,output:0,much\n", "its rel_l2 is not a number"),
         ("op,slot,rel_l2\na,output:0\n", "a row has no name, or its rel_l2"),
+        ("rel_l2,op,slot\n1e-3,a\n", "a row has no name, or its rel_l2"),
+        ("slot,rel_l2,op\noutput:0,1e-3\n", "a row has no name, or its rel_l2"),
         ("op,slot,rel_l2\na,output:0," + "9" * 200_000, "not CSV"),
     ],
 )

@@ -251,6 +251,19 @@ def test_a_tensor_that_an_index_names_and_no_file_holds_is_open(tmp_path, net):
     assert report.exit_status == 2 and "of the index lacks it" in str(report)
 
 
+def test_an_index_without_its_files_is_refused(tmp_path, net):
+    """Files beside an index are not read; without the others, no tensor is left that may agree."""
+    (tmp_path / "t").mkdir()
+    files.sharded(tmp_path / "t", net.tensors, 2)
+    for shard in (tmp_path / "t").glob("model-*.safetensors"):
+        shard.unlink()
+    files.safetensors(tmp_path / "t" / "consolidated.safetensors", net.tensors)
+    g = save(tmp_path / "g", net.tensors)
+    for pair in ((tmp_path / "t", g), (g, tmp_path / "t")):
+        with pytest.raises(NpucmpError, match="no file that its index names"):
+            npucmp.compare(*pair)
+
+
 def test_files_beside_an_index_are_not_read(tmp_path, net):
     """A folder may hold the parameters twice: shards with an index, and one file in another convention."""
     for side in ("t", "g"):

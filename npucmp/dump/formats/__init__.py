@@ -20,6 +20,7 @@ import difflib
 import os
 from collections import deque
 from contextlib import suppress
+from heapq import nsmallest
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -350,11 +351,11 @@ def _below(path: Path, context: ReadContext) -> tuple[list[tuple[Path, ModuleTyp
 
 
 def _folders(path: Path) -> list[Path]:
-    """Return the folders directly below, sorted; links are skipped."""
+    """Return the first folders directly below, in the order of their names; links are skipped."""
     try:
         with os.scandir(path) as entries:
-            folders = islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), LOOKED_AT + 1)
-            return [Path(folder) for folder in sorted(folders)]
+            folders = (one.path for one in entries if one.is_dir(follow_symlinks=False))
+            return [Path(folder) for folder in nsmallest(LOOKED_AT + 1, folders)]
     except OSError as error:
         raise_system_failure(error)
         return []

@@ -85,7 +85,8 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
     """Return the checkpoint at a path; None if its first file holds no tensors by name, or its folders are those of
     several steps. Headers alone are read.
 
-    Raises UsageError if the path holds several iterations and does not name one, or one tensor twice in a rank.
+    Raises UsageError if the path holds several iterations and does not name one, or one tensor twice in a rank;
+    DumpError for an index without its files.
     """
     where = Path(path)
     family, files, found = _files_of(where, context)
@@ -107,6 +108,8 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
         )
     indexes = _indexes(where, family, files, context)
     files = _indexed(files, indexes, notes)
+    if not files:
+        raise DumpError(str(where), "holds no file that its index names; is the checkpoint complete?")
     read: dict[tuple[int, ...], list[dict[str, TensorRef]]] = defaultdict(list)
     config: dict[str, Any] = {}
     for number, (place, file) in enumerate(files):
