@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Optional, Sequence
 
-from npucmp.align.placement import ARRAYS, BLOCK, PAYLOADS, Get, distance, fit_figures
+from npucmp.align.placement import ARRAYS, BLOCK, PAYLOADS, Get, distance, fit_figures, squared_distance
 from npucmp.align.placement_choice import AGREES_FIGURES, COARSE_FIGURES, Decision
 from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import Coordinates, Mesh, Misfit
@@ -79,12 +79,10 @@ def _error(part: HeldTensor, golden: HeldTensor, whole: PartOfRank, at: Coordina
 
 def _streamed_error(part: Payload, exact: Payload, golden: HeldTensor, scale: float) -> float:
     """The same block by block, for tensors that are too large for memory; masks count."""
-    import numpy as np
-
     gap = norm = 0.0
     for own, other in zip(blocks(part, BLOCK, context=golden.context), blocks(exact, BLOCK, context=golden.context)):
-        a, b = own.astype(np.float64), other.astype(np.float64)
-        gap, norm = gap + float(((a / scale - b) ** 2).sum()), norm + float((b * b).sum())
+        more, size = squared_distance(own, other, scale)
+        gap, norm = gap + more, norm + size
     found = math.sqrt(gap / norm) if norm else math.sqrt(gap)
     return found if found == found else math.inf
 

@@ -184,8 +184,6 @@ def fit(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale:
 def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale: float = 1.0) -> Optional[Fit]:
     """The same for tensors that are too large for memory: both sides are read block by block. A placement that the
     first blocks contradict is not read further."""
-    import numpy as np
-
     worst: Optional[Fit] = None
     seen: set[Any] = set()
     for choice in same_copies(mesh, placements):
@@ -205,12 +203,7 @@ def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements,
             for number, (own, exact) in enumerate(
                 zip(blocks(payload, BLOCK, context=golden.context), golden.blocks(BLOCK))
             ):
-                a, b = own.astype(np.float64), exact.astype(np.float64)
-                with np.errstate(all="ignore"):
-                    more, size = float(((a - b) ** 2).sum()), float((b * b).sum())
-                    if not math.isfinite(more + size):
-                        more = float((np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, a - b) ** 2).sum())
-                        size = float((np.where(np.isfinite(b), b, 0.0) ** 2).sum())
+                more, size = squared_distance(own, exact)
                 gap, norm = gap + more, norm + size
                 if number >= FIRST and gap > UNLIKE * norm:
                     break
@@ -223,6 +216,20 @@ def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements,
         if worst is None or error > worst.error:
             worst = one._replace(error=error)
     return worst
+
+
+def squared_distance(found: Any, exact: Any, scale: float = 1.0) -> tuple[float, float]:
+    """The sum of the squared differences of two blocks, and of the squares of the second, in float64. Equal NaN and Inf
+    do not differ, and do not count in the second sum."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        a, b = found.astype(np.float64) / scale, exact.astype(np.float64)
+        gap, norm = float(((a - b) ** 2).sum()), float((b * b).sum())
+        if not math.isfinite(gap + norm):
+            gap = float((np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, a - b) ** 2).sum())
+            norm = float((np.where(np.isfinite(b), b, 0.0) ** 2).sum())
+    return gap, norm
 
 
 def distance(found: Any, exact: Any, scale: float = 1.0) -> float:

@@ -19,6 +19,7 @@ from npucmp.align.placement import (
     norm_of_terms,
     payload_of,
     splits,
+    squared_distance,
     statistics_of,
 )
 from npucmp.align.rank_mesh import Maker, Mesh, Misfit, assemble, axes_of, primes
@@ -355,6 +356,22 @@ def test_blocks_of_numbers_that_are_not_finite(tmp_path, own, golden, error):
     one, exact = held(tmp_path, np.float64(own), np.float64(golden))
     found = fit_blocks(mesh_of([one]), same, exact, (COPY,))
     assert found.error == pytest.approx(error)
+
+
+@pytest.mark.parametrize(
+    "own, exact, scale, sums",
+    [
+        ([1, 3], [1, 2], 1.0, (1.0, 5.0)),
+        ([2, 8], [1, 2], 2.0, (4.0, 5.0)),
+        ([math.nan, math.inf, 3], [math.nan, math.inf, 1], 1.0, (4.0, 1.0)),
+        ([math.inf, 1], [-math.inf, 1], 1.0, (math.inf, 1.0)),
+        ([3e38], [-3e38], 1.0, (3.6e77, 9e76)),
+        ([], [], 1.0, (0.0, 0.0)),
+    ],
+)
+def test_squared_distances_of_blocks(own, exact, scale, sums):
+    found = squared_distance(np.array(own, np.float32), np.array(exact, np.float32), scale)
+    assert found == pytest.approx(sums)
 
 
 def test_a_file_that_ends_early_fits_nothing(tmp_path):
