@@ -207,7 +207,15 @@ def main() -> None:
         except NpucmpError as error:
             assert "\n" not in str(error)
 
-    words = [sys.argv[0], str(corpus), f"-max_len={MOST}", "-timeout=20", "-rss_limit_mb=2048", *options]
+    words = [
+        sys.argv[0],
+        str(corpus),
+        f"-max_len={MOST}",
+        "-timeout=20",
+        "-malloc_limit_mb=2048",
+        "-rss_limit_mb=8192",
+        *options,
+    ]
     atheris.Setup(words, one)
     try:
         atheris.Fuzz()

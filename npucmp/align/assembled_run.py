@@ -204,6 +204,7 @@ def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh:
     own = tensor_in(golden, ref.slot)
     relation = relation_of(search, own, decision, mesh) if own is not None else None
     shape = ref.shape if decision.rows is None else (decision.rows, *ref.shape[1:])
+    shape = shape if payload is None else payload.shape  # parts that do not fit make another one
     return first.ref._replace(
         slot=ref.slot, dtype=dtype, shape=shape, file=first.ref.file if payload is not None else "",
         payload=payload, statistics=figures, checksum="", source="", rounding=first.ref.rounding, relation=relation,

@@ -1,11 +1,12 @@
-"""Plant NaN, Inf, zeros and extreme numbers in the pairs of answers.py: python -m tests.corpus.odd_values [options].
+"""Plant odd values, or disturb the structure, in the pairs of answers.py: python -m tests.corpus.odd_values [options].
 
     python -m tests.corpus.odd_values --seed 7 --runs 2000
     python -m tests.corpus.odd_values --seed 7 --case 31          one of them again, with its traceback
 
-A run draws a pair, some of its files, values and places for them, and a command. The command must end with an answer,
-which is written as a report, or with an error that npucmp raises on purpose; a warning counts as an error. A comparison
-must not agree if one tensor of one side alone has a NaN or Inf that was finite. The exit status is 1 otherwise.
+A run draws a pair, odd values for some of its files or a change of odd_structure.py or both, and a command. The command
+must end with an answer, which is written as a report, or with an error that npucmp raises on purpose; a warning counts
+as an error. A comparison must not agree if one tensor of one side alone has a NaN or Inf that was finite. The exit
+status is 1 otherwise.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import numpy.typing as npt
 import npucmp
 from npucmp.errors import NpucmpError
 from tests.corpus.answers import PAIRS, written
+from tests.corpus.odd_structure import disturb
 
 ODD = (np.nan, np.inf, -np.inf, 1e300, -3e38, 6e4, 0.0, 1e-310)
 ODD_STATISTICS = ("NaN", "Infinity", "-Infinity", "null", "0.0", "1e300", "1e-200", '"N/A"')
@@ -38,6 +40,7 @@ ODD_BYTES = (b"\xff\xff", b"\x80\x7f", b"\x00\x7c", b"\x00\x00")  # the last one
 STATISTIC = re.compile(r'("(?:Max|Min|Mean|Norm)": )(-?\d[\d.e+-]*)')
 STORAGES = {b"FloatStorage": np.float32, b"HalfStorage": np.float16, b"DoubleStorage": np.float64}
 MOST_FILES = (1, 1, 2, 5, 20)
+KINDS = ("values",), ("structure",), ("values", "structure")
 METHODS = ("auto", "auto", "content", "names")
 Array = npt.NDArray[np.generic]
 Command = Callable[[Path, Path, random.Random], object]
@@ -75,7 +78,10 @@ def tried(seed: int, number: int, folder: Path) -> Tried:
     command = chance.choice([*COMMANDS, *["compare"] * len(COMMANDS)])
     with tempfile.TemporaryDirectory(dir=folder) as place:
         sides = _copied(pair, folder / "pairs" / pair, Path(place))
-        changed = _planted(sides, chance)
+        kinds = chance.choice(KINDS)
+        changed = _planted(sides, chance) if "values" in kinds else set()
+        if "structure" in kinds:
+            disturb(sides, chance)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             try:
@@ -85,7 +91,7 @@ def tried(seed: int, number: int, folder: Path) -> Tried:
                 return Tried(pair, command, "")
             except Exception:
                 return Tried(pair, command, traceback.format_exc())
-    if command == "compare" and len(changed) == 1 and result.exit_status == 0:  # type: ignore[attr-defined]
+    if command == "compare" and kinds == ("values",) and len(changed) == 1 and result.exit_status == 0:  # type: ignore[attr-defined]
         return Tried(pair, command, f"agrees over {changed.pop()}, where one side alone is not finite")
     return Tried(pair, command, "")
 

@@ -1,4 +1,4 @@
-"""Pairs with NaN, Inf, zeros and extreme numbers: no command ends with an unexpected error, and the search sees one."""
+"""Pairs with odd values or an odd structure: no command ends with an unexpected error, and the search sees one."""
 
 from __future__ import annotations
 
