@@ -220,7 +220,6 @@ class HeldTensor:
         return values.size, hash_values(np.ascontiguousarray(values).reshape(-1)), low
 
     def _hash_of_blocks(self) -> Hashable:
-
         total, low, high = 0, math.inf, -math.inf
         try:
             for block in self.blocks():
