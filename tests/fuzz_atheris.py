@@ -6,8 +6,9 @@
 
 The second line lists the targets. The search finds what tests/fuzz.py does not, as it keeps every input that reached a
 new line; FOLDER keeps them for the next time. Whatever is raised but NpucmpError, takes longer than 20 seconds or more
-than 2 GB ends it, and the input is written down. An input that found a defect becomes a file of tests/data/fuzz/TARGET,
-where it is a seed, and which tests/test_fuzz_findings.py reads. No part of the normal suite.
+than 2 GB at once ends it, and the input is written down; 8 GB in all, as the search itself takes more and more memory.
+An input that found a defect becomes a file of tests/data/fuzz/TARGET, where it is a seed, and which
+tests/test_fuzz_findings.py reads. No part of the normal suite.
 """
 
 from __future__ import annotations

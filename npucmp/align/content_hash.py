@@ -14,7 +14,7 @@ def hash_values(values: Any) -> int:
     import numpy as np
 
     total = 0
-    with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN becomes a quiet one
+    with np.errstate(over="ignore"):
         for at in range(0, values.size, BLOCK):
             bits = (values[at : at + BLOCK].astype(np.float64) + 0.0).view(np.uint64)
             mixed = bits + np.uint64(0x9E3779B97F4A7C15)  # the finalizer of splitmix64: each bit changes half of all

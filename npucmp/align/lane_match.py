@@ -202,12 +202,12 @@ def share_of(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
         return share
     whole = golden.ordered
     some = a.reshape(-1)[:: max(1, a.size // SAMPLE)]
-    at = np.searchsorted(whole, some)
-    with np.errstate(all="ignore"):
+    with np.errstate(over="ignore"):
         unit = float(np.sqrt((whole * whole).mean()))
-        gap = np.minimum(*(np.abs(whole[np.clip(at - back, 0, whole.size - 1)] - some) for back in (0, 1)))
     unit = unit if math.isfinite(unit) else 0.0  # numbers of that size are equal or not
     near = (1e-5 if is_fine else 3e-3) * unit
+    at = np.searchsorted(whole, some)
+    gap = np.minimum(*(np.abs(whole[np.clip(at - back, 0, whole.size - 1)] - some) for back in (0, 1)))
     return float((gap <= near).mean())
 
 

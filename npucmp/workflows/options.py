@@ -38,7 +38,7 @@ import difflib
 import inspect
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Callable, ContextManager
+from typing import TYPE_CHECKING, Callable
 
 from npucmp.model.result import Result
 from npucmp.workflows.option_fields import meaning
@@ -284,6 +284,8 @@ def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> A
 
     @wraps(function)
     def called(*args: Any, **passed: Any) -> Any:
+        import numpy as np
+
         for name in passed:
             if name not in declared and name not in plain.parameters:
                 near = difflib.get_close_matches(name, declared, 1)
@@ -298,7 +300,7 @@ def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> A
             raise UsageError(wrong)
         more = {name: value for name, value in passed.items() if name in declared}
         bound.arguments[options.name] = replace(known or kind(), **more)
-        with _any_values():
+        with np.errstate(all="ignore"):  # dumps may contain any values
             result = function(*bound.args, **bound.kwargs)
         if not isinstance(result, Result):
             return result
@@ -313,13 +315,6 @@ def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> A
     vars(called)["options"] = kind
     called.__doc__ = "\n\n    ".join(filter(None, [function.__doc__, _api_signature_words(kind)]))
     return called
-
-
-def _any_values() -> ContextManager[None]:
-    """Return a context in which numpy does not warn of NaN, Inf and overflow: dumps may contain any values."""
-    import numpy as np
-
-    return np.errstate(all="ignore")
 
 
 def _api_signature_words(kind: Any) -> str:

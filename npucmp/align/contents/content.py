@@ -109,8 +109,7 @@ class ContentReader:
         import numpy as np
 
         flat = self.flat(tensor)
-        with np.errstate(all="ignore"):
-            return None if flat is None else zlib.crc32(np.ascontiguousarray(flat, np.float32) + np.float32(0.0))
+        return None if flat is None else zlib.crc32(np.ascontiguousarray(flat, np.float32) + np.float32(0.0))
 
     def picked(self, tensor: TensorRef, places: Any) -> Optional[Any]:
         """The values at these places of the C order, as float64; None if they cannot be read."""
@@ -159,8 +158,7 @@ class ContentReader:
         levels = np.zeros(_LEVELS, np.int64)
         try:
             for block in self._blocks(tensor):
-                with np.errstate(invalid="ignore"):  # a signalling NaN
-                    wide = block.astype(np.float64)
+                wide = block.astype(np.float64)
                 total = (total + hash_values(wide)) & WIDTH
                 valid = wide[np.isfinite(wide) & (wide > MASKED)]
                 varies = varies or _varies(wide)
