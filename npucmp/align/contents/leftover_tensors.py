@@ -1,7 +1,8 @@
 """Tensors of two operators that correspond, but are no contents: ids, masks, constants, single numbers.
 
 Equal tensors of this kind do not pair their operators. Once operators are paired, they are compared: with a tensor
-of equal values, or with the only one that is left of this size and kind in an operator of one type.
+of equal values, or with the only one that is left of this size and kind in an operator of one type. If operators of one
+type read the same, outputs that are contents are compared too, though their values differ.
 """
 
 from __future__ import annotations
@@ -39,6 +40,20 @@ def pair_leftovers(
         _pair_equal(draft, mine, theirs, used, pairs)
         if target.type_at(draft.place) == golden.type_at(draft.golden):
             _pair_last(draft, mine, theirs, used)
+            if written and not draft.open_inputs and draft.partners:
+                _pair_outputs(draft, target, golden, used)
+
+
+def _pair_outputs(draft: OperatorDraft, target: ContentGraph, golden: ContentGraph, used: set[tuple[int, str]]) -> None:
+    """Pair outputs of one slot and shape of operators that read the same: their values differ, so that they are no
+    content of both runs."""
+    theirs = {one.slot: one for one in golden.operators[draft.golden].tensors if one.is_output}
+    for tensor in draft.operator.tensors:
+        other = theirs.get(tensor.slot)
+        if other is None or tensor.slot in draft.partners or tensor.slot in draft.exact or tensor.shape != other.shape:
+            continue
+        if (draft.place, tensor.slot) in target.content_of and (draft.golden, other.slot) not in used:
+            _take(draft, tensor, other, "the same output of operators that read the same", used)
 
 
 def _is_dull(graph: ContentGraph, place: int, tensor: TensorRef) -> bool:
