@@ -1,0 +1,24 @@
+"""Generators of cases, one module a kind: `draw(random, folder)` writes dumps into a folder and returns the case.
+
+The case is what case.json of a report holds: {"kind": words, "runs": [{"do", "exit", "first", "says", "never"}]}. The
+truth is known from how the dumps were computed, never from an answer of npucmp. Every module draws controls too: near
+pairs that are clean, or whose true cause is another. Seeds below 1000 are for development, from 1000 on for reporting.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+KINDS: tuple[str, ...] = ()
+
+
+def write_case(kind: str, seed: int, folder: Path) -> None:
+    """Write the case of a kind that a seed draws."""
+    module = import_module(f"{__name__}.{kind}")
+    folder.mkdir(parents=True)
+    case = module.draw(np.random.default_rng([KINDS.index(kind) if kind in KINDS else 99, seed]), folder)
+    (folder / "case.json").write_text(json.dumps(case, indent=1), "utf-8")
