@@ -1,7 +1,6 @@
-"""python -m tests.corpus.reports check [FOLDER] [--only GLOB]   the cases of a folder (default: cases/), wrong ones line by line
-python -m tests.corpus.reports draw KIND SEED [COUNT]         draw cases of a kind and check them; `all` draws all kinds
-python -m tests.corpus.reports draw KIND SEED COUNT --keep DIR    keep the cases
-python -m tests.corpus.reports pack FOLDER NAME...             put cases of a folder into cases/"""
+"""python -m tests.corpus.reports check [FOLDER] [--only GLOB]       print the wrong answers to cases (default: cases/)
+python -m tests.corpus.reports draw KIND SEED [COUNT] [--keep DIR]   draw cases of a kind, or of `all`, and check them
+python -m tests.corpus.reports pack FOLDER NAME...                   put cases of a folder into cases/"""
 
 from __future__ import annotations
 
