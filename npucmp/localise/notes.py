@@ -26,6 +26,7 @@ from npucmp.model import Finding, Measurement, Pair, Root, Verdict
 from npucmp.model.arguments import by_name, differing_arguments
 from npucmp.model.cause import UNKNOWN_INPUTS
 from npucmp.model.dtypes import lookup
+from npucmp.model.finding import OTHER_NODE
 from npucmp.model.roles import is_meaningless, is_output
 
 PARTS = "parts"  # how a fused product and its parts were aligned
@@ -62,7 +63,19 @@ def notes_of(
         *([ALIKE_PRODUCTS] if alike else []),
         *_arguments(findings, roots),
         *_outputs_alone(findings, roots),
+        *_other_nodes(findings),
     )
+
+
+def _other_nodes(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield the note on outputs that the runs recorded of different autograd nodes."""
+    found = [one.pair for one in findings if one.rule == OTHER_NODE]
+    if found:
+        outputs = "1 output" if len(found) == 1 else f"{len(found)} outputs"
+        yield (
+            f"{outputs} of backward calls not compared: the runs recorded gradients of different autograd nodes; "
+            f"the first is {found[0].operator.name} {found[0].slot}"
+        )
 
 
 def _outputs_alone(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:

@@ -1,0 +1,155 @@
+"""Recognise backward calls of which the two runs recorded different autograd nodes, and mark their outputs as UNKNOWN.
+
+A dump records the outputs of one autograd node of a call: the whole linear layer on one side, the view before its
+product on the other; the softmax on one side, the cast of its result on the other. Such outputs are two tensors, and
+their difference is not an error. The next recorded gradient shows whether an error exists. Four facts prove two nodes:
+
+    shapes   the forward has the same shapes on both sides, an output of the backward does not: autograd gives a
+             gradient the shape of its tensor
+    reader   in one run, a later backward reads the output; in the other run it reads another tensor than the output,
+             and its error is 8 times smaller: the recorded output is not the gradient that the call passed on
+    cast     one side wrote its own incoming gradient in another type, the other side did not, and no later backward
+             reads the output
+    kind     another call of the operator is proven by its shapes, the outputs of this call are unrelated or differ in
+             number, and not both runs pass them on
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from itertools import groupby
+from typing import Optional, Sequence
+
+from npucmp.flow.contents import content_of, target_content_of
+from npucmp.judge.precision import round_off_of
+from npucmp.judge.tolerance import FACTOR
+from npucmp.localise.golden_rows import rounds_to
+from npucmp.localise.rule_context import proven_size
+from npucmp.localise.rules.round_off import UNRELATED_ERROR
+from npucmp.model import DIFFERS, Finding, Side, Verdict
+from npucmp.model.finding import OTHER_NODE
+from npucmp.model.roles import is_argument, is_output
+
+_CONTENTS = target_content_of, content_of
+
+
+def undecided_nodes(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings in the same order; differing outputs of such operators become UNKNOWN."""
+    found = [*findings]
+    alike: set[tuple[str, str]] = set()  # calls on both sides whose forwards have the same shapes
+    kinds: set[str] = set()  # kinds of the calls whose shapes prove two nodes
+    backwards: list[tuple[bool, list[Finding]]] = []  # whether the shapes prove it, and the rows of each backward call
+    for _, group in groupby(findings, key=lambda finding: finding.pair.order):
+        rows = [*group]
+        pair = rows[0].pair
+        if pair.target_op is None or pair.golden_op is None or pair.operator.path:
+            continue
+        call = pair.target_op.call, pair.golden_op.call
+        if pair.operator.phase == "forward":
+            alike |= set() if any(row.verdict is Verdict.SHAPE for row in rows) else {call}
+        elif pair.operator.phase == "backward" and any(row.verdict in DIFFERS and is_output(row.pair) for row in rows):
+            is_proven = call in alike and any(row.verdict is Verdict.SHAPE and is_output(row.pair) for row in rows)
+            kinds |= {pair.operator.kind} if is_proven else set()
+            backwards.append((call in alike, rows))
+    if not any(_may_be_two(rows) for _, rows in backwards):
+        return found
+    readers = _Readers(findings)
+    places = {id(row): at for at, row in enumerate(findings)}
+    for is_alike, rows in backwards:
+        outputs = [row for row in rows if is_output(row.pair)]
+        is_of_kind = is_alike and rows[0].pair.operator.kind in kinds and _are_unlike(outputs, readers)
+        if is_of_kind or any(readers.prove_two(row) for row in outputs) or _is_cast(rows, readers):
+            for row in outputs:
+                found[places[id(row)]] = _as_undecided(row)
+    return found
+
+
+def _may_be_two(rows: Sequence[Finding]) -> bool:
+    """Whether an output of a backward call is unrelated to its partner."""
+    return any(_is_unrelated(row) or row.verdict is Verdict.SHAPE for row in rows if is_output(row.pair))
+
+
+def _is_unrelated(row: Finding) -> bool:
+    return row.verdict is Verdict.DIVERGED and proven_size(row) >= UNRELATED_ERROR
+
+
+def _are_unlike(outputs: Sequence[Finding], readers: _Readers) -> bool:
+    """Whether outputs of one call belong to two nodes: by their shapes or their number, or because the first outputs
+    are unrelated and not both runs pass them on."""
+    if any(row.verdict in (Verdict.SHAPE, Verdict.MISSING) for row in outputs):
+        return True
+    return _is_unrelated(outputs[0]) and not readers.both_pass_on(outputs[0])
+
+
+class _Readers:
+    """The tensors that backward operators read, by their contents in each run."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self._by_content: tuple[defaultdict[int, list[Finding]], ...] = (defaultdict(list), defaultdict(list))
+        for row in findings:
+            pair = row.pair
+            if pair.operator.phase == "backward" and not is_output(pair) and pair.target and pair.golden:
+                for readers, content in zip(self._by_content, _CONTENTS):
+                    readers[content(row)].append(row)
+
+    def of(self, output: Finding, side: int) -> list[Finding]:
+        """The rows of later operators that hold an output of the target (0) or of the golden (1)."""
+        content = _CONTENTS[side](output)
+        rows = self._by_content[side].get(content, []) if content else []
+        return [row for row in rows if row.pair.order > output.pair.order]
+
+    def prove_two(self, output: Finding) -> bool:
+        """Whether the operator that reads an output in one run shows that the other run recorded another tensor."""
+        if output.verdict not in (Verdict.DIVERGED, Verdict.SHAPE):
+            return False
+        size = math.inf if output.verdict is Verdict.SHAPE else proven_size(output)
+        for side, content in enumerate(reversed(_CONTENTS)):
+            own = content(output)
+            for row in self.of(output, side):
+                read = content(row)
+                if own and read and own != read and row.verdict is not Verdict.SHAPE:
+                    return proven_size(row) * FACTOR <= size
+        return False
+
+    def both_pass_on(self, output: Finding) -> bool:
+        """Whether one later operator reads the output in both runs."""
+        places = ({(row.pair.order, row.pair.slot) for row in self.of(output, side)} for side in (0, 1))
+        return not {*next(places)}.isdisjoint(next(places))
+
+
+def _is_cast(rows: Sequence[Finding], readers: _Readers) -> bool:
+    """Whether one side alone wrote its incoming gradient in another type, and no later operator reads the outputs."""
+    read = [row for row in rows if not is_output(row.pair) and not is_argument(row.pair)]
+    wrote = [row for row in rows if is_output(row.pair)]
+    if len(read) != 1 or not wrote or not _is_unrelated(wrote[0]):
+        return False
+    handed = [hands_on(read[0], wrote[0], side) for side in (0, 1)]
+    if handed[0] == handed[1] or any(readers.of(wrote[0], side) for side in (0, 1)):
+        return False
+    side = handed.index(True)
+    types = [(row.pair.target, row.pair.golden)[side] for row in (read[0], wrote[0])]
+    return len({tensor.dtype for tensor in types if tensor}) > 1
+
+
+def hands_on(read: Finding, wrote: Finding, side: int) -> bool:
+    """Whether the figures of an output are those of the incoming gradient, rounded to the type of the output."""
+    before, after = _figures(read, side), _figures(wrote, side)
+    return before is not None and after is not None and rounds_to(before, after, round_off_of(wrote.pair))
+
+
+def _figures(row: Finding, side: int) -> Optional[Side]:
+    """The figures of one side, from values or as recorded."""
+    if row.measurement.moments is not None:
+        return (row.measurement.moments.target, row.measurement.moments.golden)[side]
+    known = row.measurement.recorded(side)
+    if known is None or known.min is None or known.max is None or known.norm is None:
+        return None
+    return Side(minimum=known.min, maximum=known.max, squares=known.norm**2)
+
+
+def _as_undecided(finding: Finding) -> Finding:
+    if finding.verdict not in DIFFERS:
+        return finding
+    because = f"an output of {OTHER_NODE} of the same backward ({finding.because})"
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule=OTHER_NODE)
