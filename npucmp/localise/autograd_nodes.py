@@ -66,8 +66,13 @@ def undecided_nodes(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _may_be_two(rows: Sequence[Finding]) -> bool:
-    """Whether an output of a backward call is unrelated to its partner."""
-    return any(_is_unrelated(row) or row.verdict is Verdict.SHAPE for row in rows if is_output(row.pair))
+    """Whether an output of a backward call has another shape, or an error much larger than those of the inputs."""
+    read = max((proven_size(row) for row in rows if not is_output(row.pair)), default=0.0)
+    return any(
+        row.verdict is Verdict.SHAPE or (row.verdict is Verdict.DIVERGED and proven_size(row) >= FACTOR * read)
+        for row in rows
+        if is_output(row.pair)
+    )
 
 
 def _is_unrelated(row: Finding) -> bool:

@@ -52,13 +52,14 @@ def notes_of(
 ) -> tuple[str, ...]:
     """The notes for findings in graph order. reduced: products were computed with HF32 or TF32; alike: on both
     sides."""
+    pairs = [one for one in findings if one.rule != OTHER_NODE]
     return (
         *_not_a_number(findings),
         *_shapes(findings),
         *_parts(findings),
         *_extremes_alone(findings),
-        *_dtypes(findings, roots),
-        *_other_dtypes(findings),
+        *_dtypes(pairs, roots),
+        *_other_dtypes(pairs),
         *([REDUCED_PRODUCTS] if reduced else []),
         *([ALIKE_PRODUCTS] if alike else []),
         *_arguments(findings, roots),
@@ -197,7 +198,12 @@ def _differing(pairs: Sequence[Pair], what: str) -> str:
     ((kind, _),) = Counter(kind for _, kind in found).most_common(1)
     named = ", ".join(f"{pair.operator.name} {pair.slot}" for pair, _ in found)
     words = f"dtypes differ in {len(found)} of {len(sides)} {what} ({kind})"
-    return f"{words}: {named}" if len(found) <= NAMED_TENSORS else words
+    first = found[0][0]
+    return (
+        f"{words}: {named}"
+        if len(found) <= NAMED_TENSORS
+        else f"{words}, the first is {first.operator.name} {first.slot}"
+    )
 
 
 def _are_measured_floats(finding: Finding) -> bool:

@@ -28,6 +28,7 @@ from npucmp.localise import evidence
 from npucmp.localise.alignment_confidence import begins_upstream, uncertain_cause
 from npucmp.localise.explanations import Explanations
 from npucmp.localise.gaps import Gaps
+from npucmp.localise.golden_weights import GoldenWeights
 from npucmp.localise.intervals import WORDS, Intervals, OperatorReads, differs
 from npucmp.localise.parameter_drift import Updates, rounded_parameters
 from npucmp.localise.recomputation import NAME as RECOMPUTED
@@ -205,6 +206,7 @@ class RootSearch:
             return Cause.UNKNOWN, reasons + self._interval_reasons(node, own, reads)
         reasons = evidence.own_reasons(pair, own, worst, bool(node.inputs) or node.has_remote_inputs)
         reasons += evidence.folded_reasons(node.inputs)
+        reasons += evidence.uncompared_weights(GoldenWeights(self.findings).of_reader(pair.order))
         reasons += evidence.follower_reasons(pair, self._unpaired.at(pair.order + 1))
         return Cause.WORSENED if worst.differs else Cause.BORN, reasons
 

@@ -1,5 +1,4 @@
-"""Make a Finding of each Measurement: compare each tensor by itself with the limit that the rules give for rounding.
-"""
+"""Make a Finding of each Measurement: compare each tensor by itself with the limit that the rules give for rounding."""
 
 from __future__ import annotations
 
