@@ -8,8 +8,8 @@ their difference is not an error. The next recorded gradient shows whether an er
              gradient the shape of its tensor
     reader   in one run, a later backward reads the output; in the other run it reads another tensor than the output,
              and its error is 8 times smaller: the recorded output is not the gradient that the call passed on
-    cast     one side wrote its own incoming gradient in another type, the other side did not, and no later backward
-             reads the output
+    handed   one side alone wrote its own incoming gradient, as a view, a cast or a copy does; no later backward of this
+             side reads it, and the output of the other side is read, or the type is another
     kind     another call of the operator is proven by its shapes, the outputs of this call are unrelated or differ in
              number, and not both runs pass them on
 """
@@ -59,20 +59,22 @@ def undecided_nodes(findings: Sequence[Finding]) -> list[Finding]:
     for is_alike, rows in backwards:
         outputs = [row for row in rows if is_output(row.pair)]
         is_of_kind = is_alike and rows[0].pair.operator.kind in kinds and _are_unlike(outputs, readers)
-        if is_of_kind or any(readers.prove_two(row) for row in outputs) or _is_cast(rows, readers):
+        if is_of_kind or any(map(readers.prove_two, outputs)) or _is_handed_on(rows, readers):
             for row in outputs:
                 found[places[id(row)]] = _as_undecided(row)
     return found
 
 
 def _may_be_two(rows: Sequence[Finding]) -> bool:
-    """Whether an output of a backward call has another shape, or an error much larger than those of the inputs."""
+    """Whether an output of a backward call has another shape, an error much larger than those of the inputs, or the
+    incoming gradient on one side alone."""
     read = max((proven_size(row) for row in rows if not is_output(row.pair)), default=0.0)
-    return any(
-        row.verdict is Verdict.SHAPE or (row.verdict is Verdict.DIVERGED and proven_size(row) >= FACTOR * read)
-        for row in rows
-        if is_output(row.pair)
-    )
+    outputs = [row for row in rows if is_output(row.pair)]
+    if any(
+        row.verdict is Verdict.SHAPE or proven_size(row) >= FACTOR * read for row in outputs if row.verdict in DIFFERS
+    ):
+        return True
+    return _side_handed_on(rows) is not None
 
 
 def _is_unrelated(row: Finding) -> bool:
@@ -123,18 +125,26 @@ class _Readers:
         return not {*next(places)}.isdisjoint(next(places))
 
 
-def _is_cast(rows: Sequence[Finding], readers: _Readers) -> bool:
-    """Whether one side alone wrote its incoming gradient in another type, and no later operator reads the outputs."""
+def _is_handed_on(rows: Sequence[Finding], readers: _Readers) -> bool:
+    """Whether the incoming gradient that one side alone wrote is no gradient that the call passed on."""
+    side = _side_handed_on(rows)
+    if side is None:
+        return False
+    read, wrote = (next(row for row in rows if is_output(row.pair) is role) for role in (False, True))
+    if readers.of(wrote, side):
+        return False
+    types = {tensor.dtype for row in (read, wrote) if (tensor := (row.pair.target, row.pair.golden)[side])}
+    return bool(readers.of(wrote, 1 - side)) or len(types) > 1
+
+
+def _side_handed_on(rows: Sequence[Finding]) -> Optional[int]:
+    """The side whose first output holds the figures of its only incoming gradient, if the other side's does not."""
     read = [row for row in rows if not is_output(row.pair) and not is_argument(row.pair)]
-    wrote = [row for row in rows if is_output(row.pair)]
-    if len(read) != 1 or not wrote or not _is_unrelated(wrote[0]):
-        return False
-    handed = [hands_on(read[0], wrote[0], side) for side in (0, 1)]
-    if handed[0] == handed[1] or any(readers.of(wrote[0], side) for side in (0, 1)):
-        return False
-    side = handed.index(True)
-    types = [(row.pair.target, row.pair.golden)[side] for row in (read[0], wrote[0])]
-    return len({tensor.dtype for tensor in types if tensor}) > 1
+    wrote = next(row for row in rows if is_output(row.pair))
+    if len(read) != 1 or wrote.verdict is not Verdict.DIVERGED:
+        return None
+    handed = [hands_on(read[0], wrote, side) for side in (0, 1)]
+    return handed.index(True) if handed[0] != handed[1] else None
 
 
 def hands_on(read: Finding, wrote: Finding, side: int) -> bool:

@@ -42,6 +42,7 @@ from npucmp.localise.sources import Sources, TensorSource, UncomparedOutputs, Un
 from npucmp.localise.thresholds import disregard
 from npucmp.localise.updated_parameters import UpdatedParameters
 from npucmp.model import Cause, Evidence, Finding, Pair, Root
+from npucmp.model.finding import OTHER_NODE
 from npucmp.model.roles import containers, is_meaningless
 
 
@@ -359,7 +360,10 @@ class RootSearch:
         else:
             self.seen.learn(node, [] if wanders else self._counted_inputs(node))
         self._uncompared.remember(node)
-        if not node.outputs and node.inputs:
+        is_other = any(one.rule == OTHER_NODE for one in node.outputs) and all(
+            one.error is None for one in node.outputs
+        )
+        if node.inputs and (is_other or not node.outputs):
             self._gaps.unrecorded.learn(node, reads.error or 0.0)
 
     def _learn(self, source: TensorSource) -> None:
