@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-KINDS: tuple[str, ...] = ("autograd_nodes",)
+KINDS: tuple[str, ...] = ("autograd_nodes", "parameter_gradients", "dropped_rows")
 
 
 def write_case(kind: str, seed: int, folder: Path) -> None:
