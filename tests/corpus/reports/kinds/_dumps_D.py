@@ -26,7 +26,7 @@ def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
     """Values rounded to a type, as float32."""
     if dtype == "float16":
         return values.astype(np.float16).astype(np.float32)
-    wide = np.ascontiguousarray(values, np.float32)
+    wide = np.array(values, np.float32, order="C")
     if dtype == "float32":
         return wide
     bits = wide.view(np.uint32)
@@ -46,7 +46,7 @@ def write(folder: Path, records: dict[str, dict[str, Any]], form: str, level: st
             return None
         if not isinstance(item, Typed):
             return {"type": type(item).__name__, "value": item}
-        tensor = Tensor(np.ascontiguousarray(item.values), item.dtype, 0)
+        tensor = Tensor(np.array(item.values, order="C"), item.dtype, 0)
         found = {
             "type": "mindspore.Tensor" if mint else "torch.Tensor",
             "dtype": MINDSPORE[item.dtype] if mint else f"torch.{item.dtype}",

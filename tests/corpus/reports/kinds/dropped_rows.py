@@ -44,7 +44,9 @@ class Net:
     """Embedding, shift, function, mask, linear layer and cross entropy over padded sequences."""
 
     def __init__(self, random: np.random.Generator, dtype: str) -> None:
-        self.vocabulary, self.width, self.labels = (int(random.integers(*span)) for span in ((12, 40), (6, 20), (5, 12)))
+        self.vocabulary, self.width, self.labels = (
+            int(random.integers(*span)) for span in ((12, 40), (6, 20), (5, 12))
+        )
         batch, tokens = int(random.integers(2, 6)), int(random.integers(6, 14))
         self.padding = int(random.choice([0, self.vocabulary - 1]))
         self.act = str(random.choice(["gelu", "silu", "tanh"]))

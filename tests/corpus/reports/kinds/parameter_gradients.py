@@ -184,4 +184,8 @@ def _case(net: Net, fault: str, at: int, form: str, cell: bool) -> dict[str, Any
     elif fault == "parameter" and values and not calls:
         run["says"] = [rf"BORN +{name}\.parameters_grad"]
     control = "" if fault == "parameter" else ": control"
-    return {"kind": f"parameter_gradients: {fault}, {form}{control}", "report": "gradients of parameters at L0", "runs": [run]}
+    return {
+        "kind": f"parameter_gradients: {fault}, {form}{control}",
+        "report": "gradients of parameters at L0",
+        "runs": [run],
+    }
