@@ -1,4 +1,4 @@
-"""Gradients of parameters in records of modules (levels L0 and mix): wrong by themselves, or behind a wrong gradient."""
+"""Gradients of parameters in records of modules (L0 and mix): wrong by themselves, or behind a wrong gradient."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
     if fault == "none":
         answer |= {"exit": [0], "first": ""}
     elif fault == "weight":
-        answer["says"] = ["weights that only the golden recorded were not compared"]
+        answer["says"] = ["weights that only the golden recorded were not compared|input:1 differs|input:1, rel_l2"]
     what = "debugger" if of_device else "modules"
     control = "" if fault == "none" else ": control"
     return {
