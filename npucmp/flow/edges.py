@@ -19,6 +19,7 @@ from typing import Generic, Hashable, Iterator, NamedTuple, Optional, Sequence, 
 from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import MIN_ELEMENTS, content_of, target_content_of
 from npucmp.model import Finding, Operator, Pair, TensorRef
+from npucmp.model.finding import OTHER_NODE
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_argument, is_buffer, is_output
 
@@ -127,7 +128,8 @@ class Edges:
                 if is_read and not (receives and _is_buffer(one.pair, rank)):
                     index.by_content.setdefault(contents[row], row)
             for row in sorted(outputs):
-                index.add_output(row, findings[row], contents[row])
+                if findings[row].rule != OTHER_NODE:  # it is no tensor that a later operator reads on both sides
+                    index.add_output(row, findings[row], contents[row])
 
     def rows_of(self, content: int) -> Sequence[int]:
         """The rows with a content that have no source, or write it, in graph order; empty for the content 0."""

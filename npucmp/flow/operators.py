@@ -81,11 +81,14 @@ class OperatorFindings:
         """Whether either run records the inputs of the operator; both runs read the same. A receiving operator reads
         the data that were sent."""
         sides = self.pair.target_op, self.pair.golden_op
+        if GRADIENTS in self.operator.name:
+            return bool(self.inputs)  # those of the module's backward
         return (self.has_remote_inputs and not self.inputs) or any(op.reads_recorded for op in sides if op is not None)
 
 
 def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
-    """Matched operators in graph order. Gradients of parameters read the inputs of their module's backward."""
+    """Matched operators in graph order. Gradients of parameters read the inputs of their module's backward, and the
+    tensors that its forward saved."""
     nodes = []
     alone: dict[tuple[str, str], Operator] = {}  # forward operators that only one side has, by side and call
     for _, group in groupby(findings, key=lambda finding: finding.pair.order):
@@ -115,6 +118,7 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
     for call, records in gradients.items():
         for record, others in _backward_of(records, backward.get(call, [])):
             record.inputs += [finding for other in others for finding in other.inputs]
+            record.extra_inputs += [finding for other in others for finding in other.extra_inputs]
     before: dict[bool, list[Finding]] = {False: [], True: []}
     for node in nodes:
         node.assumed_inputs = before[node.is_gradient] if not node.inputs else []

@@ -1,6 +1,6 @@
 """List the golden tensors that a comparison accounts for, so that their agreement is agreement of the network.
 
-A golden tensor with elements is accounted for in one of four states; any other is open, and AGREES is not reported:
+A golden tensor with elements is accounted for in one of five states; any other is open, and AGREES is not reported:
 
 compared   its values were measured against the target's
 again      it is a recording, a view, a reshape, a cast or a second execution of a compared tensor. The golden's own
@@ -8,6 +8,7 @@ again      it is a recording, a view, a reshape, a cast or a second execution of
 interior   it lies in a stretch of operators that the target does not have, and all tensors that enter or leave the
            stretch were compared and agree. A tensor that no operator reads leaves the stretch. A parameter enters it
            without a producer, and counts as interior if no operator outside of the stretch reads it
+read       a weight that only the golden recorded: all operators that read it were compared and agree
 excluded   the user excluded it; uninitialised memory, workspaces and operands that were overwritten before they were
            recorded count as excluded
 

@@ -277,6 +277,12 @@ def folded_reasons(inputs: Sequence[Finding]) -> list[Evidence]:
     return [reason("folded", words, slots=first_names(names))] if names else []
 
 
+def uncompared_weights(names: Sequence[str]) -> list[Evidence]:
+    """The evidence of an operator that reads weights of which only the golden has a record."""
+    words = "weights that only the golden recorded were not compared and may be the cause: {names}"
+    return [reason("weights", words, names=first_names(names))] if names else []
+
+
 def follower_reasons(pair: Pair, after: Optional[Pair]) -> list[Evidence]:
     """The evidence of a graph operator known by its name alone: the next operator of the golden run, if it has the same
     output shapes and no partner, may be fused into it here."""

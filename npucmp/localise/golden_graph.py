@@ -10,6 +10,7 @@ from typing import Hashable, Iterable, Iterator, NamedTuple, Optional, Sequence
 from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import content_of
 from npucmp.flow.execution_order import ran_again
+from npucmp.localise.autograd_nodes import hands_on
 from npucmp.localise.dead_ends import dead_ends
 from npucmp.localise.golden_rows import (
     GoldenRow,
@@ -22,6 +23,7 @@ from npucmp.localise.golden_rows import (
     side_of,
 )
 from npucmp.model import DECIDED, Finding, Operator, Pair, Verdict
+from npucmp.model.finding import OTHER_NODE
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter
 
@@ -154,6 +156,8 @@ class GoldenGraph:
         if row.operator.phase != "backward":
             return False
         read = [one for one in self.of_operator(row) if not is_output(one.finding.pair) and self.is_decided(one)]
+        if row.finding.rule == OTHER_NODE and any(hands_on(one.finding, row.finding, 1) for one in read):
+            return True
         return any(self.content(one) is self.content(row) for one in read)
 
     def _is_cast(self, row: GoldenRow) -> bool:

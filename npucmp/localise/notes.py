@@ -26,6 +26,7 @@ from npucmp.model import Finding, Measurement, Pair, Root, Verdict
 from npucmp.model.arguments import by_name, differing_arguments
 from npucmp.model.cause import UNKNOWN_INPUTS
 from npucmp.model.dtypes import lookup
+from npucmp.model.finding import OTHER_NODE
 from npucmp.model.roles import is_meaningless, is_output
 
 PARTS = "parts"  # how a fused product and its parts were aligned
@@ -51,18 +52,31 @@ def notes_of(
 ) -> tuple[str, ...]:
     """The notes for findings in graph order. reduced: products were computed with HF32 or TF32; alike: on both
     sides."""
+    pairs = [one for one in findings if one.rule != OTHER_NODE]
     return (
         *_not_a_number(findings),
         *_shapes(findings),
         *_parts(findings),
         *_extremes_alone(findings),
-        *_dtypes(findings, roots),
-        *_other_dtypes(findings),
+        *_dtypes(pairs, roots),
+        *_other_dtypes(pairs),
         *([REDUCED_PRODUCTS] if reduced else []),
         *([ALIKE_PRODUCTS] if alike else []),
         *_arguments(findings, roots),
         *_outputs_alone(findings, roots),
+        *_other_nodes(findings),
     )
+
+
+def _other_nodes(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield the note on outputs that the runs recorded of different autograd nodes."""
+    found = [one.pair for one in findings if one.rule == OTHER_NODE]
+    if found:
+        outputs = "1 output" if len(found) == 1 else f"{len(found)} outputs"
+        yield (
+            f"{outputs} of backward calls not compared: the runs recorded gradients of different autograd nodes; "
+            f"the first is {found[0].operator.name} {found[0].slot}"
+        )
 
 
 def _outputs_alone(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
@@ -184,7 +198,12 @@ def _differing(pairs: Sequence[Pair], what: str) -> str:
     ((kind, _),) = Counter(kind for _, kind in found).most_common(1)
     named = ", ".join(f"{pair.operator.name} {pair.slot}" for pair, _ in found)
     words = f"dtypes differ in {len(found)} of {len(sides)} {what} ({kind})"
-    return f"{words}: {named}" if len(found) <= NAMED_TENSORS else words
+    first = found[0][0]
+    return (
+        f"{words}: {named}"
+        if len(found) <= NAMED_TENSORS
+        else f"{words}, the first is {first.operator.name} {first.slot}"
+    )
 
 
 def _are_measured_floats(finding: Finding) -> bool:

@@ -14,6 +14,7 @@ from typing import Optional, Sequence, Tuple
 from npucmp.dump.limits import ReadContext
 from npucmp.localise.golden_graph import GoldenGraph, lost_outputs
 from npucmp.localise.golden_rows import GoldenRow, SharedRecords, round_off_of_row
+from npucmp.localise.golden_weights import GoldenWeights
 from npucmp.localise.value_proof import ValueProof
 from npucmp.measure.views import Views
 from npucmp.model import DECIDED, Finding, Verdict
@@ -188,6 +189,8 @@ def still_open(
     """The open rows that no compared tensor accounts for, in merged graph order."""
     if not any(row.finding.verdict in DECIDED for row in golden):
         return open_rows
+    weights = GoldenWeights(findings)
+    open_rows = [row for row in open_rows if not weights.is_known(row.finding)]
     graph = GoldenGraph(findings, golden)
     left = _remaining_rows(graph, open_rows)
     proof = ValueProof(findings, graph, Views(context)) if left and context is not None else None

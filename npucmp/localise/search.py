@@ -28,6 +28,7 @@ from npucmp.localise import evidence
 from npucmp.localise.alignment_confidence import begins_upstream, uncertain_cause
 from npucmp.localise.explanations import Explanations
 from npucmp.localise.gaps import Gaps
+from npucmp.localise.golden_weights import GoldenWeights
 from npucmp.localise.intervals import WORDS, Intervals, OperatorReads, differs
 from npucmp.localise.parameter_drift import Updates, rounded_parameters
 from npucmp.localise.recomputation import NAME as RECOMPUTED
@@ -41,6 +42,7 @@ from npucmp.localise.sources import Sources, TensorSource, UncomparedOutputs, Un
 from npucmp.localise.thresholds import disregard
 from npucmp.localise.updated_parameters import UpdatedParameters
 from npucmp.model import Cause, Evidence, Finding, Pair, Root
+from npucmp.model.finding import OTHER_NODE
 from npucmp.model.roles import containers, is_meaningless
 
 
@@ -205,6 +207,7 @@ class RootSearch:
             return Cause.UNKNOWN, reasons + self._interval_reasons(node, own, reads)
         reasons = evidence.own_reasons(pair, own, worst, bool(node.inputs) or node.has_remote_inputs)
         reasons += evidence.folded_reasons(node.inputs)
+        reasons += evidence.uncompared_weights(GoldenWeights(self.findings).of_reader(pair.order))
         reasons += evidence.follower_reasons(pair, self._unpaired.at(pair.order + 1))
         return Cause.WORSENED if worst.differs else Cause.BORN, reasons
 
@@ -357,7 +360,10 @@ class RootSearch:
         else:
             self.seen.learn(node, [] if wanders else self._counted_inputs(node))
         self._uncompared.remember(node)
-        if not node.outputs and node.inputs:
+        is_other = any(one.rule == OTHER_NODE for one in node.outputs) and all(
+            one.error is None for one in node.outputs
+        )
+        if node.inputs and (is_other or not node.outputs):
             self._gaps.unrecorded.learn(node, reads.error or 0.0)
 
     def _learn(self, source: TensorSource) -> None:

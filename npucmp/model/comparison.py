@@ -150,7 +150,7 @@ class VerdictTally(NamedTuple):
 
     verdicts    of its findings; `causes` of its roots
     decided     non-empty tensors that were compared
-    undecided   tensors that should be equal, but are not known to be
+    undecided   tensors that should be equal, but of which statistics or checksums alone are known
     incomplete  the parts of the network that one side lacks
     first       priority and cause of its first root; None without one
     shown       whether any tensor that diverged was measured by its values, so that details are available

@@ -186,9 +186,12 @@ class Finding(_Judged):
 
     @property
     def is_undecided(self) -> bool:
-        """Whether both sides have the tensor and it should be equal, but is not known to be. Tensors with meaningless
-        values, and errors that the inputs explain, are not undecided."""
-        if self.verdict is not Verdict.UNKNOWN or self.explained_by or self.rule in MEANINGLESS:
+        """Whether both sides have the tensor and it should be equal, but statistics or checksums alone are known, which
+        prove nothing. Tensors with meaningless values or of another autograd node, and errors that the inputs explain,
+        are not undecided."""
+        if self.verdict is not Verdict.UNKNOWN or self.explained_by or self.rule in (*MEANINGLESS, OTHER_NODE):
+            return False
+        if self.measurement.moments is not None or self.measurement.shapes_differ:
             return False
         pair = self.measurement.pair
         return pair.target is not None and pair.golden is not None and 0 not in pair.target.shape

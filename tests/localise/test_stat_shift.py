@@ -6,8 +6,8 @@ import random
 import pytest
 
 from npucmp.localise.stat_shift import Level, is_hidden, level, likely_error, movement, movements
-from npucmp.localise.thresholds import OTHER_NODE
 from npucmp.model import Finding, Measurement, Operator, Pair, Statistics, TensorRef, Verdict
+from npucmp.model.finding import OTHER_NODE
 from npucmp.model.relation import Placement, Relation
 from tests.localise.rules.craft import case
 from tests.localise.stat_craft import FIGURES, HALF, SINGLE, Op, Row, findings_of, of

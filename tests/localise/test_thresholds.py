@@ -7,9 +7,11 @@ import pytest
 
 from npucmp import RULES, Tolerances
 from npucmp.judge.precision import Precision
+from npucmp.localise.autograd_nodes import undecided_nodes
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.thresholds import OTHER_NODE, disregard, make_findings, mark_in_place, undecided_nodes
+from npucmp.localise.thresholds import disregard, make_findings, mark_in_place
 from npucmp.model import Finding, Measurement, Moments, Operator, Pair, Side, Statistics, TensorRef, Verdict
+from npucmp.model.finding import OTHER_NODE
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.kind == "limit"], ids=lambda rule: rule.name)

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-KINDS: tuple[str, ...] = ()
+KINDS: tuple[str, ...] = (
+    "autograd_nodes", "parameter_gradients", "dropped_rows", "weights_of_golden_alone",
+)  # fmt: skip
 
 
 def write_case(kind: str, seed: int, folder: Path) -> None:
