@@ -121,6 +121,20 @@ class RecomputedRows(NamedTuple):
         passes_on = not self.golden and cause in (Cause.UNKNOWN, Cause.WORSENED)
         return Cause.PROPAGATED if passes_on else cause, [reason(NAME, words, ratio=share)]
 
+    def own_argument_reasons(self) -> list[Evidence]:
+        """The evidence that an operator whose arguments differ between the runs is right with its own arguments; empty
+        if a run is beyond the expected rounding, or if the target is not recomputed."""
+        if not _is_within(self.target) or (self.golden and not _is_within(self.golden)):
+            return []
+        rows = [*self.target, *self.golden]
+        ratio = max((row.rms_ratio for row in rows if row.rms_ratio is not None), default=0.0)
+        words = "with its own arguments, the outputs match float64 of the recorded inputs within {ratio:.2g} of the "
+        words += "expected rounding, in both runs: " if self.golden else "expected rounding: "
+        words += "the call differs, not the kernel"
+        sampled = next((row.sampled for row in rows if row.sampled), "")
+        found = [reason(NAME, words, ratio=ratio)]
+        return found + ([reason(NAME, "{share} of its elements were recomputed", share=sampled)] if sampled else [])
+
 
 class Recomputation:
     """The recomputation of the operators of one step and rank; without an estimator none, and bounds alone decide."""

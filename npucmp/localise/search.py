@@ -298,7 +298,11 @@ class RootSearch:
         forward = self._recomputation.forward_of(node)
         if forward is not None:
             self._blame_forward(*forward)
-        return self._explanations.accuse_recomputed(*found), found[1]
+        reasons = found[1]
+        if evidence.argument_reasons(node.pair):
+            words = "this holds with the run's own arguments: the differing argument does not explain it"
+            reasons = [*reasons, evidence.reason(RECOMPUTED, words)]
+        return self._explanations.accuse_recomputed(found[0], reasons), reasons
 
     def _blame_forward(self, forward: OperatorFindings, finding: Finding, reasons: list[Evidence]) -> None:
         """Add a root for a forward whose error its gradient revealed. The forward was visited before with a small
@@ -329,8 +333,10 @@ class RootSearch:
     ) -> tuple[Cause, OwnError, list[Evidence]]:
         """The cause of an error that the inputs do not explain, after a recomputation if there was one."""
         cause, reasons = self._cause(node, own.finding, reads)
-        if not known or evidence.argument_reasons(node.pair) or begins_upstream(node):
+        if not known or begins_upstream(node):
             return cause, own, reasons
+        if evidence.argument_reasons(node.pair):
+            return cause, own, [*reasons, *known.own_argument_reasons()]
         after, found = known.cause(cause)
         return after, own if after is cause else OwnError(own.finding, RECOMPUTED), [*found, *reasons]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from itertools import count, takewhile
-from typing import Hashable, Iterable, NamedTuple, Optional, Sequence
+from typing import Callable, Hashable, Iterable, NamedTuple, Optional, Sequence
 
 from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import content_of
@@ -79,6 +79,21 @@ class Sources:
         at, order = output.row - self._first, output.pair.order
         rows = takewhile(lambda row: self._findings[row].pair.order == order, range(at, -1, -1))
         return [self._findings[row] for row in rows if not is_output(self._findings[row].pair)]
+
+    def latest_of_size(self, finding: Finding, agrees: Callable[[Finding], bool]) -> Optional[Finding]:
+        """The latest tensor before an operator that agrees and has as many elements as a tensor that it reads."""
+        golden, order = finding.pair.golden, finding.pair.order
+        if golden is None:
+            return None
+        elements = math.prod(golden.shape)
+        before = self._findings[: max(0, finding.row - self._first)]
+        for earlier in reversed(before):
+            pair = earlier.pair
+            if pair.order == order or pair.golden is None or is_parameter(pair):
+                continue
+            if math.prod(pair.golden.shape) == elements and agrees(earlier):
+                return earlier
+        return None
 
     def is_marked(self, finding: Finding) -> bool:
         """Whether the error of a tensor's source descends from a root, or its content is undefined."""
