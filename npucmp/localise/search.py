@@ -191,7 +191,7 @@ class RootSearch:
         if node.remote_inputs_missing and not worst.differs:
             return Cause.BORN if is_argued else Cause.UNKNOWN, evidence.unheard_reasons(own, bool(node.inputs))
         if is_argued:
-            alike = evidence.WorstInput(alike="by their statistics")
+            alike = evidence.WorstInput(alike=evidence.BY_STATISTICS)
             return Cause.BORN, evidence.own_reasons(pair, own, alike, bool(node.inputs))
         if not reads.is_known or (not worst.differs and self._intervals.is_half_known(node)):
             open_reads = [read.finding for read in reads.inputs if not read.interval.is_known]
@@ -203,6 +203,10 @@ class RootSearch:
                 own, self._intervals.uncompared_saved_tensors(node), left_out, node.recomputed
             )
             return Cause.UNKNOWN, reasons + self._interval_reasons(node, own, reads)
+        if not worst.differs and worst.alike == evidence.BY_STATISTICS:
+            for read in node.inputs:
+                if (alone := self._unpaired.reordering_writer(read)) is not None:
+                    return Cause.SUSPECT, evidence.reordered_reasons(own, read, alone)
         reasons = evidence.own_reasons(pair, own, worst, bool(node.inputs) or node.has_remote_inputs)
         reasons += evidence.folded_reasons(node.inputs)
         reasons += evidence.follower_reasons(pair, self._unpaired.at(pair.order + 1))
