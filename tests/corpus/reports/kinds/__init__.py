@@ -13,7 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-KINDS: tuple[str, ...] = ()
+KINDS: tuple[str, ...] = (
+    "equal_statistics",
+    "differing_arguments",
+    "rounded_inputs",
+    "uncompared_before_first",
+)
 
 
 def write_case(kind: str, seed: int, folder: Path) -> None:
