@@ -274,12 +274,11 @@ def fused_reasons(pair: Pair) -> list[Evidence]:
     return [reason("fused", f"{words} by {{passes}}" if passes else words, names=names, passes=passes)]
 
 
-def reordered_reasons(own: Finding, read: Finding, alone: Pair) -> list[Evidence]:
-    """The evidence of an operator that reads, in one run, the output of an operator that the other run lacks; the
-    statistics of both inputs agree."""
+def reordered_reason(read: Finding, alone: Pair) -> Evidence:
+    """The evidence of an input whose statistics agree, and that an operator of one run wrote in another order."""
     words = "the statistics of {slot} agree; they do not show the order of elements, and {name} (only in "
     words += "the target) wrote it" if alone.target_op else "the golden) wrote it"
-    return [reason("reordered", words, slot=read.pair.slot, name=alone.operator.name), tensor_reason(own)]
+    return reason("reordered", words, slot=read.pair.slot, name=alone.operator.name)
 
 
 def folded_reasons(inputs: Sequence[Finding]) -> list[Evidence]:

@@ -36,7 +36,7 @@ from npucmp.localise.root_cause import OwnError, root_of, with_explanation
 from npucmp.localise.rule_context import RuleContext, error_size
 from npucmp.localise.rules import Rulebook, coarser
 from npucmp.localise.rules.growth import GROWTH
-from npucmp.localise.seen_errors import SeenErrors, is_still
+from npucmp.localise.seen_errors import SeenErrors, is_alike, is_still
 from npucmp.localise.sources import Sources, TensorSource, UncomparedOutputs, UnpairedOperators
 from npucmp.localise.thresholds import disregard
 from npucmp.localise.updated_parameters import UpdatedParameters
@@ -203,14 +203,19 @@ class RootSearch:
                 own, self._intervals.uncompared_saved_tensors(node), left_out, node.recomputed
             )
             return Cause.UNKNOWN, reasons + self._interval_reasons(node, own, reads)
-        if not worst.differs and worst.alike == evidence.BY_STATISTICS:
-            for read in node.inputs:
-                if (alone := self._unpaired.reordering_writer(read)) is not None:
-                    return Cause.SUSPECT, evidence.reordered_reasons(own, read, alone)
+        by_statistics = not worst.differs and worst.alike == evidence.BY_STATISTICS
+        if by_statistics and (reordered := self.reordered_reasons(node)):
+            return Cause.SUSPECT, [*reordered, evidence.tensor_reason(own), *evidence.argument_reasons(pair)]
         reasons = evidence.own_reasons(pair, own, worst, bool(node.inputs) or node.has_remote_inputs)
         reasons += evidence.folded_reasons(node.inputs)
         reasons += evidence.follower_reasons(pair, self._unpaired.at(pair.order + 1))
         return Cause.WORSENED if worst.differs else Cause.BORN, reasons
+
+    def reordered_reasons(self, node: OperatorFindings) -> list[Evidence]:
+        """The evidence of inputs whose statistics agree and whose elements an operator of one run may have moved."""
+        alike = [read for read in node.inputs if is_alike(read)]
+        writers = [(read, self._unpaired.reordering_writer(read)) for read in alike]
+        return [evidence.reordered_reason(read, alone) for read, alone in writers if alone is not None]
 
     def _add(
         self, node: OperatorFindings, cause: Cause, own: OwnError, reasons: list[Evidence], reads: OperatorReads

@@ -87,12 +87,12 @@ class Sources:
             return None
         elements = math.prod(golden.shape)
         before: Sequence[Finding] = self._findings[: max(0, finding.row - self._first)]
-        for earlier in reversed(before):
-            pair = earlier.pair
+        for at in range(len(before) - 1, -1, -1):
+            pair = before[at].pair
             if pair.order == order or pair.golden is None or is_parameter(pair):
                 continue
-            if math.prod(pair.golden.shape) == elements and agrees(earlier):
-                return earlier
+            if math.prod(pair.golden.shape) == elements and agrees(before[at]):
+                return before[at]
         return None
 
     def is_marked(self, finding: Finding) -> bool:

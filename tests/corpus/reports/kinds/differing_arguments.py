@@ -46,16 +46,19 @@ OPERATORS = (
 def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
     width, count = int(random.integers(8, 48)), int(random.integers(1, 4))
     task = str(random.choice(["tensor", "tensor", "statistics"]))
-    dtype = str(random.choice(["float32", "bfloat16"])) if task == "statistics" else "float32"
+    dtype = str(random.choice(["float32", "float32", "bfloat16", "float16"]))
     operator = OPERATORS[int(random.integers(len(OPERATORS)))]
     kind = str(random.choice(["right", "right", "wrong", "equal"]))
-    x = random.standard_normal((width, width)).astype(np.float32)
-    before = dumps.layers(random, width, count, x)
+    x = dumps.rounded(random.standard_normal((width, width)), dtype)
+    before = dumps.layers(random, width, count, x, dtype)
     small = 0.05 if operator.name.endswith("layer_norm") else 1.0
-    read = (before[-1].writes[0] - np.float32(0.4)) * np.float32(small)
-    before.append(dumps.Call("Tensor.__sub__.0.forward", [before[-1].writes[0], 0.4], [before[-1].writes[0] - np.float32(0.4)]))
-    if small != 1.0:
-        before.append(dumps.Call("Tensor.__mul__.7.forward", [before[-1].writes[0], small], [read]))
+    read = before[-1].writes[0]
+    for name, argument, result in (
+        ("Tensor.__sub__.0", 0.4, lambda v: v - 0.4),
+        ("Tensor.__mul__.7", small, lambda v: v * small),
+    ):
+        before.append(dumps.Call(f"{name}.forward", [read, argument], [dumps.rounded(result(read), dtype)]))
+        read = before[-1].writes[0]
     name = f"{operator.name}.0.forward"
     for side in ("target", "golden"):
         argument = operator.target if side == "target" and kind != "equal" else operator.golden
@@ -64,7 +67,11 @@ def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
             result = result + 0.3 * np.sqrt(np.mean(result**2)) * np.cos(np.arange(result.size)).reshape(result.shape)
         out = dumps.rounded(result, dtype)
         reads, keywords = operator.place(read, argument)
-        calls = [*before, dumps.Call(name, reads, [out], keywords), dumps.Call("Tensor.exp.0.forward", [out], [np.exp(out)])]
+        calls = [
+            *before,
+            dumps.Call(name, reads, [out], keywords),
+            dumps.Call("Tensor.exp.0.forward", [out], [dumps.rounded(np.exp(out), dtype)]),
+        ]
         dumps.write(folder / side, calls, task, dtype)
     known = name.replace(".", r"\.")
     run: dict[str, Any] = {"do": ["compare", "target", "golden"], "exit": [1], "first": known}

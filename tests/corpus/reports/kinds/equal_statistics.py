@@ -30,10 +30,10 @@ READERS = {
 def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
     width, count = int(random.integers(6, 40)), int(random.integers(1, 4))
     task = str(random.choice(["statistics", "statistics", "md5", "tensor"]))
-    dtype = str(random.choice(["float32", "bfloat16"])) if task == "statistics" else "float32"
-    x = random.standard_normal((width, width)).astype(np.float32)
-    w = random.standard_normal((width, width)).astype(np.float32) + np.float32(random.uniform(0, 0.5))
-    before = dumps.layers(random, width, count, x)
+    dtype = str(random.choice(["float32", "bfloat16"]))
+    x = dumps.rounded(random.standard_normal((width, width)), dtype)
+    w = dumps.rounded(random.standard_normal((width, width)) + random.uniform(0, 0.5), dtype)
+    before = dumps.layers(random, width, count, x, dtype)
     hidden = before[-1].writes[0]
     reader, move = str(random.choice([*READERS])), str(random.choice([*MOVES]))
     kind = str(random.choice(["moved", "moved", "axes", "faulty"]))
@@ -50,9 +50,10 @@ def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
             name = str(random.choice(KEEPS)) if kind == "faulty" else move
             read = w if kind == "faulty" else np.ascontiguousarray(MOVES[move](w))
             calls.append(dumps.Call(f"{name}.0.forward", [w], [read]))
-        result = READERS[reader](hidden.astype(np.float64), read.astype(np.float64)).astype(np.float32)
+        result = READERS[reader](hidden.astype(np.float64), read.astype(np.float64))
         if kind == "faulty" and side == "target":
-            result = result * np.float32(1.5) + np.float32(0.25)
+            result = result * 1.5 + 0.25
+        result = dumps.rounded(result, dtype)
         calls.append(dumps.Call(f"{reader}.0.forward", [hidden, read], [result]))
         calls.append(dumps.relu(f"Functional.relu.{count}.forward", result))
         dumps.write(folder / side, calls, task, dtype)
