@@ -276,8 +276,14 @@ def fused_reasons(pair: Pair) -> list[Evidence]:
 
 def reordered_reason(read: Finding, alone: Pair) -> Evidence:
     """The evidence of an input whose statistics agree, and that an operator of one run wrote in another order."""
-    words = "the statistics of {slot} agree; they do not show the order of elements, and {name} (only in "
-    words += "the target) wrote it" if alone.target_op else "the golden) wrote it"
+    words = (
+        "the statistics of {slot} agree; they do not show the order of elements; {name} (only in the golden) wrote it"
+    )
+    if alone.target_op:
+        words = (
+            "the statistics of {slot} agree; they do not show the order of elements; "
+            "{name} (only in the target) wrote it"
+        )
     return reason("reordered", words, slot=read.pair.slot, name=alone.operator.name)
 
 

@@ -128,9 +128,15 @@ class RecomputedRows(NamedTuple):
             return []
         rows = [*self.target, *self.golden]
         ratio = max((row.rms_ratio for row in rows if row.rms_ratio is not None), default=0.0)
-        words = "with its own arguments, the outputs match float64 of the recorded inputs within {ratio:.2g} of the "
-        words += "expected rounding, in both runs: " if self.golden else "expected rounding: "
-        words += "the call differs, not the kernel"
+        words = (
+            "with its own arguments, the outputs match float64 of the recorded inputs within {ratio:.2g} of the "
+            "expected rounding: the call differs, not the kernel"
+        )
+        if self.golden:
+            words = (
+                "with the arguments of each run, its outputs match float64 of its recorded inputs within {ratio:.2g} "
+                "of the expected rounding: the call differs, not the kernel"
+            )
         sampled = next((row.sampled for row in rows if row.sampled), "")
         found = [reason(NAME, words, ratio=ratio)]
         return found + ([reason(NAME, "{share} of its elements were recomputed", share=sampled)] if sampled else [])

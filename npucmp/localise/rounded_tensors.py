@@ -69,14 +69,23 @@ def rounding_of(finding: Finding, context: ReadContext) -> Optional[Evidence]:
         return None
     for name in TYPES:
         words = (
-            (x, y, "{slot} is the golden's rounded to {dtype}"),
-            (y, x, "the golden's {slot} is the target's rounded to {dtype}"),
+            (
+                x,
+                y,
+                "{slot} is the golden's rounded to {dtype}: after this rounding all {count:,} elements are equal, "
+                "before it {changed:,} differ",
+            ),
+            (
+                y,
+                x,
+                "the golden's {slot} is the target's rounded to {dtype}: after this rounding all {count:,} elements "
+                "are equal, before it {changed:,} differ",
+            ),
         )
-        for coarse, fine, head in words:
+        for coarse, fine, sentence in words:
             if is_rounded(coarse, fine, name):
-                head += ": after this rounding all {count:,} elements are equal, before it {changed:,} differ"
                 facts = {"count": moments.elements, "changed": moments.differing}
-                return reason("rounded", head, slot=finding.pair.slot, dtype=name, **facts)
+                return reason("rounded", sentence, slot=finding.pair.slot, dtype=name, **facts)
     return None
 
 

@@ -73,8 +73,7 @@ def candidates(
             if read is not None:
                 yield Candidate(read[0], rank, read[1].pair, _argument_root(read[1], node), None)
         moves = node.op.has("moves axes") and moves_other_axes(node.pair)
-        for key in _unshown(rank, node.outputs, moves or read is not None):
-            # later tensors replace earlier ones with equal figures
+        for key in _unshown(rank, node.outputs, moves):  # later tensors replace earlier ones with equal figures
             argued[key] = (clock, node) if argument_reasons(node.pair) else read
 
 
@@ -96,7 +95,7 @@ def _unshown(rank: int, findings: Iterable[Finding], order: bool = False) -> Ite
 def _argument_root(node: OperatorFindings, reader: OperatorFindings) -> Root:
     """The root of an operator with another argument, whose output's figures show no difference; `reader` reads that
     output."""
-    shown = next(one for one in node.outputs for _ in _unshown(0, [one], True))
+    shown = next(one for one in node.outputs for _ in _unshown(0, [one], node.op.has("moves axes")))
     words = (
         "the statistics of {slot} do not show its values; {name}, which reads it, is the first operator that differs"
     )
