@@ -24,6 +24,8 @@ the golden and the gradient is the float64 gradient for the golden's arguments. 
 operator is BORN and the evidence names the golden output. If an input has no data, UNKNOWN and WORSENED become
 PROPAGATED where the target is within.
 
+If arguments differ and each run is within, the evidence says that the call differs, not the kernel.
+
 A recomputation does not revoke an accusation that does not depend on the size of an error: `arguments`, `coarser`,
 `copy`, `equal_bits`, `given`, `law`, `common_factor`.
 """

@@ -8,7 +8,9 @@ Differences that values or checksums prove stay. On other ranks the same operato
 there. If the first operator is an input of the network, the runs received different inputs, and that is the only
 suspect. An operator whose output is proven to differ is BORN if the statistics of all inputs agree and an argument
 differs. Statistics of masks, whole numbers and tensors with infinities do not show most values: if the first operator
-reads such a tensor and an earlier operator made it with another argument, the earlier operator is the SUSPECT.
+reads such a tensor and an earlier operator made it with another argument, the earlier operator is the SUSPECT. The
+same holds for a tensor whose axes an earlier operator moved otherwise, because figures do not show the order. An
+operator of one run alone that may have moved the elements of an input is named by its reader.
 Checksums of runs that work in different types prove nothing, and neither does an equal XOR: the first operator with
 another XOR is UNKNOWN.
 """
