@@ -22,6 +22,8 @@ from npucmp.model.cause import UNKNOWN_INPUTS
 from npucmp.model.optypes import is_weight, op_type_of
 from npucmp.model.roles import is_folded
 
+BY_STATISTICS = "by their statistics"
+
 
 class WorstInput(NamedTuple):
     """The input with the largest difference. `saved`: it is not an input of the operator itself, but a tensor that its
@@ -51,7 +53,7 @@ def _alike(read: Sequence[Finding]) -> str:
     """How tensors without error agree: in their bits, in their values, or only in their recorded statistics."""
     compared = [one for one in read if one.error is not None or one.measurement.bound is not None]
     if any(one.measurement.moments is None and one.measurement.same is None for one in compared):
-        return "by their statistics"
+        return BY_STATISTICS
     if any(has_other_masks(one) for one in compared):
         return "the same values except masks"
     return "bit for bit" if all(map(is_bit_equal, compared)) else "the same values"
@@ -104,6 +106,8 @@ def _inputs(own: Finding, worst: WorstInput, reads: bool) -> Evidence:
     how = "agree" if worst.error <= own.limit else "differ no more than is explained"
     statement = "inputs agree" if how == "agree" else "inputs differ, but their errors are explained"
     if worst.error == 0 or worst.finding is None:
+        if worst.alike == BY_STATISTICS:
+            return reason(f"inputs {how}", "the statistics of the inputs agree; they do not show the order of elements")
         return reason(f"inputs {how}", f"{statement} ({worst.alike})")
     error, pair = tensor_fact(worst.error, worst.finding), worst.finding.pair
     if pair.order == own.pair.order:
@@ -268,6 +272,19 @@ def fused_reasons(pair: Pair) -> list[Evidence]:
     words = "fused from {names}" if len(operator.originals) > 1 else "produced"
     passes = ", ".join(operator.passes[:4])
     return [reason("fused", f"{words} by {{passes}}" if passes else words, names=names, passes=passes)]
+
+
+def reordered_reason(read: Finding, alone: Pair) -> Evidence:
+    """The evidence of an input whose statistics agree, and that an operator of one run wrote in another order."""
+    words = (
+        "the statistics of {slot} agree; they do not show the order of elements; {name} (only in the golden) wrote it"
+    )
+    if alone.target_op:
+        words = (
+            "the statistics of {slot} agree; they do not show the order of elements; "
+            "{name} (only in the target) wrote it"
+        )
+    return reason("reordered", words, slot=read.pair.slot, name=alone.operator.name)
 
 
 def folded_reasons(inputs: Sequence[Finding]) -> list[Evidence]:

@@ -29,6 +29,8 @@ class Around(NamedTuple):
     left_out   earlier operators that the user excluded
     displaced  the operator that wrote it in the golden, whose partner the target runs later
     overtaken  an operator that the golden runs after the reader, the target before it
+    nearest    the last tensor that agrees and has the content of the input, or as many elements: code that was not
+               dumped may have made the input from it
     """
 
     last: Optional[Finding] = None
@@ -38,6 +40,7 @@ class Around(NamedTuple):
     left_out: Sequence[Pair] = ()
     displaced: Optional[Pair] = None
     overtaken: Optional[Pair] = None
+    nearest: Optional[Finding] = None
 
 
 def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
@@ -55,31 +58,38 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
         return [reason("fed", words, slot=slot, because=because), *more]
     words = f"{{slot}} differs ({{because}}){so_far}"
     reasons = [reason("gap", words, slot=slot, because=because)]
+    if writer:
+        between = _writer_reason(writer)
+    elif around.displaced is not None or around.overtaken is not None:
+        between = _order_reason(around.displaced, around.overtaken)
+    elif left_out:
+        names = first_names([pair.operator.name for pair in left_out])
+        words = "operators upstream were excluded by --include or --exclude ({names}): the error may start there"
+        between = reason("left out", words, names=names)
+    elif alone and before is not None and alone[0].order > before.pair.order:
+        between = _alone_reason("operators between these two tensors: {}", alone)
+    elif alone:
+        between = _alone_reason("the error starts in code that was not dumped, or before that in {}", alone)
+    elif before is not None and not _tells_outputs(before.pair):
+        words = (
+            "the error starts upstream: in an operator whose outputs were not dumped, or in code that was not dumped"
+        )
+        between = reason("between", words)
+    else:
+        before = around.nearest
+        words = "the error starts between these two tensors, in code that was not dumped"
+        if before is None:
+            words = (
+                "no recorded operator wrote this tensor or one of its size: it is an input, a buffer or a constant, or "
+                "code that was not dumped made it"
+            )
+        between = reason("between", words)
     if before is not None:
         last = before.pair
         reasons.append(
             reason("last agreeing", "last matching tensor: {op} {slot}", op=last.operator.name, slot=last.slot)
         )
-    if writer:
-        reasons.append(_writer_reason(writer))
-    elif around.displaced is not None or around.overtaken is not None:
-        reasons.append(_order_reason(around.displaced, around.overtaken))
-    elif left_out:
-        names = first_names([pair.operator.name for pair in left_out])
-        words = "operators upstream were excluded by --include or --exclude ({names}): the error may start there"
-        reasons.append(reason("left out", words, names=names))
-    elif alone and before is not None and alone[0].order > before.pair.order:
-        reasons.append(_alone_reason("operators between these two tensors: {}", alone))
-    elif alone:
-        reasons.append(_alone_reason("the error starts in code that was not dumped, or before that in {}", alone))
-    elif before is not None and not _tells_outputs(before.pair):
-        words = (
-            "the error starts upstream: in an operator whose outputs were not dumped, or in code that was not dumped"
-        )
-        reasons.append(reason("between", words))
-    else:
-        reasons.append(reason("between", "the error starts between these two tensors, in code that was not dumped"))
-    return reasons + more
+    return [*reasons, between, *more]
 
 
 def _before_words(around: Around) -> str:

@@ -220,8 +220,23 @@ class _Ranks:
         every = ((rank, *one) for rank, operators in nodes for one in zip(clocks[rank], operators))
         first = first_of(candidates(every, rooted, self._noise), len(results))
         return [
-            search_result(found, rank, first, {node.pair.order: clock for clock, node in zip(clocks[rank], operators)})
+            self._with_reordering(
+                rank,
+                search_result(
+                    found, rank, first, {node.pair.order: clock for clock, node in zip(clocks[rank], operators)}
+                ),
+            )
             for found, (rank, operators) in zip(results, nodes)
+        ]
+
+    def _with_reordering(self, rank: int, result: SearchResult) -> SearchResult:
+        """Add to suspects by noise that an operator of one run may have moved the elements of their inputs."""
+        findings, roots = result
+        walk = self._walks[rank]
+        suspects = {root.pair.order for _, root in roots if root.rule == "suspected"}
+        more = {one.pair.order: walk.reordered_reasons(one) for one in walk.nodes if one.pair.order in suspects}
+        return findings, [
+            (clock, replace(root, evidence=(*root.evidence, *more.get(root.pair.order, ())))) for clock, root in roots
         ]
 
     def _explain_root(self, places: dict[int, OperatorPlace], carriers: dict[int, int], root: Root) -> Root:

@@ -24,6 +24,8 @@ the golden and the gradient is the float64 gradient for the golden's arguments. 
 operator is BORN and the evidence names the golden output. If an input has no data, UNKNOWN and WORSENED become
 PROPAGATED where the target is within.
 
+If arguments differ and each run is within, the evidence says that the call differs, not the kernel.
+
 A recomputation does not revoke an accusation that does not depend on the size of an error: `arguments`, `coarser`,
 `copy`, `equal_bits`, `given`, `law`, `common_factor`.
 """
@@ -120,6 +122,26 @@ class RecomputedRows(NamedTuple):
         words = "the outputs match float64 of the recorded inputs within {ratio:.2g} of the expected rounding"
         passes_on = not self.golden and cause in (Cause.UNKNOWN, Cause.WORSENED)
         return Cause.PROPAGATED if passes_on else cause, [reason(NAME, words, ratio=share)]
+
+    def own_argument_reasons(self) -> list[Evidence]:
+        """The evidence that an operator whose arguments differ between the runs is right with its own arguments; empty
+        if a run is beyond the expected rounding, or if the target is not recomputed."""
+        if not _is_within(self.target) or (self.golden and not _is_within(self.golden)):
+            return []
+        rows = [*self.target, *self.golden]
+        ratio = max((row.rms_ratio for row in rows if row.rms_ratio is not None), default=0.0)
+        words = (
+            "with its own arguments, the outputs match float64 of the recorded inputs within {ratio:.2g} of the "
+            "expected rounding: the call differs, not the kernel"
+        )
+        if self.golden:
+            words = (
+                "with the arguments of each run, its outputs match float64 of its recorded inputs within {ratio:.2g} "
+                "of the expected rounding: the call differs, not the kernel"
+            )
+        sampled = next((row.sampled for row in rows if row.sampled), "")
+        found = [reason(NAME, words, ratio=ratio)]
+        return found + ([reason(NAME, "{share} of its elements were recomputed", share=sampled)] if sampled else [])
 
 
 class Recomputation:

@@ -37,7 +37,7 @@ from npucmp.localise.root_cause import OwnError, root_of, with_explanation
 from npucmp.localise.rule_context import RuleContext, error_size
 from npucmp.localise.rules import Rulebook, coarser
 from npucmp.localise.rules.growth import GROWTH
-from npucmp.localise.seen_errors import SeenErrors, is_still
+from npucmp.localise.seen_errors import SeenErrors, is_alike, is_still
 from npucmp.localise.sources import Sources, TensorSource, UncomparedOutputs, UnpairedOperators
 from npucmp.localise.thresholds import disregard
 from npucmp.localise.updated_parameters import UpdatedParameters
@@ -193,7 +193,7 @@ class RootSearch:
         if node.remote_inputs_missing and not worst.differs:
             return Cause.BORN if is_argued else Cause.UNKNOWN, evidence.unheard_reasons(own, bool(node.inputs))
         if is_argued:
-            alike = evidence.WorstInput(alike="by their statistics")
+            alike = evidence.WorstInput(alike=evidence.BY_STATISTICS)
             return Cause.BORN, evidence.own_reasons(pair, own, alike, bool(node.inputs))
         if not reads.is_known or (not worst.differs and self._intervals.is_half_known(node)):
             open_reads = [read.finding for read in reads.inputs if not read.interval.is_known]
@@ -205,11 +205,20 @@ class RootSearch:
                 own, self._intervals.uncompared_saved_tensors(node), left_out, node.recomputed
             )
             return Cause.UNKNOWN, reasons + self._interval_reasons(node, own, reads)
+        by_statistics = not worst.differs and worst.alike == evidence.BY_STATISTICS
+        if by_statistics and (reordered := self.reordered_reasons(node)):
+            return Cause.SUSPECT, [*reordered, evidence.tensor_reason(own), *evidence.argument_reasons(pair)]
         reasons = evidence.own_reasons(pair, own, worst, bool(node.inputs) or node.has_remote_inputs)
         reasons += evidence.folded_reasons(node.inputs)
         reasons += evidence.uncompared_weights(GoldenWeights(self.findings).of_reader(pair.order))
         reasons += evidence.follower_reasons(pair, self._unpaired.at(pair.order + 1))
         return Cause.WORSENED if worst.differs else Cause.BORN, reasons
+
+    def reordered_reasons(self, node: OperatorFindings) -> list[Evidence]:
+        """The evidence of inputs whose statistics agree and whose elements an operator of one run may have moved."""
+        alike = [read for read in node.inputs if is_alike(read)]
+        writers = [(read, self._unpaired.reordering_writer(read)) for read in alike]
+        return [evidence.reordered_reason(read, alone) for read, alone in writers if alone is not None]
 
     def _add(
         self, node: OperatorFindings, cause: Cause, own: OwnError, reasons: list[Evidence], reads: OperatorReads
@@ -301,7 +310,11 @@ class RootSearch:
         forward = self._recomputation.forward_of(node)
         if forward is not None:
             self._blame_forward(*forward)
-        return self._explanations.accuse_recomputed(*found), found[1]
+        reasons = found[1]
+        if evidence.argument_reasons(node.pair):
+            words = "this holds with the run's own arguments: the differing argument does not explain it"
+            reasons = [*reasons, evidence.reason(RECOMPUTED, words)]
+        return self._explanations.accuse_recomputed(found[0], reasons), reasons
 
     def _blame_forward(self, forward: OperatorFindings, finding: Finding, reasons: list[Evidence]) -> None:
         """Add a root for a forward whose error its gradient revealed. The forward was visited before with a small
@@ -332,8 +345,10 @@ class RootSearch:
     ) -> tuple[Cause, OwnError, list[Evidence]]:
         """The cause of an error that the inputs do not explain, after a recomputation if there was one."""
         cause, reasons = self._cause(node, own.finding, reads)
-        if not known or evidence.argument_reasons(node.pair) or begins_upstream(node):
+        if not known or begins_upstream(node):
             return cause, own, reasons
+        if evidence.argument_reasons(node.pair):
+            return cause, own, [*reasons, *known.own_argument_reasons()]
         after, found = known.cause(cause)
         return after, own if after is cause else OwnError(own.finding, RECOMPUTED), [*found, *reasons]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from itertools import count, takewhile
-from typing import Hashable, Iterable, NamedTuple, Optional, Sequence
+from typing import Callable, Hashable, Iterable, NamedTuple, Optional, Sequence
 
 from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import content_of
@@ -21,7 +21,7 @@ from npucmp.judge.precision import round_off_of
 from npucmp.judge.products import READER_DISTANCE
 from npucmp.localise.rule_context import error_size
 from npucmp.model import Finding, Pair, TensorRef, Verdict
-from npucmp.model.optypes import is_gradient
+from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_meaningless, is_output, is_parameter
 
 
@@ -79,6 +79,21 @@ class Sources:
         at, order = output.row - self._first, output.pair.order
         rows = takewhile(lambda row: self._findings[row].pair.order == order, range(at, -1, -1))
         return [self._findings[row] for row in rows if not is_output(self._findings[row].pair)]
+
+    def latest_of_size(self, finding: Finding, agrees: Callable[[Finding], bool]) -> Optional[Finding]:
+        """The latest tensor before an operator that agrees and has as many elements as a tensor that it reads."""
+        golden, order = finding.pair.golden, finding.pair.order
+        if golden is None:
+            return None
+        elements = math.prod(golden.shape)
+        before: Sequence[Finding] = self._findings[: max(0, finding.row - self._first)]
+        for at in range(len(before) - 1, -1, -1):
+            pair = before[at].pair
+            if pair.order == order or pair.golden is None or is_parameter(pair):
+                continue
+            if math.prod(pair.golden.shape) == elements and agrees(before[at]):
+                return before[at]
+        return None
 
     def is_marked(self, finding: Finding) -> bool:
         """Whether the error of a tensor's source descends from a root, or its content is undefined."""
@@ -281,6 +296,24 @@ class UnpairedOperators:
             return writers[::-1]
         last = max((place for place in before if _may_read(self._pairs[place], read)), default=-1)
         return [self._pairs[place] for place in takewhile(self._pairs.__contains__, count(last)) if place < end]
+
+    def reordering_writer(self, read: Finding) -> Optional[Pair]:
+        """The latest operator of one run that wrote an input, as its statistics tell, and may have moved its elements;
+        None without one, or if both runs have such operators."""
+        writers: dict[bool, Pair] = {}
+        for order, unpaired in self._pairs.items():
+            tensor, operator = read.pair.golden, unpaired.golden_op
+            if unpaired.target_op is not None:
+                tensor, operator = read.pair.target, unpaired.target_op
+            if order >= read.pair.order or tensor is None or tensor.statistics is None or operator is None:
+                continue
+            kind, size = op_type_of(operator), math.prod(tensor.shape)
+            if kind.has("hands on") or (kind.has("views") and not kind.has("moves axes")):
+                continue
+            outputs = (one for one in operator.tensors if one.is_output and math.prod(one.shape) == size)
+            if size > 1 and any(repr(one.statistics) == repr(tensor.statistics) for one in outputs):
+                writers[unpaired.target_op is not None] = unpaired
+        return next(iter(writers.values())) if len(writers) == 1 else None
 
 
 def _may_read(unpaired: Pair, read: Finding) -> bool:

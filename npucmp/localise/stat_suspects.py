@@ -8,7 +8,9 @@ Differences that values or checksums prove stay. On other ranks the same operato
 there. If the first operator is an input of the network, the runs received different inputs, and that is the only
 suspect. An operator whose output is proven to differ is BORN if the statistics of all inputs agree and an argument
 differs. Statistics of masks, whole numbers and tensors with infinities do not show most values: if the first operator
-reads such a tensor and an earlier operator made it with another argument, the earlier operator is the SUSPECT.
+reads such a tensor and an earlier operator made it with another argument, the earlier operator is the SUSPECT. The
+same holds for a tensor whose axes an earlier operator moved otherwise, because figures do not show the order. An
+operator of one run alone that may have moved the elements of an input is named by its reader.
 Checksums of runs that work in different types prove nothing, and neither does an equal XOR: the first operator with
 another XOR is UNKNOWN.
 """
@@ -25,6 +27,7 @@ from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.stat_shift import FIGURES
 from npucmp.localise.stat_test import NoiseTest, Outlier
 from npucmp.model import Cause, Finding, Pair, Root, Verdict
+from npucmp.model.arguments import moves_other_axes
 from npucmp.model.roles import is_parameter
 
 
@@ -65,25 +68,28 @@ def candidates(
         if root is not None and root.cause is Cause.PROPAGATED:
             root = None
         standing = noise.outliers.get(node.row)
-        read = next(filter(None, (argued.get(key) for key in _unshown(rank, node.inputs))), None) if argued else None
+        reads = _unshown(rank, node.inputs, True) if argued else ()
+        read = next(filter(None, (argued.get(key) for key in reads)), None)
         if at >= start and (standing is not None or (root is not None and noise.is_beyond(node, root))):
             yield Candidate(clock, rank, node.pair, root, standing)
             if read is not None:
                 yield Candidate(read[0], rank, read[1].pair, _argument_root(read[1], node), None)
-        for key in _unshown(rank, node.outputs):  # later tensors replace earlier ones with equal figures
+        moves = node.op.has("moves axes") and moves_other_axes(node.pair)
+        for key in _unshown(rank, node.outputs, moves):  # later tensors replace earlier ones with equal figures
             argued[key] = (clock, node) if argument_reasons(node.pair) else read
 
 
-def _unshown(rank: int, findings: Iterable[Finding]) -> Iterator[tuple[int, object]]:
+def _unshown(rank: int, findings: Iterable[Finding], order: bool = False) -> Iterator[tuple[int, object]]:
     """Yield the keys of agreeing tensors whose figures do not show most of their values: whole numbers and masks, of
-    which only extremes were recorded, and tensors with infinities."""
+    which only extremes were recorded, and tensors with infinities; or of all agreeing tensors, whose figures do not
+    show the `order` of their elements."""
     for finding in findings:
         golden = finding.pair.golden
         figures = finding.measurement.recorded(1) if finding.verdict is Verdict.UNKNOWN else None
         if (
             golden is not None
             and figures is not None
-            and not math.isfinite(math.inf if figures.norm is None else figures.norm)
+            and (order or not math.isfinite(math.inf if figures.norm is None else figures.norm))
         ):
             yield rank, (math.prod(golden.shape), golden.dtype, repr(figures))
 
@@ -91,10 +97,15 @@ def _unshown(rank: int, findings: Iterable[Finding]) -> Iterator[tuple[int, obje
 def _argument_root(node: OperatorFindings, reader: OperatorFindings) -> Root:
     """The root of an operator with another argument, whose output's figures show no difference; `reader` reads that
     output."""
-    shown = next(one for one in node.outputs for _ in _unshown(0, [one]))
+    shown = next(one for one in node.outputs for _ in _unshown(0, [one], node.op.has("moves axes")))
     words = (
         "the statistics of {slot} do not show its values; {name}, which reads it, is the first operator that differs"
     )
+    if node.op.has("moves axes"):
+        words = (
+            "the statistics of {slot} do not show the order of its elements; {name}, which reads it, is the first "
+            "operator that differs"
+        )
     behind = reason("reader", words, slot=shown.pair.slot, name=reader.operator.name)
     fields = shown.measurement.bound, shown.limit, None, None, (*argument_reasons(node.pair), behind)
     return Root(0, node.pair, Cause.SUSPECT, shown.pair.slot, "rel_l2", *fields, rule="arguments")

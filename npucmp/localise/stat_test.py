@@ -24,6 +24,7 @@ The noise of a tensor is the largest of these levels:
     HF32, TF32        roundings to 11 bits, if all float32 products with agreeing operands moved so
     norms             √n / 2 times the limit of the norm, if that is large: the squares of errors add up
     later steps       the shift of the parameters; if none was recorded, the shift that updates may have caused
+    other arguments   if the figures of all inputs are equal, 2 roundings to the types of the operator alone
     cancelling sums   their terms
     flips             for gradients of choices whose mask was not recorded
 
@@ -44,6 +45,7 @@ from npucmp.flow.contents import is_few
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import SINGLE
 from npucmp.localise.conditioning import Scale, amplification, scale_of, terms
+from npucmp.localise.evidence import argument_reasons
 from npucmp.localise.rule_context import AVERAGED_ELEMENTS, FLIP_SHARE
 from npucmp.localise.search import RootSearch
 from npucmp.localise.stat_facts import Contribution, Facts, NoiseBaseline, reuse, round_offs
@@ -119,12 +121,14 @@ class NoiseTest:
         the tensors written and read before."""
         self._now = now
         read, came = self._input_shifts(node, walk)
+        argued = self._argument_level(node)
         found = [one for finding, moved in read if (one := self._of_input(node, finding, moved, walk)) is not None]
         for finding in node.outputs if came is not None else ():
             moved = movement(finding)
             if moved is None or came is None or is_meaningless(finding.pair):
                 continue
-            one = self._outlier(finding, moved, self._noise_level(node, finding, moved, came))
+            noise = argued or self._noise_level(node, finding, moved, came)
+            one = self._outlier(finding, moved, noise)
             found += [one] if one is not None else []
         if found:
             self.outliers[node.row] = max(found, key=lambda one: one.ratio)
@@ -132,6 +136,16 @@ class NoiseTest:
         if now.moved and any(one.measurement.shapes_differ for one in (*node.inputs, *node.outputs)):
             self._chosen.add(node.row)
         return self._contribution(node, read, came)
+
+    def _argument_level(self, node: OperatorFindings) -> Optional[Level]:
+        """The noise of an operator that the two runs call with other arguments although all figures of its inputs are
+        equal: the roundings of its own types alone, whatever type the run has; None for other operators."""
+        if not node.inputs or not argument_reasons(node.pair):
+            return None
+        if any(None in one.measurement.statistics or _differs(one) for one in node.inputs):
+            return None
+        unit = max((max(kinds) for one in (*node.inputs, *node.outputs) if (kinds := round_offs(one))), default=SINGLE)
+        return Level(*[BASE_NOISE * max(SINGLE, unit)] * 2)
 
     def _input_shifts(
         self, node: OperatorFindings, walk: RootSearch

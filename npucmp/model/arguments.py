@@ -8,9 +8,10 @@ contain only names that have the same position in all spellings of a row.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Iterable
+from typing import Iterable, Iterator
 
 from npucmp.model.dump import Operator, Scalar
+from npucmp.model.finding import Pair
 from npucmp.model.optypes import op_type
 
 PLACES = {  # canonical name of optypes.py → the arguments by position; - if spellings disagree
@@ -143,3 +144,25 @@ def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[st
             continue
         if repr(a) != repr(b) and not slot.endswith("device"):
             yield slot, a, b
+
+
+def moves_other_axes(pair: Pair) -> bool:
+    """Whether the arguments of an operator that moves axes name other axes in the two runs. Negative axes count from
+    the end, and two axes are exchanged in either order."""
+    orders = []
+    for operator in (pair.target_op, pair.golden_op):
+        output = next((one for one in operator.tensors if one.is_output), None) if operator is not None else None
+        if operator is None or output is None:
+            return False
+        axes = [axis % max(1, len(output.shape)) for axis in _integers(list(operator.arguments.values()))]
+        orders.append(sorted(axes) if len(axes) == 2 else axes)
+    return orders[0] != orders[1]
+
+
+def _integers(values: object) -> Iterator[int]:
+    """Yield the whole numbers in nested sequences, in order."""
+    for value in values if isinstance(values, (list, tuple)) else (values,):
+        if isinstance(value, (list, tuple)):
+            yield from _integers(value)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield value

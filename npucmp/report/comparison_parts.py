@@ -13,7 +13,16 @@ from npucmp.report import tables
 from npucmp.report.answer import DumpSummary, Listing, Row
 from npucmp.report.coverage import AlignedShare, coverage_facts
 from npucmp.report.phrases import count_of, in_bytes, numbers
-from npucmp.report.rank_summary import LEFT_OUT, SIDES, RankSummary, RunInfo, SummaryRequest, lost_part, part_of
+from npucmp.report.rank_summary import (
+    LEFT_OUT,
+    SIDES,
+    RankSummary,
+    RunInfo,
+    SummaryRequest,
+    lost_part,
+    part_of,
+    with_titles,
+)
 
 OF_FIRST = ("format", "detail", "step", "rank")  # values of the first run of a side in summary.json
 LOST = "the process ended while it summarised the result: {because}"
@@ -36,6 +45,7 @@ class Parts:
         lost = partial(_lost_part, where_of(report.comparisons))
         for part in map_comparisons(report.comparisons, partial(part_of, request, report.strict), lost):
             self.every.append(part.share_names(pool))
+        self.every = with_titles(self.every)
         self.tally = VerdictTally.sum(one.tally for one in self.every)
         self.coverage = AlignedShare.sum([one.coverage for one in self.every])
 

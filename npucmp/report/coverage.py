@@ -118,30 +118,47 @@ def _is_inserted_alone(pair: Pair) -> bool:
 
 class UndecidedTensors(NamedTuple):
     """Tensors before a place in the graph that were not decided. `alike` counts those whose statistics or XOR checksums
-    show no difference; `uncompared` counts those that were not compared at all."""
+    show no difference; `uncompared` counts those that were not compared at all. `operator` is the latest operator with
+    such tensors, if there is one an operator of one run alone."""
 
-    uncompared: int
-    alike: int
+    uncompared: int = 0
+    alike: int = 0
+    operator: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.uncompared or self.alike)
+
+    def and_earlier(self, earlier: UndecidedTensors) -> UndecidedTensors:
+        """Add the tensors of earlier steps."""
+        name = self.operator or earlier.operator
+        return UndecidedTensors(self.uncompared + earlier.uncompared, self.alike + earlier.alike, name)
 
     def words(self) -> str:
         """Describe the tensors in one clause; "" if there are none."""
         were = "was" if self.uncompared == 1 else "were"
         words = [f"{count_of(self.uncompared, 'earlier tensor')} {were} not compared"] if self.uncompared else []
+        words += [f"e.g. of {self.operator}"] if words and self.operator else []
         if self.alike:
             of = f"{self.alike:,}" if words else f"{count_of(self.alike, 'earlier tensor')}"
             words.append(f"{'' if words else 'only '}the recorded figures of {of} agree")
         return ", ".join(words)
 
 
-def upstream_unseen(comparison: Comparison, groups: Groups, order: int) -> UndecidedTensors:
-    """Count the undecided tensors before a place in the graph. A report says "first" only if there are none."""
+def undecided_tensors(comparison: Comparison, groups: Groups, order: float = math.inf) -> UndecidedTensors:
+    """Count the undecided tensors, or those before a place in the graph. A report says "first" only if there are
+    none."""
     findings = [one for verdict, members in groups.items() if verdict not in DECIDED for one in members]
     unseen = [(one.measurement.pair, is_alike(one)) for one in findings]
     unseen += [(pair, False) for pair in comparison.left_out]
     counted = [
-        alike for pair, alike in unseen if pair.order < order and not (is_meaningless(pair) or _is_inserted_alone(pair))
+        (pair, alike)
+        for pair, alike in unseen
+        if pair.order < order and not (is_meaningless(pair) or _is_inserted_alone(pair))
     ]
-    return UndecidedTensors(counted.count(False), counted.count(True))
+    uncompared = [pair for pair, alike in counted if not alike]
+    latest = max(uncompared, key=lambda pair: (not (pair.target_op and pair.golden_op), pair.order), default=None)
+    name = latest.operator.name if latest is not None else ""
+    return UndecidedTensors(len(uncompared), len(counted) - len(uncompared), name)
 
 
 def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = ()) -> str:

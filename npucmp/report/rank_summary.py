@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
@@ -15,7 +15,7 @@ from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, StepRan
 from npucmp.model.comparison import by_verdict
 from npucmp.report import tables
 from npucmp.report.answer import DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
-from npucmp.report.coverage import AlignedShare, Groups, upstream_unseen
+from npucmp.report.coverage import AlignedShare, Groups, UndecidedTensors, undecided_tensors
 from npucmp.report.phrases import (
     bytes_of,
     count_of,
@@ -140,6 +140,40 @@ class Agreement(NamedTuple):
         return Line("No operator diverged", "good", f": {count_of(self.tensors, 'tensor')} agree, {how}")
 
 
+class SuspectsTitle(NamedTuple):
+    """The facts about the first operator of a section that its title states."""
+
+    cause: Cause
+    is_ordered: bool
+    is_alignment_uncertain: bool
+    unseen: UndecidedTensors
+
+    @classmethod
+    def of(cls, one: Comparison, groups: Groups) -> Optional[SuspectsTitle]:
+        """Return the facts of a comparison; None without a root."""
+        if not one.roots:
+            return None
+        first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
+        unseen = undecided_tensors(one, groups, first.pair.order)
+        return cls(first.cause, one.target.ordered and one.golden.ordered, first.is_alignment_uncertain, unseen)
+
+    def words(self, earlier: UndecidedTensors) -> str:
+        """Return the title. It says "first" only if everything upstream was compared, in this step and in `earlier`
+        ones, and the order of execution is known."""
+        unseen = self.unseen.and_earlier(earlier)
+        if not self.is_ordered:
+            return "Diverging operators (the dumps do not record the order of execution, so the first is unknown)"
+        if unseen and self.cause is not Cause.SUSPECT and not self.is_alignment_uncertain:
+            return f"Earliest diverging operator found ({unseen.words()})"
+        if self.is_alignment_uncertain:
+            return "First diverging operator found (the alignment is uncertain; not proven)"
+        if self.cause is Cause.SUSPECT:
+            return "First operator above the upstream noise (statistics only; not proven)"
+        if self.cause is Cause.UNKNOWN:
+            return "Earliest diverging operator found (some of its inputs are unknown)"
+        return "First diverging operator"
+
+
 class NoiseExcuses(NamedTuple):
     """Tensors that --noise excused: their number, and the worst of them."""
 
@@ -160,6 +194,7 @@ class RankSummary:
     unreadable   the first lines, all are counted in the tally; `examples`: a tensor of each verdict that leaves tensors
                  undecided
     roots        the first rows of roots.csv
+    title        facts for the title of its section, None without suspects; `undecided`: all its undecided tensors
     agreement    of its tensors; `cell`: its cell in the matrix, `joint`: its data for the comparison with other ranks
     """
 
@@ -179,6 +214,8 @@ class RankSummary:
     unreadable: tuple[str, ...] = ()
     examples: Mapping[Verdict, str] = field(default_factory=dict)
     roots: tuple[Row, ...] = ()
+    title: Optional[SuspectsTitle] = None
+    undecided: UndecidedTensors = UndecidedTensors()
     agreement: Agreement = Agreement()
     cell: Optional[Cell] = None
     joint: Optional[RankDigest] = None
@@ -242,6 +279,8 @@ def part_of(request: SummaryRequest, strict: bool, number: int, one: Comparison)
         unreadable=tuple(unreadable[:MOST] if request.several else unreadable),
         examples=dict(_examples(groups)),
         roots=() if request.paged else tuple(tables.root_rows([(one.roots, one.step, one.rank)], tables.SUMMARISED)),
+        title=SuspectsTitle.of(one, groups),
+        undecided=undecided_tensors(one, groups) if request.several else UndecidedTensors(),
         agreement=agreement,
         cell=cell,
         joint=joint,
@@ -306,7 +345,7 @@ def _section(
         unlisted=(max(0, len(kinds[0]) - most), max(0, len(kinds[1]) - most)),
     )
     if one.roots:
-        return section._replace(title=_title(one, groups), passed_words=PropagatedSummary.of(one.roots).words())
+        return section._replace(passed_words=PropagatedSummary.of(one.roots).words())
     if differing:
         listed = [
             f"{finding.pair.operator.name}  {finding.pair.slot}  {finding.because}" for finding in differing[:most]
@@ -325,24 +364,6 @@ def _by_kind(roots: Sequence[Root]) -> tuple[Sequence[Root], Sequence[Root]]:
     first = [root for root in ordered if root.cause is not Cause.PROPAGATED]
     passed = [root for root in ordered if root.cause is Cause.PROPAGATED]
     return (first, passed) if first else (passed, ())
-
-
-def _title(one: Comparison, groups: Groups) -> str:
-    """Return the title. It says "first" only if everything upstream was compared and the order of execution is
-    known."""
-    first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
-    unseen = upstream_unseen(one, groups, first.pair.order).words()
-    if not (one.target.ordered and one.golden.ordered):
-        return "Diverging operators (the dumps do not record the order of execution, so the first is unknown)"
-    if unseen and first.cause is not Cause.SUSPECT and not first.is_alignment_uncertain:
-        return f"Earliest diverging operator found ({unseen})"
-    if first.is_alignment_uncertain:
-        return "First diverging operator found (the alignment is uncertain; not proven)"
-    if first.cause is Cause.SUSPECT:
-        return "First operator above the upstream noise (statistics only; not proven)"
-    if first.cause is Cause.UNKNOWN:
-        return "Earliest diverging operator found (some of its inputs are unknown)"
-    return "First diverging operator"
 
 
 def _suspect(root: Root, run: Run, where: str) -> Suspect:
@@ -384,3 +405,19 @@ def _examples(groups: Groups) -> Iterator[tuple[Verdict, str]]:
         if verdict in LEFT_OUT:
             one = findings[0]
             yield verdict, f"{one.pair.operator.name} {one.pair.slot}: {one.because}"
+
+
+def with_titles(parts: Sequence[RankSummary]) -> list[RankSummary]:
+    """Return the parts with the titles of their sections, which count the undecided tensors of earlier steps too."""
+    of_step: defaultdict[int, UndecidedTensors] = defaultdict(UndecidedTensors)
+    for part in parts:
+        of_step[part.step or 0] = part.undecided.and_earlier(of_step[part.step or 0])
+    before, seen = {}, UndecidedTensors()
+    for step in sorted(of_step):
+        before[step] = seen
+        seen = of_step[step].and_earlier(seen)
+    return [
+        part if part.title is None
+        else replace(part, section=part.section._replace(title=part.title.words(before[part.step or 0])))
+        for part in parts
+    ]  # fmt: skip

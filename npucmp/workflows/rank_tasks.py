@@ -39,6 +39,7 @@ from npucmp.localise.coverage import coverage_of
 from npucmp.localise.multi_rank import side_by_side
 from npucmp.localise.notes import notes_of
 from npucmp.localise.parameter_drift import Updates
+from npucmp.localise.rounded_tensors import with_rounding
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.thresholds import make_findings
 from npucmp.measure.constant_rows import with_constant_rows
@@ -464,6 +465,7 @@ def _put_roots(
     estimator: Union[RecomputedOperators, RankOperators, None] = None,
 ) -> RankRoots:
     findings, roots = found
+    roots = with_rounding(findings, roots, work.options.context(work.target, work.golden))
     rows = _rows(known.findings, (root.pair for _, root in roots))
     bare = [
         (clock, row, {name: value for name, value in vars(root).items() if name != "pair"})

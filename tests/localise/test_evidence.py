@@ -156,7 +156,8 @@ FAR = Pair(9, "output:0", *(Operator(name, "norm", "norm", "", at, ()) for name,
          "runs later: a call may be missing"),
         (READ, Around(AGREED, overtaken=FAR), "the golden runs this operator before t, the target after it: its "
          "partner may be another call"),
-        (READ, Around(AGREED), "the error starts between these two tensors, in code that was not dumped"),
+        (READ, Around(AGREED, nearest=AGREED), "the error starts between these two tensors, in code that was not "
+         "dumped"),
     ],
 )  # fmt: skip
 def test_a_gap_says_what_holds_of_all_before_it(gap, around, says):

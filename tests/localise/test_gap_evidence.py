@@ -22,6 +22,10 @@ DIFFERS = f"input:0 differs ({ERROR})"
 ENTERS = f"an input of the network or of the dumped part already differs: input:0, {ERROR}"
 PARAMETER = f"a parameter already differs: input:1, {ERROR}"
 CODE = "the error starts between these two tensors, in code that was not dumped"
+NOWHERE = (
+    "no recorded operator wrote this tensor or one of its size: it is an input, a buffer or a constant, or code that "
+    "was not dumped made it"
+)
 BETWEEN = "operators between these two tensors: tanh.1.forward (only in the golden)"
 BEFORE = "the error starts in code that was not dumped, or before that in tanh.1.forward (only in the golden)"
 SECOND, THIRD = "exp.2.forward (only in the target)", "erf.3.forward (only in the golden)"
@@ -45,20 +49,21 @@ CASES = {
     "nothing before, but an error": (READ, {"tainted": True}, ENTERS),
     "a parameter": (WEIGHT, {"last": LAST}, f"{PARAMETER}, but all tensors dumped upstream match"),
     "a parameter behind an error": (WEIGHT, {"last": LAST, "tainted": True}, PARAMETER),
-    "the last tensor is an output": (READ, {"last": LAST}, AGREE + CODE),
+    "the last tensor is an output": (READ, {"last": LAST, "nearest": LAST}, AGREE + CODE),
+    "no tensor of this size": (READ, {"last": LAST}, f"{DIFFERS}, but all tensors dumped upstream match; {NOWHERE}"),
     "the last tensor is an input of an operator without outputs": (
         READ, {"last": SUM[0]},
         f"{DIFFERS}, but all tensors dumped upstream match; last matching tensor: sum.6.forward input:0; the error "
         "starts upstream: in an operator whose outputs were not dumped, or in code that was not dumped"),
     "behind an error": (
-        READ, {"last": LAST, "tainted": True},
+        READ, {"last": LAST, "nearest": LAST, "tainted": True},
         f"{DIFFERS}; last matching tensor: relu.0.forward output:0; {CODE}"),
     "an equal XOR": (
-        READ, {"last": xor(LAST)},
+        READ, {"last": xor(LAST), "nearest": xor(LAST)},
         f"{DIFFERS}, but no tensor dumped upstream is proven to differ; "
         f"last matching tensor: relu.0.forward output:0; {CODE}"),
     "an equal XOR of known values": (
-        READ, {"last": xor(LAST)._replace(error=0.0)}, AGREE + CODE),
+        READ, {"last": xor(LAST)._replace(error=0.0), "nearest": LAST}, AGREE + CODE),
     "a writer": (
         READ, {"last": LAST, "writer": Writer("gelu:0"), "alone": ALONE, "left_out": ALONE[:1], "overtaken": ALONE[0]},
         f"{DIFFERS}, but all compared upstream tensors match; last matching tensor: relu.0.forward output:0; "

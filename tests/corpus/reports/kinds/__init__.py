@@ -14,8 +14,15 @@ from pathlib import Path
 import numpy as np
 
 KINDS: tuple[str, ...] = (
-    "autograd_nodes", "parameter_gradients", "dropped_rows", "weights_of_golden_alone",
-)  # fmt: skip
+    "autograd_nodes",
+    "parameter_gradients",
+    "dropped_rows",
+    "weights_of_golden_alone",
+    "equal_statistics",
+    "differing_arguments",
+    "rounded_inputs",
+    "uncompared_before_first",
+)
 
 
 def write_case(kind: str, seed: int, folder: Path) -> None:

@@ -1,0 +1,98 @@
+"""Tensors of root causes that are the other run's tensor rounded once to a coarser type, proven element by element.
+
+Positions, tables of sines, masks and buffers are often cast on one side. Rounding the other side to the type must give
+the same elements, all of them: a tensor that is near, shifted or cut off is not called rounded. If both sides have one
+type and hold a few simple numbers, rounding changes nothing, and the tensors do not differ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Optional, Sequence
+
+from npucmp.dump.limits import ReadContext
+from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.localise.evidence import reason
+from npucmp.measure.preview import array_of
+from npucmp.model import Cause, Evidence, Finding, Root
+from npucmp.model.dtypes import lookup, numpy_dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.generic]
+
+TYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")  # finest first
+MOST = 1 << 22  # elements: work: a larger tensor is not read again
+
+
+def with_rounding(
+    findings: Sequence[Finding], roots: Sequence[tuple[int, Root]], context: ReadContext
+) -> list[tuple[int, Root]]:
+    """Return the roots with their clocks; evidence is added to those whose tensor one side rounded. `context` limits
+    the files that may be read."""
+    wanted = {(root.pair.order, root.slot) for _, root in roots if root.cause in (Cause.BORN, Cause.GAP)}
+    tensors = {
+        (finding.pair.order, finding.pair.slot): finding
+        for finding in (findings if wanted else ())
+        if (finding.pair.order, finding.pair.slot) in wanted
+    }
+    return [(clock, _with_evidence(root, tensors.get((root.pair.order, root.slot)), context)) for clock, root in roots]
+
+
+def _with_evidence(root: Root, finding: Optional[Finding], context: ReadContext) -> Root:
+    if finding is None or root.cause not in (Cause.BORN, Cause.GAP):
+        return root
+    found = rounding_of(finding, context)
+    if found is None:
+        return root
+    at = next((at for at, one in enumerate(root.evidence) if one.kind in ("gap", "fed", "tensor")), 0)
+    return replace(root, evidence=(*root.evidence[: at + 1], found, *root.evidence[at + 1 :]))
+
+
+def rounding_of(finding: Finding, context: ReadContext) -> Optional[Evidence]:
+    """The evidence that one side of a tensor is the other side rounded to a coarser type; None if no rounding makes
+    them equal, or if values cannot be read."""
+    target, golden, moments = finding.pair.target, finding.pair.golden, finding.measurement.moments
+    if target is None or golden is None or moments is None or not moments.differing:
+        return None
+    kinds = [row.kind for row in map(lookup, (target.dtype, golden.dtype)) if row is not None]
+    if target.shape != golden.shape or math.prod(golden.shape) > MOST or not {*kinds} <= {*"fiu"} or len(kinds) < 2:
+        return None
+    try:
+        x, y = array_of(target, context), array_of(golden, context)
+    except SystemFailure:
+        raise
+    except NpucmpError:
+        return None
+    for name in TYPES:
+        words = (
+            (
+                x,
+                y,
+                "{slot} is the golden's rounded to {dtype}: after this rounding all {count:,} elements are equal, "
+                "before it {changed:,} differ",
+            ),
+            (
+                y,
+                x,
+                "the golden's {slot} is the target's rounded to {dtype}: after this rounding all {count:,} elements "
+                "are equal, before it {changed:,} differ",
+            ),
+        )
+        for coarse, fine, sentence in words:
+            if is_rounded(coarse, fine, name):
+                facts = {"count": moments.elements, "changed": moments.differing}
+                return reason("rounded", sentence, slot=finding.pair.slot, dtype=name, **facts)
+    return None
+
+
+def is_rounded(coarse: Array, fine: Array, name: str) -> bool:
+    """Whether each element of `coarse` is that of `fine` rounded to the nearest number of a type; NaN equals NaN."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        rounded: Any = fine.astype(np.float32).astype(numpy_dtype(name))
+        return bool(np.array_equal(rounded.astype(np.float64), coarse.astype(np.float64), equal_nan=True))
