@@ -23,7 +23,7 @@ from itertools import chain
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
-from npucmp.judge.precision import HALF_TYPES, holds, is_quantised, is_rounded
+from npucmp.judge.precision import HALF_TYPES, coarser_round_off, holds, is_quantised, is_rounded
 from npucmp.localise.effective_precision import is_computed
 from npucmp.measure.equal_steps import are_equal_steps
 from npucmp.measure.metrics import rel_l2
@@ -111,14 +111,14 @@ def _side_of(measurement: Measurement, side: int) -> Optional[tuple[TensorRef, S
     if moments is None or tensor is None or tensor.dtype != "float32":
         return None
     figures = (moments.target, moments.xx), (moments.golden, moments.yy)
-    return (tensor, *figures[side]) if figures[side][0].bits else None
+    return (tensor, *figures[side])
 
 
 def _vote(measurement: Measurement, side: int) -> Optional[str]:
     """The 16-bit type to which the values of one side were rounded, WIDE if they need more bits; None if they show
     neither."""
     found = _side_of(measurement, side)
-    if found is None:
+    if found is None or not found[1].bits:
         return None
     _, figures, squares = found
     if figures.bits > max(SHORT_BITS):
@@ -199,12 +199,17 @@ def with_types_of(columns: Columns, runs: tuple[Run, Run]) -> tuple[Run, Run]:
 
 
 def _with_types(run: Run, types: Mapping[tuple[int, str], str]) -> Run:
+    """The run with these types. An operator that rounded its inputs after they were recorded is left out: it is no
+    function of what was recorded."""
     if all(types.get((one.order, row.slot), row.dtype) == row.dtype for one in run.operators for row in one.tensors):
         return run
     operators = []
     for operator in run.operators:
         tensors = [row._replace(dtype=types.get((operator.order, row.slot), row.dtype)) for row in operator.tensors]
-        operators.append(operator._replace(tensors=tuple(tensors)))
+        wrote = [row.dtype for row, old in zip(tensors, operator.tensors) if row.is_output and row.dtype != old.dtype]
+        read = [row.dtype for row in tensors if not row.is_output]
+        if not any(0.0 < coarser_round_off(dtype) < coarser_round_off(*wrote) for dtype in read):
+            operators.append(operator._replace(tensors=tuple(tensors)))
     return replace(run, operators=tuple(operators))
 
 

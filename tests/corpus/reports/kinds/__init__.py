@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-KINDS: tuple[str, ...] = ()
+KINDS: tuple[str, ...] = ("value_precision", "constants_in_type")
 
 
 def write_case(kind: str, seed: int, folder: Path) -> None:
