@@ -180,8 +180,8 @@ def plain(x, y, rtol: float = 0.0, atol: float = 0.0) -> Moments:
     bins = [decade(error) for error in relative.values()]
     return Moments(
         elements=len(a),
-        target=plain_side(a)._replace(**bits_needed(x, y, x, both)),
-        golden=plain_side(b)._replace(**bits_needed(x, y, y, both)),
+        target=plain_side(a)._replace(**bits_needed(x, both)),
+        golden=plain_side(b)._replace(**bits_needed(y, both)),
         compared=len(both),
         mismatched=len(a) - len(both) - len(agree),
         equal=sum(x[i : i + 1].tobytes() == y[i : i + 1].tobytes() for i in range(len(a)))
@@ -207,9 +207,9 @@ def plain(x, y, rtol: float = 0.0, atol: float = 0.0) -> Moments:
     )
 
 
-def bits_needed(x, y, side, both: list[int]) -> dict[str, float]:
+def bits_needed(side, both: list[int]) -> dict[str, float]:
     """One side's fields about values of 16 bits, by fractions: numerator and denominator of each value."""
-    if {x.dtype.name, y.dtype.name} != {"float32"}:
+    if side.dtype.name != "float32":
         return {}
     ratios = [float(abs(side[i])).as_integer_ratio() for i in both if side[i]]
     needed = [(top // (top & -top)).bit_length() for top, _ in ratios]

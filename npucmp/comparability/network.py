@@ -5,11 +5,12 @@ dropout; precision, which is the dtypes of operators and products that are round
 from __future__ import annotations
 
 from collections import Counter
-from typing import Iterable, Iterator, Optional
+from typing import AbstractSet, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import RunPair
 from npucmp.judge.products import are_reduced, votes_of
+from npucmp.localise.value_types import with_value_types
 from npucmp.model import Operator, Pair
 from npucmp.model.arguments import named_arguments
 from npucmp.model.dtypes import lookup
@@ -18,6 +19,8 @@ from npucmp.model.precheck_result import ItemResult
 from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
 from npucmp.run_differences.arguments import arguments, reduction
 from npucmp.run_differences.operators import is_output, operators, shapes
+
+MEASURED = 256  # outputs: work: outputs whose values show the type of a run
 
 ROWS = (
     CheckItem("network.operators", "error", "operators by type, name and order",
@@ -64,7 +67,12 @@ def types(both: RunPair) -> ItemResult:
     every = [pair for one in both.aligned_steps for pair in _floats(one.pairs)]
     if not every:
         return unknown("no operator with float outputs is matched")
+    by_values = _value_types(both)
+    every = [*by_values.retyped, *(pair for pair in every if id(pair) not in by_values.replaced)]
     odd = [pair for pair in every if len({*_types(pair)}) > 1]
+    severity = "note" if both.user_input.mixed else "warning"
+    if not odd and by_values.quantised:
+        return differs("; ".join(by_values.notes), severity, places=len(every), first=every[0].operator.name)
     if not odd:
         kinds = Counter(_types(pair)[0] for pair in every)
         return same(", ".join(kind for kind, _ in kinds.most_common()), places=len(every))
@@ -73,8 +81,29 @@ def types(both: RunPair) -> ItemResult:
     kinds = Counter(op_type(one.op_type).name or one.op_type for one in operators.values())
     most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
     words = f"{many(operators, 'operator')} in {here} against {there} ({most}){_precision_words(both)}"
-    severity = "note" if both.user_input.mixed else "warning"
+    words = "; ".join([words, *by_values.notes])
     return differs(words, severity, places=len(operators), first=odd[0].operator.name, target=here, golden=there)
+
+
+class _ValueTypes(NamedTuple):
+    """Pairs of the first step whose values are numbers of a coarser type than their files say, with that type; the
+    identities of the pairs that they replace, whether a side holds steps of 8 bits, and notes."""
+
+    retyped: Sequence[Pair]
+    replaced: AbstractSet[int]
+    quantised: bool
+    notes: Sequence[str]
+
+
+def _value_types(both: RunPair) -> _ValueTypes:
+    pairs = [
+        pair
+        for pair in _floats(both.first.pairs)
+        if "float32" in _types(pair) and all(one and (one.file or one.payload) for one in (pair.target, pair.golden))
+    ][:MEASURED]
+    found = with_value_types(both.measure(pairs), both.context)
+    retyped = [row.pair for row in found.measurements]
+    return _ValueTypes(retyped, {*map(id, pairs)}, bool(found.quantised), found.notes)
 
 
 def _precision_words(both: RunPair) -> str:

@@ -75,18 +75,18 @@ def stored_round_off(measurement: Measurement) -> float:
     if any(tensor is None or tensor.dtype != "float32" for tensor in tensors):
         return 0.0
     squares = (moments.target, moments.xx), (moments.golden, moments.yy)
-    row = next((row for row in map(lookup, HALF_TYPES) if row and all(_holds(row, *one) for one in squares)), None)
-    return row.round_off if row is not None and all(_is_rounded(row, *one) for one in squares) else 0.0
+    row = next((row for row in map(lookup, HALF_TYPES) if row and all(holds(row, *one) for one in squares)), None)
+    return row.round_off if row is not None and all(is_rounded(row, *one) for one in squares) else 0.0
 
 
-def _holds(row: Dtype, side: Side, squares: float) -> bool:
+def holds(row: Dtype, side: Side, squares: float) -> bool:
     """Whether every compared value is a number of the type; `squares` is the sum of the squares of the values."""
     largest = min(max(abs(side.minimum), abs(side.maximum)), math.sqrt(squares))  # the extremes may be masks
     smallest = 2.0 * row.round_off * row.tiny  # subnormal number
     return row.round_off * 2.0**side.bits <= 1.0 and side.last_bit >= smallest and largest <= row.largest
 
 
-def _is_rounded(row: Dtype, side: Side, squares: float) -> bool:
+def is_rounded(row: Dtype, side: Side, squares: float) -> bool:
     """Whether values that are numbers of a type look rounded to that type."""
     full = side.full_8 if row.name == "bfloat16" else side.full_11
     usual = math.sqrt(squares / side.nonzero)

@@ -184,6 +184,8 @@ def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerance
     if moments.equal == moments.elements:
         words = "the same bits" if len({t.dtype for t in (pair.target, pair.golden) if t}) == 1 else "equal values"
         return Finding(measurement, Verdict.MATCH, words, 0.0, limit.value, "rel_l2", "equal")
+    if tolerances.by_round_off and (words := _vanished(pair, moments)):
+        return Finding(measurement, Verdict.MATCH, words, 0.0, limit.value, "rel_l2", "subnormal")
     rule, name = _tolerance(tolerances, pair, limit, moments)
     value = error if rule.metric == "rel_l2" else _value(rule.metric, moments)
     words = f"{rule.metric} {value:.2e}, limit {rule.limit:.2e}"
@@ -209,6 +211,18 @@ def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerance
         words += f"; correlation {fit.correlation:.2f}, no scale relates the two" if fit and fit.is_far else ""
     verdict = Verdict.DIVERGED if over else Verdict.MATCH
     return Finding(measurement, verdict, words, error, rule.limit, rule.metric, name)
+
+
+def _vanished(pair: Pair, moments: Moments) -> str:
+    """Return the reason in words if one side is all zero because its type rounds each number of the other to zero, as
+    float16 does with an epsilon of 1e-12; "" otherwise."""
+    sides = ("target", pair.target, moments.xx, moments.golden), ("golden", pair.golden, moments.yy, moments.target)
+    for side, tensor, squares, other in sides:
+        row = lookup(tensor.dtype) if tensor is not None else None
+        largest = max(abs(other.minimum), abs(other.maximum))
+        if row is not None and not squares and 0.0 < largest <= row.round_off * row.tiny:  # half the least number
+            return f"the {side} is all zero: {row.name} rounds {largest:.1e} and less to zero"
+    return ""
 
 
 def _value(metric: str, moments: Moments) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache
-from typing import Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
@@ -38,19 +38,22 @@ class EffectivePrecision(NamedTuple):
     coarsest: Precision
 
 
-def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> list[EffectivePrecision]:
-    """The precisions of each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
+def working_precisions(
+    measurements: Sequence[Measurement], reduced: bool = False, quantised: AbstractSet[int] = frozenset()
+) -> list[EffectivePrecision]:
+    """The precisions of each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32;
+    quantised: rows whose floats are steps of 8 bits."""
     bare = [one for one in measurements if one.moments is None]
     kinds = {_of_types(coarser_round_off(*filter(None, types))) for types in _types(bare)}
     stored = _stored_16_bits(measurements) if len(bare) < len(measurements) else {}
     if len(bare) < len(measurements):
-        kinds |= {own_precision(one, stored.get(row, 0.0)) for row, one in enumerate(measurements)}
+        kinds |= {own_precision(one, stored.get(row, 0.0), row in quantised) for row, one in enumerate(measurements)}
     kinds.discard(Precision())
     if len(kinds) <= 1 and not reduced:  # most runs have one precision
         only = kinds.pop() if kinds else Precision()
         return [EffectivePrecision(only, only)] * len(measurements)
     findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
-    flow = _PrecisionFlow(findings, reduced, usual_precision(findings), stored)
+    flow = _PrecisionFlow(findings, reduced, usual_precision(findings), stored, quantised)
     for node in nodes_of(findings):
         flow.visit(node)
     return [flow.of.get(finding.row) or flow.one_sided(finding) for finding in findings]
@@ -68,14 +71,14 @@ def _stored_16_bits(measurements: Sequence[Measurement]) -> dict[int, float]:
     groups: tuple[list[int], ...] = ([], [], [])  # computed, other data, parameters
     for row, one in enumerate(measurements):
         if one.moments is not None and one.moments.target.bits:
-            groups[0 if _is_computed(one.pair) else 1 + is_parameter(one.pair)].append(row)
+            groups[0 if is_computed(one.pair) else 1 + is_parameter(one.pair)].append(row)
     shown = next(filter(None, groups))
     usual = sum(row in found for row in shown) >= COMMON_SHARE * len(shown)
     credited = range(len(measurements)) if usual else groups[0]
     return {row: found[row] for row in credited if row in found and not _is_same(measurements[row])}
 
 
-def _is_computed(pair: Pair) -> bool:
+def is_computed(pair: Pair) -> bool:
     """Whether an operator computed the values of a tensor, instead of only moving or choosing them."""
     return is_output(pair) and not op_type_of(pair.operator).has(*MOVES)
 
@@ -132,9 +135,14 @@ class _PrecisionFlow:
     """Follow precisions through the operators, in order."""
 
     def __init__(
-        self, findings: Sequence[Finding], reduced: bool, usual: Precision, stored: Mapping[int, float]
+        self,
+        findings: Sequence[Finding],
+        reduced: bool,
+        usual: Precision,
+        stored: Mapping[int, float],
+        quantised: AbstractSet[int],
     ) -> None:
-        self._findings, self._kept = findings, stored
+        self._findings, self._kept, self._quantised = findings, stored, quantised
         self._sources = Edges(findings).sources
         self.of: dict[int, EffectivePrecision] = {}  # by row
         self._reduced = reduced
@@ -148,7 +156,8 @@ class _PrecisionFlow:
 
     def _of_values(self, finding: Finding) -> Precision:
         """The precision of the types of one tensor, and of values that need fewer bits than these types."""
-        return own_precision(finding.measurement, self._kept.get(finding.row, 0.0))
+        row = finding.row
+        return own_precision(finding.measurement, self._kept.get(row, 0.0), row in self._quantised)
 
     def visit(self, node: OperatorFindings) -> None:
         own = self._own(node)
@@ -202,12 +211,12 @@ class _PrecisionFlow:
         return source >= 0 and self._findings[source].measurement.moments is not None
 
 
-def own_precision(measurement: Measurement, stored: float = 0.0) -> Precision:
-    """The precision of one tensor on both sides; `stored` is the round-off of 16-bit values that are stored as
-    float32."""
+def own_precision(measurement: Measurement, stored: float = 0.0, quantised: bool = False) -> Precision:
+    """The precision of one tensor on both sides; `stored` is the round-off of 16-bit values that are stored as float32,
+    `quantised`: its floats are steps of 8 bits."""
     if measurement.moments is None:
         return _of_types(round_off_of(measurement.pair))
-    return Precision(max(round_off_of(measurement.pair), stored), quantised=is_quantised(measurement))
+    return Precision(max(round_off_of(measurement.pair), stored), quantised=quantised or is_quantised(measurement))
 
 
 _of_types = lru_cache(maxsize=256)(Precision)  # precisions: work

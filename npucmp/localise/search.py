@@ -43,7 +43,7 @@ from npucmp.localise.thresholds import disregard
 from npucmp.localise.updated_parameters import UpdatedParameters
 from npucmp.model import Cause, Evidence, Finding, Pair, Root
 from npucmp.model.finding import OTHER_NODE
-from npucmp.model.roles import containers, is_meaningless
+from npucmp.model.roles import containers, is_folded, is_meaningless
 
 
 class RootSearch:
@@ -148,6 +148,7 @@ class RootSearch:
         known = None if gap else self._recompute(node, own, diverged, reads)
         guilty = self._guilty(node, own, known) if known and not culprit else None
         is_known = reads.is_known and self._intervals.is_saved_known(node)
+        is_known = is_known and not any(is_folded(one.pair) for one in node.inputs)  # they were compared with nothing
         if (
             own and known and not guilty and not begins_upstream(node)
             and known.is_innocent(node, own.rule, own.finding, is_known)

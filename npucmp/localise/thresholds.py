@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import groupby
-from typing import Sequence
+from typing import AbstractSet, Sequence
 
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import Precision, is_counted, round_off_of
@@ -22,15 +22,21 @@ _Operand = tuple[object, ...]  # verdict, operator type, slot, shapes
 
 
 def make_findings(
-    measurements: Sequence[Measurement], tolerances: Tolerances, rules: Rulebook, reduced: bool = False
+    measurements: Sequence[Measurement],
+    tolerances: Tolerances,
+    rules: Rulebook,
+    reduced: bool = False,
+    quantised: AbstractSet[int] = frozenset(),
 ) -> list[Finding]:
     """One Finding per Measurement, in the same order, which must be graph order; each tensor is judged by itself.
 
-    reduced: float32 products of these runs were computed with HF32 or TF32.
+    reduced: float32 products of these runs were computed with HF32 or TF32. quantised: rows whose floats are steps of 8
+    bits.
     """
     found: list[Finding] = []
     of_records: dict[Precision, Limit] = {}  # without values, a limit depends on the precision alone
-    for row, (measurement, (held, through)) in enumerate(zip(measurements, working_precisions(measurements, reduced))):
+    precisions = working_precisions(measurements, reduced, quantised)
+    for row, (measurement, (held, through)) in enumerate(zip(measurements, precisions)):
         if measurement.moments is not None:
             limit = _limit(measurement, held, rules)
         else:

@@ -223,12 +223,12 @@ def payload_of(
         raise DumpError(tensor.file, f"{error.because} ({tensor.label})", error.offset) from None
     if found.shape != tensor.shape:
         raise DumpError(tensor.file, f"the file holds shape {list(found.shape)}, the dump says {list(tensor.shape)}")
-    if found.dtype != tensor.dtype and not _widened(found.dtype, tensor.dtype):
+    if found.dtype != tensor.dtype and not is_widened(found.dtype, tensor.dtype):
         raise DumpError(tensor.file, f"the file holds {found.dtype}, the dump says {tensor.dtype}")
     return found
 
 
-def _widened(stored: str, recorded: str) -> bool:
+def is_widened(stored: str, recorded: str) -> bool:
     """Return whether a file stores a type without loss in a wider one, as MindSpore stores bfloat16 in float32. An
     unknown type of the dump does not conflict."""
     file, dump = lookup(stored), lookup(recorded)

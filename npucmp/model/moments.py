@@ -87,7 +87,7 @@ class Side(NamedTuple):
     `minimum`, `maximum`, `total` and `squares` (sum of squares) cover the finite elements, for complex tensors their
     magnitudes. `minimum` and `maximum` are NaN if nothing is finite.
 
-    Float32 tensors may contain 16-bit values. Over the compared values, if both sides are float32:
+    Float32 tensors may contain 16-bit values. Over the compared values of a float32 tensor:
 
         bits        largest number of significant bits that a value needs; 24 means more than 11, 0 means only zeros
         last_bit    smallest place value of a last set bit; inf for only zeros, 0 if a value needs more than 11 bits

@@ -17,6 +17,7 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import header, values
 from npucmp.errors import NpucmpError
+from npucmp.measure.pairs import is_widened
 from npucmp.model import Call, Payload, Slot, SpelledArgument, TensorRef, Tree
 from npucmp.model.dtypes import DTYPES, canonical, numpy_dtype
 from npucmp.recompute.table import CallRow
@@ -172,6 +173,7 @@ def payload_of(tensor: TensorRef, context: ReadContext) -> Payload:
     if not tensor.file and tensor.payload is None:
         raise MissingTensor(f"the dump holds no values of {tensor.slot}")
     payload = tensor.payload or header(tensor.encoding, tensor.file, context)
-    if payload.shape != tensor.shape or payload.dtype != tensor.dtype:
+    is_type = payload.dtype == tensor.dtype or is_widened(payload.dtype, tensor.dtype)
+    if payload.shape != tensor.shape or not is_type:
         raise RefusedRecord(f"the file of {tensor.slot} holds {payload.dtype} {list(payload.shape)}")
     return payload

@@ -26,6 +26,7 @@ from typing import (
     Protocol,
     Sequence,
     Union,
+    cast,
 )
 
 from npucmp.align import align_or_part, pairs
@@ -40,8 +41,9 @@ from npucmp.localise.multi_rank import side_by_side
 from npucmp.localise.notes import notes_of
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.rounded_tensors import with_rounding
-from npucmp.localise.rules import Rulebook
+from npucmp.localise.rules import Rulebook, quantised
 from npucmp.localise.thresholds import make_findings
+from npucmp.localise.value_types import holds_steps, with_types_of, with_value_types
 from npucmp.measure.constant_rows import with_constant_rows
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.hidden_masks import with_hidden_masks
@@ -313,12 +315,15 @@ def judge(work: ComparisonWork, one: StepRank) -> None:
 def _put_judged(work: ComparisonWork, one: StepRank, known: Comparison, found: Sequence[Measurement]) -> None:
     """Judge each tensor by itself, and put the comparison into the store, with the facts on parameters that the next
     step needs."""
-    findings = make_findings(found, work.options.decides(), work.rules(), work.reduced)
+    by_values = with_value_types(found, work.options.context(work.target, work.golden))
+    found = by_values.measurements
+    findings = make_findings(found, work.options.decides(), work.rules(), work.reduced, by_values.quantised)
     if work.several_steps:
         work.store.put(one.number, "updates", Updates(findings))
     ordered = known.target.ordered and known.golden.ordered
     reach = extent([each.pair for each in found], ordered, again=_ran_again(findings))
-    notes = (*reach.words, *(note for note in known.notes if note not in reach.words))
+    said = (*by_values.notes, *reach.words)
+    notes = (*said, *(note for note in known.notes if note not in said))
     work.store.put(one.number, "judged", replace(known, findings=Table(findings), notes=notes))
 
 
@@ -390,6 +395,8 @@ def _estimator(
     recomputation, or if no value was compared."""
     if work.options.recompute == "none" or not _has_values(known.findings):
         return None
+    if _may_hold_steps(known.findings) and holds_steps(known.findings):
+        return None
     from npucmp.recompute.estimator import RecomputedOperators
 
     context = work.options.context(work.target, work.golden)
@@ -401,7 +408,7 @@ def _estimator(
 
     def runs() -> tuple[Run, Run]:
         known: Comparison = work.store.get(one.number, "judged")
-        return known.target, known.golden
+        return with_types_of(cast(Table, known.findings).columns, (known.target, known.golden))
 
     if work.options.recompute == "all" and sys.platform == "linux":  # the child processes need fork
         from npucmp.recompute.every_operator import JOBS, EveryOperator
@@ -409,6 +416,12 @@ def _estimator(
         jobs = work.options.jobs or min(default_jobs(), JOBS)
         return EveryOperator(runs, context, work.reduced or work.alike, jobs)
     return RecomputedOperators(runs, context, work.reduced or work.alike, several)
+
+
+def _may_hold_steps(findings: Sequence[Finding]) -> bool:
+    """Return whether a limit of the comparison is that of 8 bits, by its words alone."""
+    table = findings.table if isinstance(findings, _Rows) else findings
+    return not isinstance(table, Table) or quantised.RULE.name in table.columns.words
 
 
 class _Rows(Sequence[Finding]):
@@ -424,6 +437,11 @@ class _Rows(Sequence[Finding]):
 
     def __getitem__(self, at: Any) -> Any:
         return [*self][at]
+
+    @property
+    def table(self) -> Table:
+        """The whole table."""
+        return self._table or cast(Table, self._store.get(self._number, "judged").findings)
 
     @property
     def has_values(self) -> bool:

@@ -27,6 +27,7 @@ MODULES = (
     "npucmp.measure.hidden_masks",
     "npucmp.measure.constant_rows",
     "npucmp.measure.own_products",
+    "npucmp.measure.equal_steps",
 )
 SOURCES = {
     "definition": "follows from a type, a formula or a format",

@@ -47,8 +47,8 @@ RULE_KINDS = {
 }
 MODULES = {
     "Pairs of operators": "align.name align.order align.content_match align.updates align.fused",
-    "Precision of a tensor": "judge.precision judge.tolerance localise.effective_precision judge.products "
-    "measure.own_products measure.constant_rows measure.hidden_masks",
+    "Precision of a tensor": "judge.precision judge.tolerance localise.effective_precision localise.value_types "
+    "judge.products measure.own_products measure.equal_steps measure.constant_rows measure.hidden_masks",
     "Producers of tensors": "flow.edges flow.contents flow.execution_order localise.dead_ends localise.sources",
     "The search": "localise.search localise.gaps localise.explanations localise.intervals localise.conditioning "
     "localise.parameter_drift localise.thresholds localise.recomputation localise.evidence localise.gap_evidence",

@@ -29,7 +29,7 @@ def downcast_share(nodes: Sequence[OperatorFindings]) -> float:
     other operators, because operators inside them write their outputs. 0 if there are no operators."""
     counted = [node for node in nodes if not node.operator.path] or nodes
     have = [node for node in counted if _any_coarser(node.outputs or node.inputs)]
-    if len(have) >= max(2.0, RUN_SHARE * len(counted)):
+    if len(counted) == 1 or len(have) >= max(2.0, RUN_SHARE * len(counted)):  # a single operator differs from no other
         return 1.0
     begins = sum(map(_starts_downcast, have))
     if not any(node.outputs for node in nodes):  # inputs alone: each tensor once

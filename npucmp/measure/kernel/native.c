@@ -898,8 +898,8 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
             add_side(&out->golden, &golden);
             if (bars->ulp) farther_of(out, together ? ulp : tile_ulp(x, y, room.x, room.y, at, some, bars));
             measure_finite(out, &room, target.squares, golden.squares, at, some, NULL, bars);
-            if (single) count_bits(&out->target, (const float *)x + at, some);
-            if (single) count_bits(&out->golden, (const float *)y + at, some);
+            if (bars->x_type == FLOAT32) count_bits(&out->target, (const float *)x + at, some);
+            if (bars->y_type == FLOAT32) count_bits(&out->golden, (const float *)y + at, some);
         } else {
             add_any(&out->target, room.x, some, target.hash);
             add_any(&out->golden, room.y, some, golden.hash);
@@ -907,8 +907,8 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
             if (bars->ulp) farther_of(out, gathered_ulp(x, y, &room, at, kept, bars));
             double xx = squares_of(room.x, kept), yy = squares_of(room.y, kept);
             measure_finite(out, &room, xx, yy, at, kept, room.places, bars);
-            if (single) count_gathered(&out->target, room.x, room.narrow, kept);
-            if (single) count_gathered(&out->golden, room.y, room.narrow, kept);
+            if (bars->x_type == FLOAT32) count_gathered(&out->target, room.x, room.narrow, kept);
+            if (bars->y_type == FLOAT32) count_gathered(&out->golden, room.y, room.narrow, kept);
         }
     }
     for (int k = 0; k < BELOW_1E3; k++) block.below_1e3 += block.histogram[k];

@@ -75,8 +75,10 @@ def measure_block(x: Array, y: Array, bars: CountLimits, start: int = 0) -> Mome
         masked, masked_equal, masked_outside = _of_masks(wide_x, wide_y, mask, bars)
         if keep is not None:
             x, y, wide_x, wide_y = x[keep], y[keep], wide_x[keep], wide_y[keep]
-        if x.dtype.name == y.dtype.name == "float32":
-            target, golden = target._replace(**_bits_needed(x)), golden._replace(**_bits_needed(y))
+        if x.dtype.name == "float32":
+            target = target._replace(**_bits_needed(x))
+        if y.dtype.name == "float32":
+            golden = golden._replace(**_bits_needed(y))
         exact, signed, size = difference(x, y, wide_x, wide_y)
         equal = np.count_nonzero(same) if same is not None else masked_equal + np.count_nonzero(size == 0.0)
         relative = size / np.maximum(np.abs(wide_y), bars.floor)

@@ -80,7 +80,7 @@ PLAIN, BEGINS, BEHIND = typed([SAME], [SAME]), typed([SAME], [COARSER]), typed([
 
 
 @pytest.mark.parametrize("nodes, share", [
-    ([], 0.0), ([PLAIN], 0.0), ([BEGINS], 0.0), ([BEGINS, PLAIN], 0.0), ([BEGINS, BEGINS], 1.0),
+    ([], 0.0), ([PLAIN], 1.0), ([BEGINS], 1.0), ([BEGINS, PLAIN], 0.0), ([BEGINS, BEGINS], 1.0),
     ([BEGINS] * 2 + [PLAIN] * 7, 1 / 9), ([BEGINS] * 2 + [PLAIN] * 6, 1.0),
     ([BEGINS] * 3 + [PLAIN] * 10, 2 / 13),
     ([BEGINS] * 3 + [PLAIN] * 9, 1.0), ([BEGINS, BEHIND] + [PLAIN] * 8, 0.0), ([BEHIND] + [PLAIN] * 8, 0.0),

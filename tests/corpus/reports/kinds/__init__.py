@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+
 KINDS: tuple[str, ...] = (
     "autograd_nodes",
     "parameter_gradients",
@@ -22,6 +23,8 @@ KINDS: tuple[str, ...] = (
     "differing_arguments",
     "rounded_inputs",
     "uncompared_before_first",
+    "value_precision",
+    "constants_in_type",
 )
 
 
