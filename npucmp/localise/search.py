@@ -19,6 +19,7 @@ normalisation are not BORN again.
 
 from __future__ import annotations
 
+import math
 from typing import Optional, Sequence
 
 from npucmp.flow.edges import Edges
@@ -40,7 +41,9 @@ from npucmp.localise.seen_errors import SeenErrors, is_still
 from npucmp.localise.sources import Sources, TensorSource, UncomparedOutputs, UnpairedOperators
 from npucmp.localise.thresholds import disregard
 from npucmp.localise.updated_parameters import UpdatedParameters
-from npucmp.model import Cause, Evidence, Finding, Pair, Root
+from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
+from npucmp.model.arguments import draws_numbers
+from npucmp.model.dtypes import SUM_ROUNDING
 from npucmp.model.roles import containers, is_meaningless
 
 
@@ -130,6 +133,7 @@ class RootSearch:
             return
 
         # What does it read?
+        node.inputs, node.outputs = ([*map(self._as_written, side)] for side in (node.inputs, node.outputs))
         gap, inherits = self._gaps.find(node)
         inherits |= (
             node.error_from_other_rank
@@ -145,7 +149,7 @@ class RootSearch:
         own = None if gap else self._explanations.own_error(node, reads)
         known = None if gap else self._recompute(node, own, diverged, reads)
         guilty = self._guilty(node, own, known) if known and not culprit else None
-        is_known = reads.is_known and self._intervals.is_saved_known(node)
+        is_known = reads.error != 0.0 and reads.is_known and self._intervals.is_saved_known(node)
         if (
             own and known and not guilty and not begins_upstream(node)
             and known.is_innocent(node, own.rule, own.finding, is_known)
@@ -235,6 +239,22 @@ class RootSearch:
         marks = self._intervals.any_tainted or self.sources.any_meaningless
         return not (marks and any(map(self.sources.is_marked, node.inputs)))
 
+    def _as_written(self, finding: Finding) -> Finding:
+        """One tensor has one verdict: a tensor that differs where it was written, because of a root, also differs where
+        its reader has a wider limit."""
+        source = self.sources.of(finding) if finding.verdict is Verdict.MATCH else None
+        if source is None or not source.tainted or finding.error is None:
+            return finding
+        error, written = error_size(finding), self._explanations.latest(source.finding)
+        is_same = math.isclose(error, error_size(written), rel_tol=SUM_ROUNDING)
+        if not differs(written) or written.metric != finding.metric or not is_same or error <= written.limit:
+            return finding
+        found = finding._replace(
+            verdict=written.verdict, limit=written.limit, rule=written.rule, because=written.because
+        )
+        self.revised[finding.row] = found
+        return found
+
     def _hands_on_nothing(self, node: OperatorFindings) -> bool:
         """Whether an operator only copies or views memory that no operator wrote."""
         if not node.inputs or not node.op.has("copies", "hands on", "views"):
@@ -269,7 +289,7 @@ class RootSearch:
         for output in diverged:
             self.revised[output.row] = with_explanation(output, self._explanations.of(node, output, reads))
         reasons = evidence.passed_reasons(worst, self._explanations.worst_input(node))
-        reasons += known.cause(Cause.PROPAGATED)[1] if known else []
+        reasons += known.cause(node, Cause.PROPAGATED)[1] if known else []
         return OwnError(worst, self.revised[worst.row].explained_by), reasons
 
     # Recomputation
@@ -331,8 +351,9 @@ class RootSearch:
         cause, reasons = self._cause(node, own.finding, reads)
         if not known or evidence.argument_reasons(node.pair) or begins_upstream(node):
             return cause, own, reasons
-        after, found = known.cause(cause)
-        return after, own if after is cause else OwnError(own.finding, RECOMPUTED), [*found, *reasons]
+        after, found = known.cause(node, cause)
+        ordered = [*reasons, *found] if draws_numbers(node.operator) else [*found, *reasons]
+        return after, own if after is cause else OwnError(own.finding, RECOMPUTED), ordered
 
     # The facts that later operators need
 
