@@ -35,8 +35,8 @@ class OperatorFindings:
     has_remote_inputs      the data from other ranks are known
     error_from_other_rank  an error arrives with these data that descends from a root of another rank
     remote_inputs_missing  other ranks send data to it, and not all of these data are compared
-    recomputed             the forward from which a backward reads, if it ran again on one side only, with other values, or
-                           drew a mask that was not recorded
+    recomputed             the forward from which a backward reads, if it ran again on one side only, with other values,
+                           or drew a mask that was not recorded
     unequal                outputs of a collective that differ from those of other ranks, by slot (remote_inputs.py)
     row                    the row of its first tensor
     """

@@ -44,7 +44,7 @@ from npucmp.localise.updated_parameters import UpdatedParameters
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import SUM_ROUNDING
-from npucmp.model.roles import containers, is_meaningless
+from npucmp.model.roles import containers, is_meaningless, is_parameter
 
 
 class RootSearch:
@@ -104,6 +104,7 @@ class RootSearch:
         self.carriers: dict[int, int] = {}
         self._carrier: Optional[int] = None  # the order of a carrier whose output was not read yet
         self._roots: list[Root] = []
+        self._descending: set[int] = set()  # rows of outputs that descend from a root, also within their limits
 
     def results(self) -> tuple[list[Finding], list[Root]]:
         """The findings and roots of all operators; errors that grew step by step beyond the limit of rule `gradual` are
@@ -122,6 +123,7 @@ class RootSearch:
     def visit(self, node: OperatorFindings) -> None:
         """Judge one operator, and record the consequences for the tensors that it wrote."""
         if self._is_quiet(node) and not self._recomputation.is_sampled(node):
+            self._pass_descent(node)
             self.seen.pass_by(node, self._counted_inputs(node))
             self.sources.reach(node.outputs[-1])
             return
@@ -160,6 +162,9 @@ class RootSearch:
                 self._explanations.set(output, Limit(error_size(output), RECOMPUTED))
         if inherits and node.operator.path and not (gap or own or guilty):
             inherits = not diverged or any(self._explanations.inside(one) is None for one in diverged)
+
+        if diverged and self._intervals.any_tainted and not (gap or own or guilty):
+            inherits |= self._marks_descent(node, diverged)
 
         # The first answer that applies
         if gap:
@@ -249,11 +254,30 @@ class RootSearch:
         is_same = math.isclose(error, error_size(written), rel_tol=SUM_ROUNDING)
         if not differs(written) or written.metric != finding.metric or not is_same or error <= written.limit:
             return finding
-        found = finding._replace(
-            verdict=written.verdict, limit=written.limit, rule=written.rule, because=written.because
-        )
+        return self._as_diverged(finding, written.limit)
+
+    def _as_diverged(self, finding: Finding, limit: float) -> Finding:
+        words = f"rel_l2 {error_size(finding):.2e}, limit {limit:.2e}"
+        found = finding._replace(verdict=Verdict.DIVERGED, limit=limit, because=words, rule="behind_root")
         self.revised[finding.row] = found
         return found
+
+    def _marks_descent(self, node: OperatorFindings, diverged: Sequence[Finding]) -> bool:
+        """Whether outputs beyond their limits descend from a root through inputs within a wider limit. These inputs
+        differ too: what descends from a root does not agree."""
+        least = min((one.limit for one in diverged if one.metric == "rel_l2"), default=math.inf)
+        rows = [at for at, one in enumerate(node.inputs) if one.verdict is Verdict.MATCH and one.metric == "rel_l2"
+                and error_size(one) > least and self._may_descend(one)]  # fmt: skip
+        for at in rows:
+            node.inputs[at] = self._as_diverged(node.inputs[at], least)
+        return bool(rows)
+
+    def _may_descend(self, finding: Finding) -> bool:
+        """Whether a tensor descends from a root, or no recorded operator wrote it while a root exists."""
+        source = self.sources.of(finding)
+        if source is None:
+            return not is_parameter(finding.pair)
+        return source.tainted or source.finding.row in self._descending
 
     def _hands_on_nothing(self, node: OperatorFindings) -> bool:
         """Whether an operator only copies or views memory that no operator wrote."""
@@ -366,6 +390,7 @@ class RootSearch:
         for finding in node.inputs:
             left = differs(finding) and (wanders or self._intervals.is_residue(finding))
             self._learn(TensorSource(finding, (node.tainted or node.inherits) and differs(finding), is_residue=left))
+        self._pass_descent(node)
         for finding in node.outputs:
             tainted = node.tainted and (differs(finding) or finding.error is None)
             left = finding.row in self.seen.residues or (wanders and differs(finding))
@@ -380,6 +405,14 @@ class RootSearch:
         self._uncompared.remember(node)
         if not node.outputs and node.inputs:
             self._gaps.unrecorded.learn(node, reads.error or 0.0)
+
+    def _pass_descent(self, node: OperatorFindings) -> None:
+        """Record that all that an operator wrote descends from a root, if what it read does."""
+        if not (node.tainted or node.inherits):
+            read = filter(None, map(self.sources.of, node.inputs)) if self._descending else ()
+            if not any(source.finding.row in self._descending for source in read):
+                return
+        self._descending.update(one.row for one in node.outputs)
 
     def _learn(self, source: TensorSource) -> None:
         self.sources.learn(source)
