@@ -98,30 +98,29 @@ def draw_reasons(finding: Finding, read: float = 0.0) -> list[Evidence]:
     operator, moments = finding.pair.operator, finding.measurement.moments
     if not draws_numbers(operator):
         return []
-    remedy = "fix the seed and the generator of both runs, or switch it off"
+    remedy = reason("random", "fix the seed and the generator of both runs, or switch it off")
     if moments is None:
         words = (
             "a random operator: statistics and checksums do not show whether both runs drew the same mask or numbers"
         )
-        return [reason("random", f"{words}; {remedy}")]
-    is_choice = RuleContext(finding).is_choice
-    if not op_type_of(operator).has("drops") or is_choice or not moments.compared:
-        what = "another mask" if is_choice else "other random numbers"
-        return [reason("random", f"a random operator: it drew {what}; {remedy}")]
+        return [reason("random", words), remedy]
+    if RuleContext(finding).is_choice:
+        return [reason("random", "a random operator: it drew another mask or other indices"), remedy]
+    if not op_type_of(operator).has("drops") or not moments.compared:
+        return [reason("random", "a random operator: it drew other random numbers"), remedy]
     counts = moments.histogram
-    alone = counts[WHOLE_BIN] + counts[-1]  # the golden or the target alone is zero: off by the element, or infinitely
+    alone = counts[WHOLE_BIN] + counts[-1]  # the target or the golden alone is zero: off by the element, or infinitely
     is_scaled = moments.xy > (1 + finding.limit + read) * min(moments.xx, moments.yy)
     if not alone or (is_scaled and not counts[-1]):
-        return [
-            reason("random", "a random operator that dropped the same elements in both runs: its mask is not the cause")
-        ]
+        words = "a random operator that dropped the same elements in both runs: its mask is not the cause"
+        return [reason("random", words)]
     least = math.ceil(math.log10(max(finding.limit, read))) + WHOLE_BIN + 1 if max(finding.limit, read) else 1
     others = sum(counts[least:WHOLE_BIN]) + sum(counts[WHOLE_BIN + 1 : -1])
     if others or is_scaled:
         words = "a random operator: its kept elements differ, and its mask may differ too"
-        return [reason("random", f"{words}; {remedy}")]
-    words = f"a random operator that drew another mask: {{share}} of its elements are zero in one run alone; {remedy}"
-    return [reason("random", words, share=f"{100 * alone / moments.compared:.3g} %")]
+        return [reason("random", words), remedy]
+    words = "a random operator that drew another mask: {share} of its elements are zero in one run alone"
+    return [reason("random", words, share=f"{100 * alone / moments.compared:.3g} %"), remedy]
 
 
 def _inputs(own: Finding, worst: WorstInput, reads: bool) -> Evidence:

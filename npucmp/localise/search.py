@@ -257,8 +257,8 @@ class RootSearch:
         return self._as_diverged(finding, written.limit)
 
     def _as_diverged(self, finding: Finding, limit: float) -> Finding:
-        words = f"rel_l2 {error_size(finding):.2e}, limit {limit:.2e}"
-        found = finding._replace(verdict=Verdict.DIVERGED, limit=limit, because=words, rule="behind_root")
+        found = finding._replace(verdict=Verdict.DIVERGED, limit=limit, rule="behind_root")
+        found = found._replace(because=f"rel_l2 {error_size(found):.2e}, limit {found.limit:.2e}")
         self.revised[finding.row] = found
         return found
 

@@ -123,7 +123,9 @@ class _Network:
             scores = np.log(odds.astype("float64")) + drawn.gumbel(size=x.shape)
             places = np.argsort(-scores, axis=-1)[:, :4]
             self._call("multinomial", [odds, 4], places)
-            return self._call("gather", [x, 1, places], np.tile(np.take_along_axis(x, places, 1), self.width)[:, : self.width])
+            return self._call(
+                "gather", [x, 1, places], np.tile(np.take_along_axis(x, places, 1), self.width)[:, : self.width]
+            )
         elif self.source == "gumbel_softmax":
             scores = x + drawn.gumbel(size=x.shape)
             given, value = [x], np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
