@@ -10,6 +10,8 @@ from itertools import groupby
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.model import Finding, Operator, Pair
+from npucmp.model.arguments import draws_numbers
+from npucmp.model.checkpointing import figures_of, forwards_run_again
 from npucmp.model.optypes import OpType, is_gradient, op_type_of
 from npucmp.model.roles import is_argument, is_output
 
@@ -33,7 +35,8 @@ class OperatorFindings:
     has_remote_inputs      the data from other ranks are known
     error_from_other_rank  an error arrives with these data that descends from a root of another rank
     remote_inputs_missing  other ranks send data to it, and not all of these data are compared
-    recomputed             the forward from which a backward reads, if it ran again on one side only, with other values
+    recomputed             the forward from which a backward reads, if it ran again on one side only, with other values,
+                           or drew a mask that was not recorded
     unequal                outputs of a collective that differ from those of other ranks, by slot (remote_inputs.py)
     row                    the row of its first tensor
     """
@@ -108,10 +111,16 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
         if node.operator.phase == "backward":
             backward.setdefault(node.operator.call.rpartition(".")[0], []).append(node)
     gradients: dict[str, list[OperatorFindings]] = {}  # of parameters, by module
+    by_order = {node.pair.golden_op.order: node for node in nodes if node.pair.golden_op is not None}
+    again = forwards_run_again([golden for node in nodes if (golden := node.pair.golden_op) is not None])
     for node in nodes:
         if node.operator.phase == "backward":
             partner = next((forward[call] for call in _calls(node) if call in forward), None)
+            if node.pair.golden_op is not None and node.pair.golden_op.order in again:
+                partner = by_order[again[node.pair.golden_op.order].order]
             node.recomputed = _recomputed_forward(node, partner, alone) if partner else ""
+            if partner and not partner.outputs and draws_numbers(partner.operator):
+                node.recomputed = partner.operator.name
             node.extra_inputs += partner.inputs + partner.outputs if partner and not node.recomputed else []
             if GRADIENTS in node.operator.name:
                 gradients.setdefault(node.operator.call, []).append(node)
@@ -143,14 +152,9 @@ def _recomputed_forward(
     first = {"target": partner.pair.target_op, "golden": partner.pair.golden_op}
     for side, call in _calls(node):
         again, before = alone.get((side, call)), first[side]
-        if again is not None and before is not None and _figures(again) != _figures(before):
+        if again is not None and before is not None and figures_of(again) != figures_of(before):
             return again.name
     return ""
-
-
-def _figures(operator: Operator) -> list[str]:
-    """The recorded statistics and checksums of its tensors; NaN equals NaN."""
-    return [repr((one.slot, one.shape, one.statistics, one.checksum)) for one in operator.tensors]
 
 
 def _calls(node: OperatorFindings) -> list[tuple[str, str]]:

@@ -14,10 +14,10 @@ from typing import NamedTuple, Optional, Sequence, Union
 
 from npucmp.judge.precision import rounded_to
 from npucmp.localise.effective_precision import float_types
-from npucmp.localise.rule_context import COMMON_SHARE, error_size, gain_of
+from npucmp.localise.rule_context import COMMON_SHARE, WHOLE_BIN, RuleContext, error_size, gain_of
 from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Cause, Evidence, Fact, Finding, Pair, TensorRef
-from npucmp.model.arguments import by_name, differing_arguments
+from npucmp.model.arguments import by_name, differing_arguments, draws_numbers
 from npucmp.model.cause import UNKNOWN_INPUTS
 from npucmp.model.optypes import is_weight, op_type_of
 from npucmp.model.roles import is_folded
@@ -91,11 +91,38 @@ def tensor_reason(finding: Finding) -> Evidence:
 
 def own_reasons(pair: Pair, own: Finding, worst: WorstInput, reads: bool) -> list[Evidence]:
     """The evidence of an operator that bears an error: inputs, output, and other signs."""
-    reasons = [_inputs(own, worst, reads), tensor_reason(own), *argument_reasons(pair), *pattern_reasons(own)]
-    if op_type_of(pair.operator).has("random"):
-        words = "a random operator: its output differs unless both runs use the same seed and generator; switch it off"
-        reasons.append(reason("random", words))
-    return reasons
+    return [_inputs(own, worst, reads), tensor_reason(own), *argument_reasons(pair), *pattern_reasons(own)]
+
+
+def draw_reasons(finding: Finding, read: float = 0.0) -> list[Evidence]:
+    """The evidence that an operator drew other random numbers, or that these are not the reason; none for an operator
+    that draws nothing. `read` is the error of its inputs."""
+    operator, moments = finding.pair.operator, finding.measurement.moments
+    if not draws_numbers(operator):
+        return []
+    remedy = reason("random", "fix the seed and the generator of both runs, or switch it off")
+    if moments is None:
+        words = (
+            "a random operator: statistics and checksums do not show whether both runs drew the same mask or numbers"
+        )
+        return [reason("random", words), remedy]
+    if RuleContext(finding).is_choice:
+        return [reason("random", "a random operator: it drew another mask or other indices"), remedy]
+    if not op_type_of(operator).has("drops") or not moments.compared:
+        return [reason("random", "a random operator: it drew other random numbers"), remedy]
+    counts = moments.histogram
+    alone = counts[WHOLE_BIN] + counts[-1]  # the target or the golden alone is zero: off by the element, or infinitely
+    is_scaled = moments.xy > (1 + finding.limit + read) * min(moments.xx, moments.yy)
+    if not alone or (is_scaled and not counts[-1]):
+        words = "a random operator that dropped the same elements in both runs: its mask is not the cause"
+        return [reason("random", words)]
+    least = math.ceil(math.log10(max(finding.limit, read))) + WHOLE_BIN + 1 if max(finding.limit, read) else 1
+    others = sum(counts[least:WHOLE_BIN]) + sum(counts[WHOLE_BIN + 1 : -1])
+    if others or is_scaled:
+        words = "a random operator: its kept elements differ, and its mask may differ too"
+        return [reason("random", words), remedy]
+    words = "a random operator that drew another mask: {share} of its elements are zero in one run alone"
+    return [reason("random", words, share=f"{100 * alone / moments.compared:.3g} %"), remedy]
 
 
 def _inputs(own: Finding, worst: WorstInput, reads: bool) -> Evidence:
@@ -134,13 +161,13 @@ def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
 
 def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, recomputed: str) -> list[Evidence]:
     """The evidence of a gradient whose saved tensors are unknown. `left_out` names the forward if the user excluded it;
-    `recomputed` names it if it ran again and only one run shows that."""
+    `recomputed` names it if it ran again and its values were not compared."""
     words = "the tensors saved by the forward pass were not dumped"
     if recomputed:
-        words, left_out = (
-            "its forward pass ran again as {names}, with other values that were not compared",
-            recomputed,
-        )
+        words = "its forward pass ran again as {names}, with other values that were not compared"
+        if op_type_of(own.pair.operator).has("random"):
+            words = "its forward pass ran again as {names}, and what that drew was not compared"
+        left_out = recomputed
     elif unread:
         words = "tensors saved by the forward pass could not be compared ({names})"
     elif left_out:

@@ -104,9 +104,12 @@ class Explanations:
 
     def _of_output(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> Optional[Limit]:
         before = self._intervals.incoming_error(node, finding, reads).high
-        if reads.error is not None:
+        changed = self._seen.changed_choice_share
+        if not before and self._intervals.agrees_in_full(node, reads):
+            changed = 0.0  # what agrees explains nothing
+        elif reads.error is not None:
             before = max(before, self._intervals.behind_a_root(node, finding).high)
-        by = self.of_case(RuleContext(finding, node, before, changed_choice_share=self._seen.changed_choice_share))
+        by = self.of_case(RuleContext(finding, node, before, changed_choice_share=changed))
         return by or (self.inside(finding) if node.operator.path else None)
 
     def inside(self, finding: Finding) -> Optional[Limit]:

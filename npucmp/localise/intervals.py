@@ -274,6 +274,12 @@ class Intervals:
         """Whether the tensors that a forward saved for its backward were compared, if it saves any."""
         return not node.reads_saved or (bool(node.extra_inputs) and not self.uncompared_saved_tensors(node))
 
+    def agrees_in_full(self, node: OperatorFindings, reads: OperatorReads) -> bool:
+        """Whether all that an operator reads was compared and has no error: inputs, parameters and saved tensors."""
+        has_parameters = not node.op.parameters or any(is_parameter(one.pair) for one in node.inputs)
+        is_complete = reads.is_measured and self.is_saved_known(node) and not node.remote_inputs_missing
+        return is_complete and has_parameters and bool(node.inputs) and reads.error == 0.0
+
     def uncompared_saved_tensors(self, node: OperatorFindings) -> list[Finding]:
         """The tensors that its forward read or wrote and that could not be compared."""
         found = [one for one in node.extra_inputs if self.producer_finding(one).verdict is Verdict.UNREADABLE]

@@ -26,6 +26,9 @@ PROPAGATED where the target is within.
 
 If arguments differ and each run is within, the evidence says that the call differs, not the kernel.
 
+A recomputation acquits an operator only if its inputs differ, because what agrees explains nothing, and never one that
+draws random numbers: it reads the mask from the output that it would explain.
+
 A recomputation does not revoke an accusation that does not depend on the size of an error: `arguments`, `coarser`,
 `copy`, `equal_bits`, `given`, `law`, `common_factor`.
 """
@@ -42,6 +45,7 @@ from npucmp.localise.intervals import differs
 from npucmp.localise.rule_context import error_size
 from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Operator, ReplayedOutput, ReplayVerdict
+from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import lookup
 
 NAME = "recompute"  # the rule name in roots.csv and tensors.csv
@@ -95,9 +99,9 @@ class RecomputedRows(NamedTuple):
         return None
 
     def is_innocent(self, node: OperatorFindings, rule: str, accused: Finding, is_known: bool) -> bool:
-        """Whether an operator of which `rule` accuses an output only propagates its inputs, which all were compared if
-        `is_known`; or whether it is a product that rounds its operands to 11 bits as all products do."""
-        if rule in UNREFUTED or argument_reasons(node.pair):
+        """Whether an operator of which `rule` accuses an output only propagates its inputs, which all were compared and
+        differ if `is_known`; or whether it is a product that rounds its operands to 11 bits as all products do."""
+        if rule in UNREFUTED or argument_reasons(node.pair) or draws_numbers(node.operator):
             return False
         if self.is_setting and node.op.has("contracts"):
             return all(error_size(one) <= FACTOR * REDUCED_ROUND_OFF for one in node.outputs)
@@ -110,9 +114,10 @@ class RecomputedRows(NamedTuple):
         shares = (OWN_SHARE if one.row == accused.row or differs(one) else math.inf for one in outputs)
         return bool(outputs) and all(_incoming_error(one, target, golden, share) for one, share in zip(outputs, shares))
 
-    def cause(self, cause: Cause) -> tuple[Cause, list[Evidence]]:
+    def cause(self, node: OperatorFindings, cause: Cause) -> tuple[Cause, list[Evidence]]:
         """Return the cause of a suspected operator after recomputation: an operator within the expected rounding may
-        become PROPAGATED. If its kind has equal errors, add the explanation of that kind."""
+        become PROPAGATED, unless the recomputation read the drawn mask from its output. If its kind has equal errors,
+        add the explanation of that kind."""
         if not _is_clean(self.target):
             alike = [
                 row.explanation for row in self.target if row.verdict is ReplayVerdict.AMPLIFIER and row.explanation
@@ -120,6 +125,11 @@ class RecomputedRows(NamedTuple):
             return cause, [reason(NAME, "{why}", why=alike[0])] if alike else []
         share = max((row.rms_ratio for row in self.target if row.rms_ratio is not None), default=0.0)
         words = "the outputs match float64 of the recorded inputs within {ratio:.2g} of the expected rounding"
+        if draws_numbers(node.operator):
+            words = (
+                "given the mask in its output, the output matches float64 within {ratio:.2g} of the expected rounding"
+            )
+            return cause, [reason(NAME, words, ratio=share)]
         passes_on = not self.golden and cause in (Cause.UNKNOWN, Cause.WORSENED)
         return Cause.PROPAGATED if passes_on else cause, [reason(NAME, words, ratio=share)]
 

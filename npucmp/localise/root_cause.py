@@ -31,7 +31,9 @@ def root_of(
     """Make a Root without its priority, which is set when all roots are known."""
     finding = own.finding
     outputs = [e for e in map(error_of, node.outputs) if e is not None]
+    is_own = cause not in (Cause.PROPAGATED, Cause.GAP)
     fused = evidence.fused_reasons(node.pair) if cause is not Cause.PROPAGATED else []
+    drawn = evidence.draw_reasons(finding, known or 0.0) if is_own else []
     types = evidence.type_reasons([*(node.inputs or node.assumed_inputs), *node.extra_inputs], node.outputs)
     return Root(
         place=0,
@@ -43,7 +45,7 @@ def root_of(
         limit=finding.limit,
         input_error=known,
         output_error=max(outputs, default=None),
-        evidence=(*reasons, *types, *fused),
+        evidence=(*reasons, *drawn, *types, *fused),
         rule=own.rule,
         relation=_relation(finding),
     )

@@ -19,6 +19,7 @@ normalisation are not BORN again.
 
 from __future__ import annotations
 
+import math
 from typing import Optional, Sequence
 
 from npucmp.flow.edges import Edges
@@ -41,9 +42,11 @@ from npucmp.localise.seen_errors import SeenErrors, is_alike, is_still
 from npucmp.localise.sources import Sources, TensorSource, UncomparedOutputs, UnpairedOperators
 from npucmp.localise.thresholds import disregard
 from npucmp.localise.updated_parameters import UpdatedParameters
-from npucmp.model import Cause, Evidence, Finding, Pair, Root
+from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
+from npucmp.model.arguments import draws_numbers
+from npucmp.model.dtypes import SUM_ROUNDING
 from npucmp.model.finding import OTHER_NODE
-from npucmp.model.roles import containers, is_folded, is_meaningless
+from npucmp.model.roles import containers, is_folded, is_meaningless, is_parameter
 
 
 class RootSearch:
@@ -103,6 +106,7 @@ class RootSearch:
         self.carriers: dict[int, int] = {}
         self._carrier: Optional[int] = None  # the order of a carrier whose output was not read yet
         self._roots: list[Root] = []
+        self._descending: set[int] = set()  # rows of outputs that descend from a root, also within their limits
 
     def results(self) -> tuple[list[Finding], list[Root]]:
         """The findings and roots of all operators; errors that grew step by step beyond the limit of rule `gradual` are
@@ -121,6 +125,7 @@ class RootSearch:
     def visit(self, node: OperatorFindings) -> None:
         """Judge one operator, and record the consequences for the tensors that it wrote."""
         if self._is_quiet(node) and not self._recomputation.is_sampled(node):
+            self._pass_descent(node)
             self.seen.pass_by(node, self._counted_inputs(node))
             self.sources.reach(node.outputs[-1])
             return
@@ -132,6 +137,7 @@ class RootSearch:
             return
 
         # What does it read?
+        node.inputs, node.outputs = ([*map(self._as_written, side)] for side in (node.inputs, node.outputs))
         gap, inherits = self._gaps.find(node)
         inherits |= (
             node.error_from_other_rank
@@ -147,7 +153,7 @@ class RootSearch:
         own = None if gap else self._explanations.own_error(node, reads)
         known = None if gap else self._recompute(node, own, diverged, reads)
         guilty = self._guilty(node, own, known) if known and not culprit else None
-        is_known = reads.is_known and self._intervals.is_saved_known(node)
+        is_known = reads.error != 0.0 and reads.is_known and self._intervals.is_saved_known(node)
         is_known = is_known and not any(is_folded(one.pair) for one in node.inputs)  # they were compared with nothing
         if (
             own and known and not guilty and not begins_upstream(node)
@@ -159,6 +165,9 @@ class RootSearch:
                 self._explanations.set(output, Limit(error_size(output), RECOMPUTED))
         if inherits and node.operator.path and not (gap or own or guilty):
             inherits = not diverged or any(self._explanations.inside(one) is None for one in diverged)
+
+        if diverged and self._intervals.any_tainted and not (gap or own or guilty):
+            inherits |= self._marks_descent(node, diverged)
 
         # The first answer that applies
         if gap:
@@ -248,6 +257,41 @@ class RootSearch:
         marks = self._intervals.any_tainted or self.sources.any_meaningless
         return not (marks and any(map(self.sources.is_marked, node.inputs)))
 
+    def _as_written(self, finding: Finding) -> Finding:
+        """One tensor has one verdict: a tensor that differs where it was written, because of a root, also differs where
+        its reader has a wider limit."""
+        source = self.sources.of(finding) if finding.verdict is Verdict.MATCH else None
+        if source is None or not source.tainted or finding.error is None:
+            return finding
+        error, written = error_size(finding), self._explanations.latest(source.finding)
+        is_same = math.isclose(error, error_size(written), rel_tol=SUM_ROUNDING)
+        if not differs(written) or written.metric != finding.metric or not is_same or error <= written.limit:
+            return finding
+        return self._as_diverged(finding, written.limit)
+
+    def _as_diverged(self, finding: Finding, limit: float) -> Finding:
+        found = finding._replace(verdict=Verdict.DIVERGED, limit=limit, rule="behind_root")
+        found = found._replace(because=f"rel_l2 {error_size(found):.2e}, limit {found.limit:.2e}")
+        self.revised[finding.row] = found
+        return found
+
+    def _marks_descent(self, node: OperatorFindings, diverged: Sequence[Finding]) -> bool:
+        """Whether outputs beyond their limits descend from a root through inputs within a wider limit. These inputs
+        differ too: what descends from a root does not agree."""
+        least = min((one.limit for one in diverged if one.metric == "rel_l2"), default=math.inf)
+        rows = [at for at, one in enumerate(node.inputs) if one.verdict is Verdict.MATCH and one.metric == "rel_l2"
+                and error_size(one) > least and self._may_descend(one)]  # fmt: skip
+        for at in rows:
+            node.inputs[at] = self._as_diverged(node.inputs[at], least)
+        return bool(rows)
+
+    def _may_descend(self, finding: Finding) -> bool:
+        """Whether a tensor descends from a root, or no recorded operator wrote it while a root exists."""
+        source = self.sources.of(finding)
+        if source is None:
+            return not is_parameter(finding.pair)
+        return source.tainted or source.finding.row in self._descending
+
     def _hands_on_nothing(self, node: OperatorFindings) -> bool:
         """Whether an operator only copies or views memory that no operator wrote."""
         if not node.inputs or not node.op.has("copies", "hands on", "views"):
@@ -282,7 +326,7 @@ class RootSearch:
         for output in diverged:
             self.revised[output.row] = with_explanation(output, self._explanations.of(node, output, reads))
         reasons = evidence.passed_reasons(worst, self._explanations.worst_input(node))
-        reasons += known.cause(Cause.PROPAGATED)[1] if known else []
+        reasons += known.cause(node, Cause.PROPAGATED)[1] if known else []
         return OwnError(worst, self.revised[worst.row].explained_by), reasons
 
     # Recomputation
@@ -350,8 +394,9 @@ class RootSearch:
             return cause, own, reasons
         if evidence.argument_reasons(node.pair):
             return cause, own, [*reasons, *known.own_argument_reasons()]
-        after, found = known.cause(cause)
-        return after, own if after is cause else OwnError(own.finding, RECOMPUTED), [*found, *reasons]
+        after, found = known.cause(node, cause)
+        ordered = [*reasons, *found] if draws_numbers(node.operator) else [*found, *reasons]
+        return after, own if after is cause else OwnError(own.finding, RECOMPUTED), ordered
 
     # The facts that later operators need
 
@@ -364,6 +409,7 @@ class RootSearch:
         for finding in node.inputs:
             left = differs(finding) and (wanders or self._intervals.is_residue(finding))
             self._learn(TensorSource(finding, (node.tainted or node.inherits) and differs(finding), is_residue=left))
+        self._pass_descent(node)
         for finding in node.outputs:
             tainted = node.tainted and (differs(finding) or finding.error is None)
             left = finding.row in self.seen.residues or (wanders and differs(finding))
@@ -381,6 +427,14 @@ class RootSearch:
         )
         if node.inputs and (is_other or not node.outputs):
             self._gaps.unrecorded.learn(node, reads.error or 0.0)
+
+    def _pass_descent(self, node: OperatorFindings) -> None:
+        """Record that all that an operator wrote descends from a root, if what it read does."""
+        if not (node.tainted or node.inherits):
+            read = filter(None, map(self.sources.of, node.inputs)) if self._descending else ()
+            if not any(source.finding.row in self._descending for source in read):
+                return
+        self._descending.update(one.row for one in node.outputs)
 
     def _learn(self, source: TensorSource) -> None:
         self.sources.learn(source)

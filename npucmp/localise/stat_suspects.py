@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.flow.operators import OperatorFindings
-from npucmp.localise.evidence import argument_reasons, is_fed, reason, tensor_fact
+from npucmp.localise.evidence import argument_reasons, draw_reasons, is_fed, reason, tensor_fact
 from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.stat_shift import FIGURES
 from npucmp.localise.stat_test import NoiseTest, Outlier
@@ -200,6 +200,7 @@ def _suspect(pair: Pair, one: Outlier, alike: int, ranks: int) -> Root:
         reason("others", others, count=one.as_much, all=one.before),
         *([reason("ranks", elsewhere, alike=alike, ranks=ranks)] if ranks else ()),
         *argument_reasons(pair),
+        *draw_reasons(finding),
     )
     bound = finding.measurement.bound
     fields = bound, finding.limit, None, None, reasons

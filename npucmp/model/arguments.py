@@ -12,7 +12,7 @@ from typing import Iterable, Iterator
 
 from npucmp.model.dump import Operator, Scalar
 from npucmp.model.finding import Pair
-from npucmp.model.optypes import op_type
+from npucmp.model.optypes import is_gradient, op_type, op_type_of
 
 PLACES = {  # canonical name of optypes.py → the arguments by position; - if spellings disagree
     "dropout": "input p training inplace",
@@ -111,6 +111,19 @@ def places(spelled: str) -> tuple[str, ...]:
     """The names of an operator's arguments by position."""
     words = OWN.get(spelled) or PLACES.get(op_type(spelled).name, "")
     return tuple(SYNONYMS.get(word, word) for word in words.split())
+
+
+def draws_numbers(operator: Operator) -> bool:
+    """Return whether an operator draws random numbers or a mask: a random operator that its recorded arguments do not
+    switch off, or a fused one whose arguments give a share that it drops."""
+    if is_gradient(operator):
+        return False
+    arguments = named_arguments(operator)
+    if op_type_of(operator).has("random"):
+        is_off = arguments.get("training") is False or (op_type_of(operator).has("drops") and arguments.get("p") == 0)
+        return not is_off
+    dropped, kept = arguments.get("dropout_p", 0), arguments.get("keep_prob", 1)
+    return (isinstance(dropped, (int, float)) and dropped > 0) or (isinstance(kept, (int, float)) and kept < 1)
 
 
 def _respelled(target: Operator, golden: Operator) -> dict[str, str]:

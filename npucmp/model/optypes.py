@@ -274,8 +274,8 @@ TABLE = (
     OpTypeRow("placeholder", "constant", "NoOp"),
     OpTypeRow("next_iteration", "loops back", "RefNextIteration"),
     # random
-    OpTypeRow("dropout", "random, non-smooth, drops", "native_dropout DropOutDoMask FusedDropout "
-        "alpha_dropout feature_dropout"),
+    OpTypeRow("dropout", "random, non-smooth, drops", "native_dropout FusedDropout alpha_dropout feature_dropout"),
+    OpTypeRow("dropout_do_mask", "masks, non-smooth, drops"),
     OpTypeRow("dropout_mask", "random", "DropOutGenMask StatelessDropOutGenMask"),
     OpTypeRow("rand", "random",
         "randn randint randperm rand_like randn_like RandomUniform RandomStandardNormal RandomNormal "
@@ -307,8 +307,10 @@ _PARTS = (
     ("rows sum to 1", r"(?<!log)softmax$"),
     ("fades", r"(?<!log)softmax$|attention$"),
     ("smooth", r"linear$|dense$|norm|conv|embedding|softmax|gelu|silu|tanh|sigmoid"),
-    ("drops", r"dropout$"),
-    ("random", r"dropout|bernoulli|multinomial|^rand|random|normal$|uniform$|exponential$"),
+    ("drops", r"dropout(\dd)?$"),
+    ("random", r"dropout|drop_?path|stochasticdepth|bernoulli|multinomial|poisson(?!nll)|^rand|random|gumbel|rrelu"
+               r"|normal$|uniform$|exponential$|geometric$|cauchy$|fractionalmaxpool|genbitmask|uniform(real|int)$"
+               r"|candidatesampler"),
     ("collective", r"^hcom|allreduce|allgather|alltoall|reducescatter"),
     ("normalises", r"norm(1d|2d|3d)?$"),
     ("looks up", r"embedding$"),

@@ -7,6 +7,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Call, Operator, ReplayedOutput, Run, TensorRef
+from npucmp.model.checkpointing import forwards_run_again
 from npucmp.model.dtypes import size_of
 
 GRAPH = "Graph."  # prefix of calls from a graph, followed by the format of the dump
@@ -73,13 +74,15 @@ def kind_of(operator: Operator, prefix: str = "") -> str:
 
 def tasks_of(run: Run, calls: Mapping[str, Call]) -> list[Task]:
     """Return a task for every operator with a call, in order of execution. A backward operator has the forward of its
-    call."""
+    call, or the one that ran again (checkpointing)."""
     forwards = {one.call: one for one in run.operators if one.phase == "forward" and one.name in calls}
+    again = forwards_run_again([one for one in run.operators if one.name in calls])
     found = []
     for operator in run.operators:
         call = calls.get(operator.name)
         if call is not None:
-            forward = forwards.get(operator.call) if operator.phase == "backward" else None
+            first = forwards.get(operator.call) if operator.phase == "backward" else None
+            forward = again.get(operator.order, first)
             found.append(Task(operator, call, forward, calls[forward.name] if forward is not None else None))
     return found
 

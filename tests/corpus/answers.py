@@ -14,7 +14,7 @@ import zlib
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Iterator
+from typing import Any, Iterator, Union
 
 import npucmp
 from npucmp.errors import NpucmpError
@@ -63,12 +63,23 @@ PAIRS = (
 
 def answer(name: str, folder: Path) -> str:
     """Return what npucmp answers to a pair, which is written into a folder."""
+    return answer_of(compared(name, folder), folder)
+
+
+def compared(name: str, folder: Path) -> Union[Any, NpucmpError]:
+    """Return the report of a pair, which is written into a folder, or the reason of a refusal."""
     target, golden = written(name, folder)
     try:
         method = "content" if name.startswith("content/") else "auto"
-        report = npucmp.compare(target, golden, jobs=1, align=method)
+        return npucmp.compare(target, golden, jobs=1, align=method)
     except NpucmpError as error:
-        return _portable(f"refused: {error}", folder)
+        return error
+
+
+def answer_of(report: Union[Any, NpucmpError], folder: Path) -> str:
+    """Return an answer as text."""
+    if isinstance(report, NpucmpError):
+        return _portable(f"refused: {report}", folder)
     lines = [f"exit status {report.exit_status}", *(f"note: {note}" for note in report.notes)]
     for one in report.comparisons:
         lines += _lines(one)

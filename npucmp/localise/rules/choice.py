@@ -5,6 +5,8 @@ operator also wrote the chosen values, as top-k does, and these agree, then all 
 the places. Two changed elements are not counted. Evidence: without the rule, nine pairs of the corpus sample with top-k
 routing are wrong.
 
+The mask of a dropout depends on no input. Random numbers flip with their probabilities, by a share 8 √e at most.
+
 A share of 8 √e of the elements may differ, and any share if e exceeds 2^-11.
 """
 
@@ -14,6 +16,7 @@ import math
 
 from npucmp.localise.rule_context import ErrorRule, RuleContext
 from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
+from npucmp.model.arguments import draws_numbers
 
 # of choices that may flip, in √e: chosen: not measured; without the rule nine pairs of the sample with top-k routing
 # are wrong
@@ -37,7 +40,11 @@ def _were_ties(case: RuleContext) -> bool:
 
 def _bound(case: RuleContext) -> float:
     share = _share_changed(case)
-    flips = math.isfinite(share) and (case.input_error > REDUCED_ROUND_OFF or (share <= TIES and _were_ties(case)))
+    flips = (
+        math.isfinite(share)
+        and not (case.node and draws_numbers(case.node.operator))
+        and (case.input_error > REDUCED_ROUND_OFF or (share <= TIES and _were_ties(case)))
+    )
     return math.inf if flips or share <= SHARE * math.sqrt(case.input_error) else 0.0
 
 
@@ -45,6 +52,6 @@ RULE = ErrorRule(
     "explanation",
     "choice",
     f"masks and indices: if the compared values have the error e, up to {SHARE:g} √e of the elements may change",
-    applies=lambda case: case.input_error > 0 and case.is_choice,
+    applies=lambda case: case.input_error > 0 and case.is_choice and not (case.node and case.node.op.has("drops")),
     bound=_bound,
 )

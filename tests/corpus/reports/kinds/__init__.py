@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 
+
 KINDS: tuple[str, ...] = (
     "autograd_nodes",
     "parameter_gradients",
@@ -25,6 +26,7 @@ KINDS: tuple[str, ...] = (
     "uncompared_before_first",
     "value_precision",
     "constants_in_type",
+    "random_draw",
 )
 
 
