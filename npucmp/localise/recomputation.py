@@ -34,19 +34,25 @@ import math
 from typing import NamedTuple, Optional, Protocol, Sequence
 
 from npucmp.flow.operators import OperatorFindings, nodes_of
+from npucmp.judge.precision import round_off_of
 from npucmp.judge.tolerance import FACTOR
-from npucmp.localise.evidence import argument_reasons, reason
+from npucmp.localise.evidence import argument_reasons, reason, tensor_fact
 from npucmp.localise.intervals import differs
-from npucmp.localise.rule_context import error_size
+from npucmp.localise.rule_context import error_size, gain_of
 from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Operator, ReplayedOutput, ReplayVerdict
 from npucmp.model.dtypes import lookup
+from npucmp.model.moments import SINGLE_BITS
+from npucmp.model.replay_result import SIDED_RESULTS
 
 NAME = "recompute"  # the rule name in roots.csv and tensors.csv
 # accusations that do not rest on the size of an error
 UNREFUTED = ("law", "arguments", "coarser", "copy", "equal_bits", "given", "common_factor")
 # times the budgets of a replay: chosen: an operator without other suspicion must be farther beyond, not measured
 BUDGET_FACTOR = 2.0
+# round-offs: definition: one-sided rounding has 0.7 in common; rounding to nearest has none. chosen: more is recomputed
+COMMON = 0.25
+CLOSER = 0.25  # of the larger distance from float64: chosen: then the other side makes the difference, not measured
 OWN_SHARE = 0.5  # share of the error between two runs: definition: more than the other half came in with the inputs
 
 
@@ -86,7 +92,7 @@ class RecomputedRows(NamedTuple):
                      if (tensor := (one.pair.target, one.pair.golden)[side]) is not None}  # fmt: skip
             wrong = [row for row in own if row.verdict is ReplayVerdict.GUILTY and row.slot in slots]
             if not is_suspected:
-                wrong = [row for row in wrong if _is_far_beyond(row, slots[row.slot][1])]
+                wrong = [row for row in wrong if is_sided(row) or _is_far_beyond(row, slots[row.slot][1])]
             if wrong:
                 worst = max(wrong, key=lambda row: row.rms_ratio or 0.0)
                 return slots[worst.slot][0], _guilty_reasons(worst, "golden " * side)
@@ -108,9 +114,33 @@ class RecomputedRows(NamedTuple):
         shares = (OWN_SHARE if one.row == accused.row or differs(one) else math.inf for one in outputs)
         return bool(outputs) and all(_incoming_error(one, target, golden, share) for one, share in zip(outputs, shares))
 
-    def cause(self, cause: Cause) -> tuple[Cause, list[Evidence]]:
+    @property
+    def blames_golden(self) -> bool:
+        """Whether the golden alone is beyond the expected rounding."""
+        return _is_within(self.target) and any(row.verdict is ReplayVerdict.GUILTY for row in self.golden)
+
+    def less_accurate(self, finding: Finding) -> list[Evidence]:
+        """Return which side is farther from float64 of its own inputs, if that makes up the error of an output."""
+        found: list[ReplayedOutput] = []
+        for rows, tensor in ((self.target, finding.pair.target), (self.golden, finding.pair.golden)):
+            found += [row for row in rows if tensor is not None and row.slot == tensor.slot and row.rel_l2 is not None]
+        if len(found) < 2:
+            return []
+        (target, x), (golden, y) = ((row, row.rel_l2 or 0.0) for row in found)
+        is_golden, known = x < y, tensor_fact
+        if max(x, y) < OWN_SHARE * error_size(finding) or min(x, y) > CLOSER * max(x, y):
+            return []
+        if (target if is_golden else golden).verdict is not ReplayVerdict.CLEAN:
+            return []
+        words = "the golden {golden} differs from float64 of its recorded inputs by rel_l2 {y}, the target by {x}: "
+        words += "the golden is the inaccurate side" if is_golden else "the target is the inaccurate side"
+        return [reason(NAME, words, golden=golden.slot, y=known(y, finding), x=known(x, finding))]
+
+    def cause(self, cause: Cause, finding: Finding) -> tuple[Cause, list[Evidence]]:
         """Return the cause of a suspected operator after recomputation: an operator within the expected rounding may
         become PROPAGATED. If its kind has equal errors, add the explanation of that kind."""
+        if less_accurate := self.less_accurate(finding):
+            return cause, less_accurate
         if not _is_clean(self.target):
             alike = [
                 row.explanation for row in self.target if row.verdict is ReplayVerdict.AMPLIFIER and row.explanation
@@ -148,6 +178,12 @@ class Recomputation:
         golden = _computed_rows(estimator.rows(1, node.pair.golden_op)) if target else ()
         return RecomputedRows(target, golden, estimator.is_setting(node.pair.target_op)) if target else None
 
+    def is_directed(self, node: OperatorFindings) -> bool:
+        """Whether the errors of an output lie on one side, by more than those of the inputs: one-sided rounding has
+        half a unit in the last place in common."""
+        came = max((_common_error(one) for one in (*node.inputs, *node.extra_inputs)), default=0.0)
+        return any(_common_error(one) - came > COMMON * _unit_of(one) > 0.0 for one in node.outputs)
+
     def blame(self, node: OperatorFindings) -> None:
         """Record that an operator bears an error."""
         self._guilty.add(node.operator.call)
@@ -180,6 +216,22 @@ class Recomputation:
         return None
 
 
+def _common_error(finding: Finding) -> float:
+    """The error that all elements have in common, toward zero or in one direction, relative to the size of the
+    values; 0 if it is unknown, or of few elements."""
+    moments = finding.measurement.moments
+    if moments is None or moments.mismatched or moments.compared < SIDED_RESULTS or not moments.yy:
+        return 0.0
+    return max(abs(gain_of(finding)), abs(moments.sum_d) / math.sqrt(moments.compared * moments.yy))
+
+
+def _unit_of(finding: Finding) -> float:
+    """The round-off of the coarser type of both sides; of a 16-bit type if float32 holds its values."""
+    moments = finding.measurement.moments
+    bits = 0 if moments is None else min(moments.target.bits or SINGLE_BITS, moments.golden.bits or SINGLE_BITS)
+    return max(round_off_of(finding.pair), 2.0**-bits if 0 < bits < SINGLE_BITS else 0.0)
+
+
 def _computed_rows(rows: Sequence[ReplayedOutput]) -> Sequence[ReplayedOutput]:
     return rows if any(row.status == REPLAYED for row in rows) else ()
 
@@ -196,6 +248,10 @@ def _is_within(rows: Sequence[ReplayedOutput]) -> bool:
 
 def _guilty_reasons(row: ReplayedOutput, side: str) -> list[Evidence]:
     """Return the evidence of an output that differs from float64 of the operator's own inputs."""
+    if is_sided(row) and row.rounding is not None:
+        words = "{slot} is {how}, against float64 of its recorded inputs"
+        found = [reason(NAME, words, how=row.rounding.how, slot=side + row.slot)]
+        return [*found, reason(NAME, "{why}", why=row.explanation)]
     words = "{slot} differs from float64 of its recorded inputs by {ratio:,.2g} times the expected rounding"
     if row.rms_ratio is None or row.budget == "exact":
         words = "{slot} differs from float64 of its recorded inputs"
@@ -203,6 +259,11 @@ def _guilty_reasons(row: ReplayedOutput, side: str) -> list[Evidence]:
     if row.sampled:
         found.append(reason(NAME, "{share} of its elements were recomputed", share=row.sampled))
     return found + ([reason(NAME, "{why}", why=row.explanation)] if row.explanation else [])
+
+
+def is_sided(row: ReplayedOutput) -> bool:
+    """Whether an output is accused because its results are rounded to one side."""
+    return row.verdict is ReplayVerdict.GUILTY and row.rounding is not None and bool(row.rounding.direction)
 
 
 def _is_far_beyond(row: ReplayedOutput, name: str) -> bool:

@@ -164,9 +164,9 @@ class RootSearch:
         elif guilty and self._recomputation.follows(node):
             words = "the forward pass of this call produces the error"
             self._add(node, Cause.PROPAGATED, guilty[0], [evidence.reason("forward", words), *guilty[1]], reads)
-        elif guilty:
+        elif guilty and known:
             self._recomputation.blame(node)
-            self._add(node, Cause.BORN, *self._with_bounds(node, own, *guilty, reads), reads)
+            self._add(node, Cause.BORN, *self._with_bounds(node, own, *guilty, known, reads), reads)
         elif own and culprit:
             reasons = [evidence.reason("container", "contains {name}, which has the error", name=culprit)]
             self._add(node, Cause.PROPAGATED, OwnError(own.finding, "container"), reasons, reads)
@@ -269,7 +269,7 @@ class RootSearch:
         for output in diverged:
             self.revised[output.row] = with_explanation(output, self._explanations.of(node, output, reads))
         reasons = evidence.passed_reasons(worst, self._explanations.worst_input(node))
-        reasons += known.cause(Cause.PROPAGATED)[1] if known else []
+        reasons += known.cause(Cause.PROPAGATED, worst)[1] if known else []
         return OwnError(worst, self.revised[worst.row].explained_by), reasons
 
     # Recomputation
@@ -277,13 +277,14 @@ class RootSearch:
     def _recompute(
         self, node: OperatorFindings, own: Optional[OwnError], diverged: Sequence[Finding], reads: OperatorReads
     ) -> Optional[RecomputedRows]:
-        """Recompute an operator in float64 if it is suspected or sampled, or if a rule other than growth explains an
-        error above the limit."""
+        """Recompute an operator in float64 if it is suspected or sampled, if its errors have a direction, or if a rule
+        other than growth explains an error above the limit."""
         if not self._recomputation.applies(node):
             return None
         by = [self._explanations.of(node, one, reads) for one in diverged]
         excused = any(one is not None and one.rule != "growth" for one in by)
-        if own is not None or excused or self._recomputation.is_sampled(node):
+        is_directed = self._recomputation.is_directed(node)
+        if own is not None or excused or is_directed or self._recomputation.is_sampled(node):
             return self._recomputation.of(node)
         return None
 
@@ -315,14 +316,19 @@ class RootSearch:
         own: Optional[OwnError],
         guilty: OwnError,
         reasons: list[Evidence],
+        known: RecomputedRows,
         reads: OperatorReads,
     ) -> tuple[OwnError, list[Evidence]]:
         """The output and the evidence of a guilty operator, with the evidence from bounds; that comes first if the
-        bounds also give BORN."""
+        bounds also give BORN, unless the golden is the guilty side."""
+        if known.blames_golden:
+            reasons = [*known.less_accurate(guilty.finding), *reasons]
         if own is None:
             return guilty, [*reasons, evidence.tensor_reason(guilty.finding)]
-        cause, known = self._cause(node, own.finding, reads)
-        return (own, [*known, *reasons]) if cause is Cause.BORN else (guilty, [*reasons, *known])
+        cause, bounds = self._cause(node, own.finding, reads)
+        if cause is Cause.BORN and not known.blames_golden:
+            return own, [*bounds, *reasons]
+        return guilty, [*reasons, *bounds]
 
     def _recomputed_cause(
         self, node: OperatorFindings, own: OwnError, known: Optional[RecomputedRows], reads: OperatorReads
@@ -331,7 +337,7 @@ class RootSearch:
         cause, reasons = self._cause(node, own.finding, reads)
         if not known or evidence.argument_reasons(node.pair) or begins_upstream(node):
             return cause, own, reasons
-        after, found = known.cause(cause)
+        after, found = known.cause(cause, own.finding)
         return after, own if after is cause else OwnError(own.finding, RECOMPUTED), [*found, *reasons]
 
     # The facts that later operators need

@@ -47,6 +47,7 @@ from npucmp.model.replay_result import (
     Replay,
     ReplayedOutput,
     ReplayResult,
+    RoundingCounts,
     ReplayVerdict,
 )
 from npucmp.model.result import (
@@ -109,6 +110,7 @@ __all__ = [
     "RankGroup",
     "Replay",
     "ReplayResult",
+    "RoundingCounts",
     "ReplayVerdict",
     "ReplayedOutput",
     "Report",

@@ -30,6 +30,56 @@ STATUSES = (
 )  # fmt: skip
 
 
+# results that are not the nearest: evidence: so many errors of one sign are no chance (2^-20 of as many fair ones)
+SIDED_RESULTS = 24
+SIDED_SHARE = 0.25  # of the results that need rounding: definition: one-sided rounding misses the nearest in half of them
+ONE_SIDE = 0.95  # of these results: chosen: noise of the sums before the rounding decides the others, not measured
+
+
+class RoundingCounts(NamedTuple):
+    """Results that need rounding, those that are not the nearest number of their type, and the sides on which these
+    lie. `far` of them are a unit in the last place off or more, which no rounding of a result makes."""
+
+    inexact: int = 0
+    missed: int = 0
+    toward_zero: int = 0
+    upward: int = 0
+    far: int = 0
+
+    def plus(self, other: RoundingCounts) -> RoundingCounts:
+        """Return the counts of both."""
+        return RoundingCounts(*(a + b for a, b in zip(self, other)))
+
+    @property
+    def direction(self) -> str:
+        """The side to which the results are rounded, in words; "" if they are rounded to nearest, or to both sides."""
+        if self.far > (1 - ONE_SIDE) * self.missed or self.missed <= SIDED_SHARE * self.inexact:
+            return ""
+        sides = {
+            "toward zero": self.toward_zero,
+            "away from zero": self.missed - self.toward_zero,
+            "upward": self.upward,
+            "downward": self.missed - self.upward,
+        }
+        return next((words for words, count in sides.items() if count >= ONE_SIDE * self.missed), "")
+
+    @property
+    def is_one_sided(self) -> bool:
+        """Whether the results are rounded to one side, by more than chance."""
+        return self.missed >= SIDED_RESULTS and bool(self.direction)
+
+    @property
+    def how(self) -> str:
+        """The direction of the rounding, in words."""
+        how = "truncated toward zero" if self.direction == "toward zero" else f"rounded {self.direction}"
+        return f"{how} instead of rounded to nearest"
+
+    def words(self) -> str:
+        """Return what the counts show."""
+        share = f"{self.missed:,} of {self.inexact:,} results that need rounding are not the nearest number"
+        return f"{self.how}: {share}"
+
+
 class ReplayedOutput(NamedTuple):
     """One output of one operator; None for a number that does not apply or is unknown.
 
@@ -50,6 +100,7 @@ class ReplayedOutput(NamedTuple):
     where         the box of elements that are beyond the budget
     picture       for a guilty output: the elements with errors beyond rounding
     explained_by  the hypothesis of `explanation` alone: "eps 0.01 instead of 1e-05"
+    rounding      the direction of its rounding; None if it was not examined
     """
 
     order: int
@@ -82,6 +133,7 @@ class ReplayedOutput(NamedTuple):
     seconds: Optional[float] = None
     explained_by: str = ""
     picture: Optional[DifferenceMap] = None
+    rounding: Optional[RoundingCounts] = None
 
 
 class EdgeVerdict(str, Enum):
