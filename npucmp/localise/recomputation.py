@@ -34,17 +34,19 @@ import math
 from typing import NamedTuple, Optional, Protocol, Sequence
 
 from npucmp.flow.operators import OperatorFindings, nodes_of
-from npucmp.judge.precision import round_off_of
+from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.evidence import argument_reasons, reason, tensor_fact
 from npucmp.localise.intervals import differs
-from npucmp.localise.rule_context import error_size, gain_of
+from npucmp.localise.rule_context import RuleContext, error_size, gain_of
 from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
+from npucmp.localise.seen_errors import is_still
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Operator, ReplayedOutput, ReplayVerdict
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import DTYPES, lookup
 from npucmp.model.moments import SINGLE_BITS
-from npucmp.model.replay_result import SIDED_RESULTS
+from npucmp.model.replay_result import SIDED_RESULTS, FarElements
 
+BFLOAT16 = DTYPES["bfloat16"]
 NAME = "recompute"  # the rule name in roots.csv and tensors.csv
 # accusations that do not rest on the size of an error
 UNREFUTED = ("law", "arguments", "coarser", "copy", "equal_bits", "given", "common_factor")
@@ -52,6 +54,9 @@ UNREFUTED = ("law", "arguments", "coarser", "copy", "equal_bits", "given", "comm
 BUDGET_FACTOR = 2.0
 # round-offs: definition: one-sided rounding has 0.7 in common; rounding to nearest has none. chosen: more is recomputed
 COMMON = 0.25
+FEW = 8  # elements: chosen: fewer may be far off by chance, not measured
+FAR_SHARE = 0.01  # share of elements: chosen: right functions have none, not measured
+PERCENT = 18  # bin of the histogram: definition: from here on an element is off by 1 %, two units of bfloat16
 CLOSER = 0.25  # of the larger distance from float64: chosen: then the other side makes the difference, not measured
 OWN_SHARE = 0.5  # share of the error between two runs: definition: more than the other half came in with the inputs
 
@@ -65,6 +70,9 @@ class Estimator(Protocol):
 
     def gradients_as_golden(self, target: Operator, golden: Operator) -> Sequence[ReplayedOutput]:
         """Return the rows of a gradient of the target, computed with the arguments that the golden gave its forward."""
+
+    def far_elements(self, target: Operator, golden: Operator, slot: str) -> Optional[FarElements]:
+        """Return the elements of an output that two right functions of the same bits do not give."""
 
     def is_sampled(self, operator: Optional[Operator]) -> bool:
         """Whether an operator of the target is recomputed independently of the search."""
@@ -132,9 +140,13 @@ class RecomputedRows(NamedTuple):
             return []
         if (target if is_golden else golden).verdict is not ReplayVerdict.CLEAN:
             return []
-        words = "the golden {golden} differs from float64 of its recorded inputs by rel_l2 {y}, the target by {x}: "
-        words += "the golden is the inaccurate side" if is_golden else "the target is the inaccurate side"
-        return [reason(NAME, words, golden=golden.slot, y=known(y, finding), x=known(x, finding))]
+        words = "the target {slot} differs from float64 of its recorded inputs by rel_l2 {worst}, the golden by {best}: "
+        words += "the target is the inaccurate side"
+        if is_golden:
+            words = "the golden {slot} differs from float64 of its recorded inputs by rel_l2 {worst}, the target by "
+            words += "{best}: the golden is the inaccurate side"
+        slot, worst, best = (golden if is_golden else target).slot, max(x, y), min(x, y)
+        return [reason(NAME, words, slot=slot, worst=known(worst, finding), best=known(best, finding))]
 
     def cause(self, cause: Cause, finding: Finding) -> tuple[Cause, list[Evidence]]:
         """Return the cause of a suspected operator after recomputation: an operator within the expected rounding may
@@ -184,6 +196,21 @@ class Recomputation:
         came = max((_common_error(one) for one in (*node.inputs, *node.extra_inputs)), default=0.0)
         return any(_common_error(one) - came > COMMON * _unit_of(one) > 0.0 for one in node.outputs)
 
+    def small_values(self, node: OperatorFindings) -> Optional[tuple[Finding, list[Evidence]]]:
+        """Return the output of a function of one element that differs in many elements by more than rounding, although
+        it reads the same bits and its norm agrees; None if there is none."""
+        target, golden = node.pair.target_op, node.pair.golden_op
+        if self._estimator is None or target is None or golden is None or node.is_gradient or not node.inputs:
+            return None
+        if not node.op.has("function") or not all(map(is_still, node.inputs)):
+            return None
+        for finding in node.outputs:
+            if _may_be_far(finding) and not RuleContext(finding, node).is_composed:
+                far = self._estimator.far_elements(target, golden, finding.pair.slot)
+                if far is not None and far.count >= max(FEW, FAR_SHARE * far.elements):
+                    return finding, _far_reasons(finding, far)
+        return None
+
     def blame(self, node: OperatorFindings) -> None:
         """Record that an operator bears an error."""
         self._guilty.add(node.operator.call)
@@ -230,6 +257,24 @@ def _unit_of(finding: Finding) -> float:
     moments = finding.measurement.moments
     bits = 0 if moments is None else min(moments.target.bits or SINGLE_BITS, moments.golden.bits or SINGLE_BITS)
     return max(round_off_of(finding.pair), 2.0**-bits if 0 < bits < SINGLE_BITS else 0.0)
+
+
+def _may_be_far(finding: Finding) -> bool:
+    """Whether enough elements of an output may be farther off than rounding to 16 bits moves them."""
+    moments = finding.measurement.moments
+    if moments is None or _unit_of(finding) <= SINGLE or not moments.compared:
+        return False
+    bfloat16 = _unit_of(finding) >= BFLOAT16.round_off
+    count = sum(moments.histogram[PERCENT:]) if bfloat16 else moments.compared - moments.below_1e3
+    return count >= max(FEW, FAR_SHARE * moments.compared)
+
+
+def _far_reasons(finding: Finding, far: FarElements) -> list[Evidence]:
+    """Return the evidence of elements that differ by more than rounding."""
+    words = "{count} of {elements} elements of {slot} differ by more than 2 units in the last place of {dtype}, by up to "
+    words += "{most:,.0f}, although the inputs match bit for bit"
+    count, elements = tensor_fact(f"{far.count:,}", finding), f"{far.elements:,}"
+    return [reason(NAME, words, count=count, elements=elements, slot=finding.pair.slot, dtype=far.dtype, most=far.most)]
 
 
 def _computed_rows(rows: Sequence[ReplayedOutput]) -> Sequence[ReplayedOutput]:

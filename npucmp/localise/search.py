@@ -145,9 +145,13 @@ class RootSearch:
         own = None if gap else self._explanations.own_error(node, reads)
         known = None if gap else self._recompute(node, own, diverged, reads)
         guilty = self._guilty(node, own, known) if known and not culprit else None
+        far = None if gap or own or guilty or culprit else self._recomputation.small_values(node)
+        if far is not None:
+            own = self._explanations.accuse_recomputed(*far)
+            known = known or self._recomputation.of(node)
         is_known = reads.is_known and self._intervals.is_saved_known(node)
         if (
-            own and known and not guilty and not begins_upstream(node)
+            own and known and not (guilty or far) and not begins_upstream(node)
             and known.is_innocent(node, own.rule, own.finding, is_known)
         ):  # fmt: skip
             self.revised.pop(own.finding.row, None)  # revert the words of an accusation
@@ -170,6 +174,9 @@ class RootSearch:
         elif own and culprit:
             reasons = [evidence.reason("container", "contains {name}, which has the error", name=culprit)]
             self._add(node, Cause.PROPAGATED, OwnError(own.finding, "container"), reasons, reads)
+        elif own and far:
+            side = known.less_accurate(far[0]) if known else []
+            self._add(node, Cause.BORN, own, [*side, *far[1]], reads)
         elif own:
             self._add(node, *self._recomputed_cause(node, own, known, reads), reads)
         elif inherits and diverged:

@@ -80,6 +80,16 @@ class RoundingCounts(NamedTuple):
         return f"{self.how}: {share}"
 
 
+class FarElements(NamedTuple):
+    """The number of elements that differ by more than rounding, of all; the largest distance, in units in the last
+    place of the type of the values."""
+
+    count: int
+    elements: int
+    most: float
+    dtype: str
+
+
 class ReplayedOutput(NamedTuple):
     """One output of one operator; None for a number that does not apply or is unknown.
 

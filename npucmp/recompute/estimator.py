@@ -18,7 +18,9 @@ from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import REPLAYED, Call, Operator, ReplayedOutput, ReplayVerdict, Run, TensorRef, first_of
 from npucmp.model.optypes import op_type_of
-from npucmp.recompute.arguments import READ_ERRORS
+from npucmp.model.replay_result import FarElements
+from npucmp.recompute.arguments import READ_ERRORS, read
+from npucmp.recompute.far_elements import far_elements
 from npucmp.recompute.kind_baseline import FEWEST, excuse_kinds, explain_kinds
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.numpy_sample import EVERY, HEAVY, LARGE, is_large
@@ -79,6 +81,20 @@ class RecomputedOperators:
         if own is None or other is None or own.forward_call is None or other.forward_call is None:
             return ()
         return self._computed(own._replace(forward_call=other.forward_call))
+
+    def far_elements(self, target: Operator, golden: Operator, slot: str) -> Optional[FarElements]:
+        """Return the elements of an output that two right functions of the same bits do not give; None if the values
+        cannot be read or are no 16-bit values."""
+        try:
+            tensors = [{tensor.slot: tensor for tensor in one.tensors} for one in (target, golden)]
+            source = tensors[1].get("input:0")
+            if math.prod(tensors[1][slot].shape) > LARGEST or source is None:
+                return None
+            x, y = (read(one[slot], self._context) for one in tensors)
+            return far_elements(x, y, read(source, self._context))
+        except (*READ_ERRORS, LookupError, MemoryError, ValueError) as error:
+            self._note(target.name, error)
+            return None
 
     @property
     def by_engine(self) -> Mapping[str, int]:

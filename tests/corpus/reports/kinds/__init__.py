@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-KINDS: tuple[str, ...] = ()
+KINDS: tuple[str, ...] = ("one_sided_rounding", "small_values", "golden_side")
 
 
 def write_case(kind: str, seed: int, folder: Path) -> None:
