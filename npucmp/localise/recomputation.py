@@ -52,8 +52,8 @@ NAME = "recompute"  # the rule name in roots.csv and tensors.csv
 UNREFUTED = ("law", "arguments", "coarser", "copy", "equal_bits", "given", "common_factor")
 # times the budgets of a replay: chosen: an operator without other suspicion must be farther beyond, not measured
 BUDGET_FACTOR = 2.0
-# round-offs: definition: one-sided rounding has 0.7 in common; rounding to nearest has none. chosen: more is recomputed
-COMMON = 0.25
+# round-offs: definition: one-sided rounding has 0.7 in common, rounding to nearest none; more than this is recomputed
+COMMON = 0.4
 FEW = 8  # elements: chosen: fewer may be far off by chance, not measured
 FAR_SHARE = 0.01  # share of elements: chosen: right functions have none, not measured
 PERCENT = 18  # bin of the histogram: definition: from here on an element is off by 1 %, two units of bfloat16
@@ -140,11 +140,15 @@ class RecomputedRows(NamedTuple):
             return []
         if (target if is_golden else golden).verdict is not ReplayVerdict.CLEAN:
             return []
-        words = "the target {slot} differs from float64 of its recorded inputs by rel_l2 {worst}, the golden by {best}: "
-        words += "the target is the inaccurate side"
+        words = (
+            "the target {slot} differs from float64 of its recorded inputs by rel_l2 {worst}, "
+            "the golden by {best}: the target is the inaccurate side"
+        )
         if is_golden:
-            words = "the golden {slot} differs from float64 of its recorded inputs by rel_l2 {worst}, the target by "
-            words += "{best}: the golden is the inaccurate side"
+            words = (
+                "the golden {slot} differs from float64 of its recorded inputs by rel_l2 {worst}, "
+                "the target by {best}: the golden is the inaccurate side"
+            )
         slot, worst, best = (golden if is_golden else target).slot, max(x, y), min(x, y)
         return [reason(NAME, words, slot=slot, worst=known(worst, finding), best=known(best, finding))]
 
@@ -193,6 +197,8 @@ class Recomputation:
     def is_directed(self, node: OperatorFindings) -> bool:
         """Whether the errors of an output lie on one side, by more than those of the inputs: one-sided rounding has
         half a unit in the last place in common."""
+        if max(map(_unit_of, node.outputs), default=0.0) <= SINGLE and not node.op.has("elementwise"):
+            return False  # sums in float32 have larger errors than the rounding of their results
         came = max((_common_error(one) for one in (*node.inputs, *node.extra_inputs)), default=0.0)
         return any(_common_error(one) - came > COMMON * _unit_of(one) > 0.0 for one in node.outputs)
 
@@ -207,7 +213,7 @@ class Recomputation:
         for finding in node.outputs:
             if _may_be_far(finding) and not RuleContext(finding, node).is_composed:
                 far = self._estimator.far_elements(target, golden, finding.pair.slot)
-                if far is not None and far.count >= max(FEW, FAR_SHARE * far.elements):
+                if far is not None and far.far >= max(FEW, FAR_SHARE * far.elements):
                     return finding, _far_reasons(finding, far)
         return None
 
@@ -271,9 +277,11 @@ def _may_be_far(finding: Finding) -> bool:
 
 def _far_reasons(finding: Finding, far: FarElements) -> list[Evidence]:
     """Return the evidence of elements that differ by more than rounding."""
-    words = "{count} of {elements} elements of {slot} differ by more than 2 units in the last place of {dtype}, by up to "
-    words += "{most:,.0f}, although the inputs match bit for bit"
-    count, elements = tensor_fact(f"{far.count:,}", finding), f"{far.elements:,}"
+    words = (
+        "{count} of {elements} elements of {slot} differ by more than 2 units in the last place of {dtype}, "
+        "by up to {most:,.0f}, although the inputs match bit for bit"
+    )
+    count, elements = tensor_fact(f"{far.far:,}", finding), f"{far.elements:,}"
     return [reason(NAME, words, count=count, elements=elements, slot=finding.pair.slot, dtype=far.dtype, most=far.most)]
 
 

@@ -47,8 +47,8 @@ from npucmp.model.replay_result import (
     Replay,
     ReplayedOutput,
     ReplayResult,
-    RoundingCounts,
     ReplayVerdict,
+    RoundingCounts,
 )
 from npucmp.model.result import (
     Event,
@@ -110,7 +110,6 @@ __all__ = [
     "RankGroup",
     "Replay",
     "ReplayResult",
-    "RoundingCounts",
     "ReplayVerdict",
     "ReplayedOutput",
     "Report",
@@ -118,6 +117,7 @@ __all__ = [
     "RerunResult",
     "Result",
     "Root",
+    "RoundingCounts",
     "Run",
     "RunHeader",
     "Scalar",

@@ -32,7 +32,8 @@ STATUSES = (
 
 # results that are not the nearest: evidence: so many errors of one sign are no chance (2^-20 of as many fair ones)
 SIDED_RESULTS = 24
-SIDED_SHARE = 0.25  # of the results that need rounding: definition: one-sided rounding misses the nearest in half of them
+# of the results that need rounding: definition: one-sided rounding misses the nearest number in half of them
+SIDED_SHARE = 0.25
 ONE_SIDE = 0.95  # of these results: chosen: noise of the sums before the rounding decides the others, not measured
 
 
@@ -84,7 +85,7 @@ class FarElements(NamedTuple):
     """The number of elements that differ by more than rounding, of all; the largest distance, in units in the last
     place of the type of the values."""
 
-    count: int
+    far: int
     elements: int
     most: float
     dtype: str

@@ -42,6 +42,8 @@ def far_elements(target: Array, golden: Array, source: Array) -> Optional[FarEle
 def _type_of(target: Array, golden: Array, x: Array, y: Array) -> Optional[Dtype]:
     """Return the coarser 16-bit type of either side, by its type or by its values; None if there is none."""
     for dtype in (DTYPES[name] for name in SHORT):
-        if any(a.dtype.name == dtype.name or np.array_equal(round_to(b, dtype), b) for a, b in ((target, x), (golden, y))):
+        if dtype.name in (target.dtype.name, golden.dtype.name):
+            return dtype
+        if any(np.array_equal(round_to(values, dtype), values) for values in (x, y)):
             return dtype
     return None

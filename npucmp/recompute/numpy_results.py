@@ -434,6 +434,7 @@ def _is_coarse(row: ReplayedOutput) -> bool:
 def _is_alike(row: ReplayedOutput, other: ReplayedOutput) -> bool:
     pairs = [(row.rms_ratio, other.rms_ratio), (row.max_ratio, other.max_ratio)]
     far = any(a is None or b is None or a > SAME * b for a, b in pairs)
-    sides = [one.rounding.direction if one.rounding is not None and one.rounding.is_one_sided else "" for one in (row, other)]
+    counts = row.rounding, other.rounding
+    sides = [one.direction if one is not None and one.is_one_sided else "" for one in counts]
     far = far or sides[0] not in ("", sides[1])
     return not far and abs(row.bias or 0.0) <= max(BIAS, SAME * abs(other.bias or 0.0))

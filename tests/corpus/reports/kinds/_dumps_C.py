@@ -18,8 +18,9 @@ from tests.corpus.writers.msprobe import pt
 BITS = {"float16": 11, "bfloat16": 8, "float32": 24}
 FORMATS = "onnx", "mindspore", "msprobe"
 CALLS = {
-    "Add": "Tensor.__add__", "Mul": "Torch.mul", "Sub": "Torch.sub", "MatMul": "Torch.matmul", "Gelu": "Functional.gelu",
-    "SiLU": "Functional.silu", "Sigmoid": "Torch.sigmoid", "Tanh": "Torch.tanh", "Exp": "Torch.exp",
+    "Add": "Tensor.__add__", "Mul": "Torch.mul", "Sub": "Torch.sub", "MatMul": "Torch.matmul",
+    "Gelu": "Functional.gelu", "SiLU": "Functional.silu", "Sigmoid": "Torch.sigmoid", "Tanh": "Torch.tanh",
+    "Exp": "Torch.exp",
     "Softplus": "Functional.softplus",
 }  # fmt: skip
 

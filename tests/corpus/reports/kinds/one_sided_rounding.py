@@ -38,18 +38,15 @@ def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
         if side == "golden" and command == "replay":
             continue
         dump, h = Dump(folder / side, form, type_of_side), x
-        for layer in range(layers):
-
-            def wrote(name: str, inputs: list[np.ndarray], y: np.ndarray) -> np.ndarray:
+        for layer, operands in enumerate(zip(weights, scales, shifts)):
+            for name, operand in zip(("MatMul", "Mul", "Add"), operands):
+                if name == "MatMul" and form == "mindspore":
+                    continue
+                y = {"MatMul": np.matmul, "Mul": np.multiply, "Add": np.add}[name](h, operand).astype(np.float32)
                 is_wrong = side == "target" and fault != "none" and name == op_type and at in (None, layer)
-                return dump.op(name, inputs, rounded(y.astype(np.float32), type_of_side, how if is_wrong else "nearest"))
-
-            if form != "mindspore":
-                h = wrote("MatMul", [h, weights[layer]], h @ weights[layer])
-            h = wrote("Mul", [h, scales[layer]], h * scales[layer])
-            h = wrote("Add", [h, shifts[layer]], h + shifts[layer])
+                h = dump.op(name, [h, operand], rounded(y, type_of_side, how if is_wrong else "nearest"))
         dump.close()
-    do = [command, "target"] + (["golden"] if command == "compare" else []) + (["--engine", "numpy"] if command == "replay" else [])
+    do = [command, "target", *(["golden"] if command == "compare" else ["--engine", "numpy"])]
     run: dict[str, Any] = {"do": do, "exit": [0], "never": [NEVER]}
     if fault != "none":
         name = dump.name(op_type, 0 if at is None else at)
