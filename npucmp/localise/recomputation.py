@@ -16,13 +16,26 @@ inequality), so if their own errors make up at most half, the rest came in.
 If a gradient is beyond, its forward is checked first (`forward_of`): autograd gives the gradient tensors that the
 forward saved (a root, a mask, an epsilon), which dumps do not record, so one fault of a forward makes both wrong.
 
-The search recomputes an operator that is suspected, or whose error is above the limit and explained by another rule
-than `growth`. Among the other operators it recomputes the first of each type (of three or more) and every sixteenth. An
+The search recomputes an operator that is suspected, whose errors have a direction, or whose error is above the limit
+and explained by another rule than `growth`. Among the other operators it recomputes the first of each type (of three or
+more; of fewer, if each element of the result depends on the same element of the operands alone) and every sixteenth. An
 operator that nothing else suspects must be twice as far beyond the expected rounding. If a gradient is beyond, the
 forward is BORN and the gradient PROPAGATED if the forward is beyond too, or if the forward has other arguments than in
 the golden and the gradient is the float64 gradient for the golden's arguments. If the golden alone is beyond, the
 operator is BORN and the evidence names the golden output. If an input has no data, UNKNOWN and WORSENED become
 PROPAGATED where the target is within.
+
+Rounding to one side (truncation, always up or down) accuses an operator below every limit: more than a quarter of the
+results that need rounding are not the nearest number of their type, 24 or more, and 95 % of these lie on one side of
+float64. The results of all operators of a kind count together: if most of them have it, the first is BORN and the
+evidence calls it a setting.
+
+If the error of an output is that of one side alone (its distance from float64 is at least half of the error between
+the runs, and four times that of the other side), the evidence names that side first, target or golden.
+
+Small values may be wrong under a large norm. A function of one element (`function` in model/optypes.py) that reads
+equal bits is BORN if 8 elements and 1 % are farther apart than 2.5 units in the last place of a 16-bit type and than
+its steps in float32 may differ (recompute/far_elements.py). Sums are left out, because they may cancel.
 
 A recomputation does not revoke an accusation that does not depend on the size of an error: `arguments`, `coarser`,
 `copy`, `equal_bits`, `given`, `law`, `common_factor`.
@@ -44,7 +57,7 @@ from npucmp.localise.seen_errors import is_still
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Operator, ReplayedOutput, ReplayVerdict
 from npucmp.model.dtypes import DTYPES, lookup
 from npucmp.model.moments import SINGLE_BITS
-from npucmp.model.replay_result import SIDED_RESULTS, FarElements
+from npucmp.model.replay_result import DIRECTIONS, SIDED_RESULTS, FarElements
 
 BFLOAT16 = DTYPES["bfloat16"]
 NAME = "recompute"  # the rule name in roots.csv and tensors.csv
@@ -303,7 +316,7 @@ def _guilty_reasons(row: ReplayedOutput, side: str) -> list[Evidence]:
     """Return the evidence of an output that differs from float64 of the operator's own inputs."""
     if is_sided(row) and row.rounding is not None:
         words = "{slot} is {how}, against float64 of its recorded inputs"
-        found = [reason(NAME, words, how=row.rounding.how, slot=side + row.slot)]
+        found = [reason(NAME, words, how=DIRECTIONS[row.rounding.direction], slot=side + row.slot)]
         return [*found, reason(NAME, "{why}", why=row.explanation)]
     words = "{slot} differs from float64 of its recorded inputs by {ratio:,.2g} times the expected rounding"
     if row.rms_ratio is None or row.budget == "exact":

@@ -37,6 +37,14 @@ SIDED_SHARE = 0.25
 ONE_SIDE = 0.95  # of these results: chosen: noise of the sums before the rounding decides the others, not measured
 
 
+DIRECTIONS = {
+    "zero": "truncated toward zero instead of rounded to nearest",
+    "away": "rounded away from zero instead of to nearest",
+    "up": "rounded upward instead of to nearest",
+    "down": "rounded downward instead of to nearest",
+}
+
+
 class RoundingCounts(NamedTuple):
     """Results that need rounding, those that are not the nearest number of their type, and the sides on which these
     lie. `far` of them are a unit in the last place off or more, which no rounding of a result makes."""
@@ -53,32 +61,22 @@ class RoundingCounts(NamedTuple):
 
     @property
     def direction(self) -> str:
-        """The side to which the results are rounded, in words; "" if they are rounded to nearest, or to both sides."""
+        """The side to which the results are rounded, a key of DIRECTIONS; "" if they are rounded to nearest, or to both
+        sides."""
         if self.far > (1 - ONE_SIDE) * self.missed or self.missed <= SIDED_SHARE * self.inexact:
             return ""
-        sides = {
-            "toward zero": self.toward_zero,
-            "away from zero": self.missed - self.toward_zero,
-            "upward": self.upward,
-            "downward": self.missed - self.upward,
-        }
-        return next((words for words, count in sides.items() if count >= ONE_SIDE * self.missed), "")
+        sides = self.toward_zero, self.missed - self.toward_zero, self.upward, self.missed - self.upward
+        return next((name for name, count in zip(DIRECTIONS, sides) if count >= ONE_SIDE * self.missed), "")
 
     @property
     def is_one_sided(self) -> bool:
         """Whether the results are rounded to one side, by more than chance."""
         return self.missed >= SIDED_RESULTS and bool(self.direction)
 
-    @property
-    def how(self) -> str:
-        """The direction of the rounding, in words."""
-        how = "truncated toward zero" if self.direction == "toward zero" else f"rounded {self.direction}"
-        return f"{how} instead of rounded to nearest"
-
     def words(self) -> str:
-        """Return what the counts show."""
-        share = f"{self.missed:,} of {self.inexact:,} results that need rounding are not the nearest number"
-        return f"{self.how}: {share}"
+        """Return the direction, and what shows it."""
+        how, missed, inexact = DIRECTIONS[self.direction], f"{self.missed:,}", f"{self.inexact:,}"
+        return f"{how}: {missed} of {inexact} results that need rounding are not the nearest number"
 
 
 class FarElements(NamedTuple):

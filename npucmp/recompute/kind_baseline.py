@@ -87,7 +87,8 @@ def _rounded_to_one_side(
         if sum(counts[places.index(place)].inexact for place in alike) < KIND_SHARE * total.inexact:
             continue
         number = f"all {len(places)}" if len(alike) == len(places) else f"{len(alike)} of {len(places)}"
-        words = f"{number} {name} are {total.words()}: a setting, not one operator"
+        how = total.words()
+        words = f"{number} {name} are {how}: a setting, not one operator"
         yield KindExplanation(words, frozenset(), frozenset(alike), total.direction)
 
 
