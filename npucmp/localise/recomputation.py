@@ -16,8 +16,9 @@ inequality), so if their own errors make up at most half, the rest came in.
 If a gradient is beyond, its forward is checked first (`forward_of`): autograd gives the gradient tensors that the
 forward saved (a root, a mask, an epsilon), which dumps do not record, so one fault of a forward makes both wrong.
 
-The search recomputes an operator that is suspected, or whose error is above the limit and explained by another rule
-than `growth`. Among the other operators it recomputes the first of each type (of three or more) and every sixteenth. An
+The search recomputes an operator that is suspected, whose errors have a direction, or whose error is above the limit
+and explained by another rule than `growth`. Among the other operators it recomputes the first of each type (of three or
+more; of fewer, if each element of the result depends on the same element of the operands alone) and every sixteenth. An
 operator that nothing else suspects must be twice as far beyond the expected rounding. If a gradient is beyond, the
 forward is BORN and the gradient PROPAGATED if the forward is beyond too, or if the forward has other arguments than in
 the golden and the gradient is the float64 gradient for the golden's arguments. If the golden alone is beyond, the
@@ -29,6 +30,18 @@ If arguments differ and each run is within, the evidence says that the call diff
 A recomputation acquits an operator only if its inputs differ, because what agrees explains nothing, and never one that
 draws random numbers: it reads the mask from the output that it would explain.
 
+Rounding to one side (truncation, always up or down) accuses an operator below every limit: more than a quarter of the
+results that need rounding are not the nearest number of their type, 24 or more, and 95 % of these lie on one side of
+float64. The results of all operators of a kind count together: if most of them have it, the first is BORN and the
+evidence calls it a setting.
+
+If the error of an output is that of one side alone (its distance from float64 is at least half of the error between
+the runs, and four times that of the other side), the evidence names that side first, target or golden.
+
+Small values may be wrong under a large norm. A function of one element (`function` in model/optypes.py) that reads
+equal bits is BORN if 8 elements and 1 % are farther apart than 2.5 units in the last place of a 16-bit type and than
+its steps in float32 may differ (recompute/far_elements.py). Sums are left out, because they may cancel.
+
 A recomputation does not revoke an accusation that does not depend on the size of an error: `arguments`, `coarser`,
 `copy`, `equal_bits`, `given`, `law`, `common_factor`.
 """
@@ -39,20 +52,31 @@ import math
 from typing import NamedTuple, Optional, Protocol, Sequence
 
 from npucmp.flow.operators import OperatorFindings, nodes_of
+from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.judge.tolerance import FACTOR
-from npucmp.localise.evidence import argument_reasons, reason
+from npucmp.localise.evidence import argument_reasons, reason, tensor_fact
 from npucmp.localise.intervals import differs
-from npucmp.localise.rule_context import error_size
+from npucmp.localise.rule_context import RuleContext, error_size, gain_of
 from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
+from npucmp.localise.seen_errors import is_still
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Operator, ReplayedOutput, ReplayVerdict
 from npucmp.model.arguments import draws_numbers
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import DTYPES, lookup
+from npucmp.model.moments import SINGLE_BITS
+from npucmp.model.replay_result import DIRECTIONS, SIDED_RESULTS, FarElements
 
+BFLOAT16 = DTYPES["bfloat16"]
 NAME = "recompute"  # the rule name in roots.csv and tensors.csv
 # accusations that do not rest on the size of an error
 UNREFUTED = ("law", "arguments", "coarser", "copy", "equal_bits", "given", "common_factor")
 # times the budgets of a replay: chosen: an operator without other suspicion must be farther beyond, not measured
 BUDGET_FACTOR = 2.0
+# round-offs: definition: one-sided rounding has 0.7 in common, rounding to nearest none; more than this is recomputed
+COMMON = 0.4
+FEW = 8  # elements: chosen: fewer may be far off by chance, not measured
+FAR_SHARE = 0.01  # share of elements: chosen: right functions have none, not measured
+PERCENT = 18  # bin of the histogram: definition: from here on an element is off by 1 %, two units of bfloat16
+CLOSER = 0.25  # of the larger distance from float64: chosen: then the other side makes the difference, not measured
 OWN_SHARE = 0.5  # share of the error between two runs: definition: more than the other half came in with the inputs
 
 
@@ -65,6 +89,9 @@ class Estimator(Protocol):
 
     def gradients_as_golden(self, target: Operator, golden: Operator) -> Sequence[ReplayedOutput]:
         """Return the rows of a gradient of the target, computed with the arguments that the golden gave its forward."""
+
+    def far_elements(self, target: Operator, golden: Operator, slot: str) -> Optional[FarElements]:
+        """Return the elements of an output that two right functions of the same bits do not give."""
 
     def is_sampled(self, operator: Optional[Operator]) -> bool:
         """Whether an operator of the target is recomputed independently of the search."""
@@ -92,7 +119,7 @@ class RecomputedRows(NamedTuple):
                      if (tensor := (one.pair.target, one.pair.golden)[side]) is not None}  # fmt: skip
             wrong = [row for row in own if row.verdict is ReplayVerdict.GUILTY and row.slot in slots]
             if not is_suspected:
-                wrong = [row for row in wrong if _is_far_beyond(row, slots[row.slot][1])]
+                wrong = [row for row in wrong if is_sided(row) or _is_far_beyond(row, slots[row.slot][1])]
             if wrong:
                 worst = max(wrong, key=lambda row: row.rms_ratio or 0.0)
                 return slots[worst.slot][0], _guilty_reasons(worst, "golden " * side)
@@ -114,10 +141,42 @@ class RecomputedRows(NamedTuple):
         shares = (OWN_SHARE if one.row == accused.row or differs(one) else math.inf for one in outputs)
         return bool(outputs) and all(_incoming_error(one, target, golden, share) for one, share in zip(outputs, shares))
 
-    def cause(self, node: OperatorFindings, cause: Cause) -> tuple[Cause, list[Evidence]]:
+    @property
+    def blames_golden(self) -> bool:
+        """Whether the golden alone is beyond the expected rounding."""
+        return _is_within(self.target) and any(row.verdict is ReplayVerdict.GUILTY for row in self.golden)
+
+    def less_accurate(self, finding: Finding) -> list[Evidence]:
+        """Return which side is farther from float64 of its own inputs, if that makes up the error of an output."""
+        found: list[ReplayedOutput] = []
+        for rows, tensor in ((self.target, finding.pair.target), (self.golden, finding.pair.golden)):
+            found += [row for row in rows if tensor is not None and row.slot == tensor.slot and row.rel_l2 is not None]
+        if len(found) < 2:
+            return []
+        (target, x), (golden, y) = ((row, row.rel_l2 or 0.0) for row in found)
+        is_golden, known = x < y, tensor_fact
+        if max(x, y) < OWN_SHARE * error_size(finding) or min(x, y) > CLOSER * max(x, y):
+            return []
+        if (target if is_golden else golden).verdict is not ReplayVerdict.CLEAN:
+            return []
+        words = (
+            "the target {slot} differs from float64 of its recorded inputs by rel_l2 {worst}, "
+            "the golden by {best}: the target is the inaccurate side"
+        )
+        if is_golden:
+            words = (
+                "the golden {slot} differs from float64 of its recorded inputs by rel_l2 {worst}, "
+                "the target by {best}: the golden is the inaccurate side"
+            )
+        slot, worst, best = (golden if is_golden else target).slot, max(x, y), min(x, y)
+        return [reason(NAME, words, slot=slot, worst=known(worst, finding), best=known(best, finding))]
+
+    def cause(self, node: OperatorFindings, cause: Cause, finding: Finding) -> tuple[Cause, list[Evidence]]:
         """Return the cause of a suspected operator after recomputation: an operator within the expected rounding may
         become PROPAGATED, unless the recomputation read the drawn mask from its output. If its kind has equal errors,
         add the explanation of that kind."""
+        if less_accurate := self.less_accurate(finding):
+            return cause, less_accurate
         if not _is_clean(self.target):
             alike = [
                 row.explanation for row in self.target if row.verdict is ReplayVerdict.AMPLIFIER and row.explanation
@@ -180,6 +239,29 @@ class Recomputation:
         golden = _computed_rows(estimator.rows(1, node.pair.golden_op)) if target else ()
         return RecomputedRows(target, golden, estimator.is_setting(node.pair.target_op)) if target else None
 
+    def is_directed(self, node: OperatorFindings) -> bool:
+        """Whether the errors of an output lie on one side, by more than those of the inputs: one-sided rounding has
+        half a unit in the last place in common."""
+        if max(map(_unit_of, node.outputs), default=0.0) <= SINGLE and not node.op.has("elementwise"):
+            return False  # sums in float32 have larger errors than the rounding of their results
+        came = max((_common_error(one) for one in (*node.inputs, *node.extra_inputs)), default=0.0)
+        return any(_common_error(one) - came > COMMON * _unit_of(one) > 0.0 for one in node.outputs)
+
+    def small_values(self, node: OperatorFindings) -> Optional[tuple[Finding, list[Evidence]]]:
+        """Return the output of a function of one element that differs in many elements by more than rounding, although
+        it reads the same bits and its norm agrees; None if there is none."""
+        target, golden = node.pair.target_op, node.pair.golden_op
+        if self._estimator is None or target is None or golden is None or node.is_gradient or not node.inputs:
+            return None
+        if not node.op.has("function") or not all(map(is_still, node.inputs)):
+            return None
+        for finding in node.outputs:
+            if _may_be_far(finding) and not RuleContext(finding, node).is_composed:
+                far = self._estimator.far_elements(target, golden, finding.pair.slot)
+                if far is not None and far.far >= max(FEW, FAR_SHARE * far.elements):
+                    return finding, _far_reasons(finding, far)
+        return None
+
     def blame(self, node: OperatorFindings) -> None:
         """Record that an operator bears an error."""
         self._guilty.add(node.operator.call)
@@ -212,6 +294,42 @@ class Recomputation:
         return None
 
 
+def _common_error(finding: Finding) -> float:
+    """The error that all elements have in common, toward zero or in one direction, relative to the size of the
+    values; 0 if it is unknown, or of few elements."""
+    moments = finding.measurement.moments
+    if moments is None or moments.mismatched or moments.compared < SIDED_RESULTS or not moments.yy:
+        return 0.0
+    return max(abs(gain_of(finding)), abs(moments.sum_d) / math.sqrt(moments.compared * moments.yy))
+
+
+def _unit_of(finding: Finding) -> float:
+    """The round-off of the coarser type of both sides; of a 16-bit type if float32 holds its values."""
+    moments = finding.measurement.moments
+    bits = 0 if moments is None else min(moments.target.bits or SINGLE_BITS, moments.golden.bits or SINGLE_BITS)
+    return max(round_off_of(finding.pair), 2.0**-bits if 0 < bits < SINGLE_BITS else 0.0)
+
+
+def _may_be_far(finding: Finding) -> bool:
+    """Whether enough elements of an output may be farther off than rounding to 16 bits moves them."""
+    moments = finding.measurement.moments
+    if moments is None or _unit_of(finding) <= SINGLE or not moments.compared:
+        return False
+    bfloat16 = _unit_of(finding) >= BFLOAT16.round_off
+    count = sum(moments.histogram[PERCENT:]) if bfloat16 else moments.compared - moments.below_1e3
+    return count >= max(FEW, FAR_SHARE * moments.compared)
+
+
+def _far_reasons(finding: Finding, far: FarElements) -> list[Evidence]:
+    """Return the evidence of elements that differ by more than rounding."""
+    words = (
+        "{count} of {elements} elements of {slot} differ by more than 2 units in the last place of {dtype}, "
+        "by up to {most:,.0f}, although the inputs match bit for bit"
+    )
+    count, elements = tensor_fact(f"{far.far:,}", finding), f"{far.elements:,}"
+    return [reason(NAME, words, count=count, elements=elements, slot=finding.pair.slot, dtype=far.dtype, most=far.most)]
+
+
 def _computed_rows(rows: Sequence[ReplayedOutput]) -> Sequence[ReplayedOutput]:
     return rows if any(row.status == REPLAYED for row in rows) else ()
 
@@ -228,6 +346,10 @@ def _is_within(rows: Sequence[ReplayedOutput]) -> bool:
 
 def _guilty_reasons(row: ReplayedOutput, side: str) -> list[Evidence]:
     """Return the evidence of an output that differs from float64 of the operator's own inputs."""
+    if is_sided(row) and row.rounding is not None:
+        words = "{slot} is {how}, against float64 of its recorded inputs"
+        found = [reason(NAME, words, how=DIRECTIONS[row.rounding.direction], slot=side + row.slot)]
+        return [*found, reason(NAME, "{why}", why=row.explanation)]
     words = "{slot} differs from float64 of its recorded inputs by {ratio:,.2g} times the expected rounding"
     if row.rms_ratio is None or row.budget == "exact":
         words = "{slot} differs from float64 of its recorded inputs"
@@ -235,6 +357,11 @@ def _guilty_reasons(row: ReplayedOutput, side: str) -> list[Evidence]:
     if row.sampled:
         found.append(reason(NAME, "{share} of its elements were recomputed", share=row.sampled))
     return found + ([reason(NAME, "{why}", why=row.explanation)] if row.explanation else [])
+
+
+def is_sided(row: ReplayedOutput) -> bool:
+    """Whether an output is accused because its results are rounded to one side."""
+    return row.verdict is ReplayVerdict.GUILTY and row.rounding is not None and bool(row.rounding.direction)
 
 
 def _is_far_beyond(row: ReplayedOutput, name: str) -> bool:

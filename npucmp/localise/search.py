@@ -153,10 +153,14 @@ class RootSearch:
         own = None if gap else self._explanations.own_error(node, reads)
         known = None if gap else self._recompute(node, own, diverged, reads)
         guilty = self._guilty(node, own, known) if known and not culprit else None
+        far = None if gap or own or guilty or culprit else self._recomputation.small_values(node)
+        if far is not None:
+            own = self._explanations.accuse_recomputed(*far)
+            known = known or self._recomputation.of(node)
         is_known = reads.error != 0.0 and reads.is_known and self._intervals.is_saved_known(node)
         is_known = is_known and not any(is_folded(one.pair) for one in node.inputs)  # they were compared with nothing
         if (
-            own and known and not guilty and not begins_upstream(node)
+            own and known and not (guilty or far) and not begins_upstream(node)
             and known.is_innocent(node, own.rule, own.finding, is_known)
         ):  # fmt: skip
             self.revised.pop(own.finding.row, None)  # revert the words of an accusation
@@ -176,12 +180,15 @@ class RootSearch:
         elif guilty and self._recomputation.follows(node):
             words = "the forward pass of this call produces the error"
             self._add(node, Cause.PROPAGATED, guilty[0], [evidence.reason("forward", words), *guilty[1]], reads)
-        elif guilty:
+        elif guilty and known:
             self._recomputation.blame(node)
-            self._add(node, Cause.BORN, *self._with_bounds(node, own, *guilty, reads), reads)
+            self._add(node, Cause.BORN, *self._with_bounds(node, own, *guilty, known, reads), reads)
         elif own and culprit:
             reasons = [evidence.reason("container", "contains {name}, which has the error", name=culprit)]
             self._add(node, Cause.PROPAGATED, OwnError(own.finding, "container"), reasons, reads)
+        elif own and far:
+            side = known.less_accurate(far[0]) if known else []
+            self._add(node, Cause.BORN, own, [*side, *far[1]], reads)
         elif own:
             self._add(node, *self._recomputed_cause(node, own, known, reads), reads)
         elif inherits and diverged:
@@ -326,7 +333,7 @@ class RootSearch:
         for output in diverged:
             self.revised[output.row] = with_explanation(output, self._explanations.of(node, output, reads))
         reasons = evidence.passed_reasons(worst, self._explanations.worst_input(node))
-        reasons += known.cause(node, Cause.PROPAGATED)[1] if known else []
+        reasons += known.cause(node, Cause.PROPAGATED, worst)[1] if known else []
         return OwnError(worst, self.revised[worst.row].explained_by), reasons
 
     # Recomputation
@@ -334,13 +341,14 @@ class RootSearch:
     def _recompute(
         self, node: OperatorFindings, own: Optional[OwnError], diverged: Sequence[Finding], reads: OperatorReads
     ) -> Optional[RecomputedRows]:
-        """Recompute an operator in float64 if it is suspected or sampled, or if a rule other than growth explains an
-        error above the limit."""
+        """Recompute an operator in float64 if it is suspected or sampled, if its errors have a direction, or if a rule
+        other than growth explains an error above the limit."""
         if not self._recomputation.applies(node):
             return None
         by = [self._explanations.of(node, one, reads) for one in diverged]
         excused = any(one is not None and one.rule != "growth" for one in by)
-        if own is not None or excused or self._recomputation.is_sampled(node):
+        is_directed = self._recomputation.is_directed(node)
+        if own is not None or excused or is_directed or self._recomputation.is_sampled(node):
             return self._recomputation.of(node)
         return None
 
@@ -376,14 +384,19 @@ class RootSearch:
         own: Optional[OwnError],
         guilty: OwnError,
         reasons: list[Evidence],
+        known: RecomputedRows,
         reads: OperatorReads,
     ) -> tuple[OwnError, list[Evidence]]:
         """The output and the evidence of a guilty operator, with the evidence from bounds; that comes first if the
-        bounds also give BORN."""
+        bounds also give BORN, unless the golden is the guilty side."""
+        if known.blames_golden:
+            reasons = [*known.less_accurate(guilty.finding), *reasons]
         if own is None:
             return guilty, [*reasons, evidence.tensor_reason(guilty.finding)]
-        cause, known = self._cause(node, own.finding, reads)
-        return (own, [*known, *reasons]) if cause is Cause.BORN else (guilty, [*reasons, *known])
+        cause, bounds = self._cause(node, own.finding, reads)
+        if cause is Cause.BORN and not known.blames_golden:
+            return own, [*bounds, *reasons]
+        return guilty, [*reasons, *bounds]
 
     def _recomputed_cause(
         self, node: OperatorFindings, own: OwnError, known: Optional[RecomputedRows], reads: OperatorReads
@@ -394,7 +407,7 @@ class RootSearch:
             return cause, own, reasons
         if evidence.argument_reasons(node.pair):
             return cause, own, [*reasons, *known.own_argument_reasons()]
-        after, found = known.cause(node, cause)
+        after, found = known.cause(node, cause, own.finding)
         ordered = [*reasons, *found] if draws_numbers(node.operator) else [*found, *reasons]
         return after, own if after is cause else OwnError(own.finding, RECOMPUTED), ordered
 

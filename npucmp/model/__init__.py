@@ -48,6 +48,7 @@ from npucmp.model.replay_result import (
     ReplayedOutput,
     ReplayResult,
     ReplayVerdict,
+    RoundingCounts,
 )
 from npucmp.model.result import (
     Event,
@@ -116,6 +117,7 @@ __all__ = [
     "RerunResult",
     "Result",
     "Root",
+    "RoundingCounts",
     "Run",
     "RunHeader",
     "Scalar",

@@ -30,6 +30,65 @@ STATUSES = (
 )  # fmt: skip
 
 
+# results that are not the nearest: evidence: so many errors of one sign are no chance (2^-20 of as many fair ones)
+SIDED_RESULTS = 24
+# of the results that need rounding: definition: one-sided rounding misses the nearest number in half of them
+SIDED_SHARE = 0.25
+ONE_SIDE = 0.95  # of these results: chosen: noise of the sums before the rounding decides the others, not measured
+
+
+DIRECTIONS = {
+    "zero": "truncated toward zero instead of rounded to nearest",
+    "away": "rounded away from zero instead of to nearest",
+    "up": "rounded upward instead of to nearest",
+    "down": "rounded downward instead of to nearest",
+}
+
+
+class RoundingCounts(NamedTuple):
+    """Results that need rounding, those that are not the nearest number of their type, and the sides on which these
+    lie. `far` of them are a unit in the last place off or more, which no rounding of a result makes."""
+
+    inexact: int = 0
+    missed: int = 0
+    toward_zero: int = 0
+    upward: int = 0
+    far: int = 0
+
+    def plus(self, other: RoundingCounts) -> RoundingCounts:
+        """Return the counts of both."""
+        return RoundingCounts(*(a + b for a, b in zip(self, other)))
+
+    @property
+    def direction(self) -> str:
+        """The side to which the results are rounded, a key of DIRECTIONS; "" if they are rounded to nearest, or to both
+        sides."""
+        if self.far > (1 - ONE_SIDE) * self.missed or self.missed <= SIDED_SHARE * self.inexact:
+            return ""
+        sides = self.toward_zero, self.missed - self.toward_zero, self.upward, self.missed - self.upward
+        return next((name for name, count in zip(DIRECTIONS, sides) if count >= ONE_SIDE * self.missed), "")
+
+    @property
+    def is_one_sided(self) -> bool:
+        """Whether the results are rounded to one side, by more than chance."""
+        return self.missed >= SIDED_RESULTS and bool(self.direction)
+
+    def words(self) -> str:
+        """Return the direction, and what shows it."""
+        how, missed, inexact = DIRECTIONS[self.direction], f"{self.missed:,}", f"{self.inexact:,}"
+        return f"{how}: {missed} of {inexact} results that need rounding are not the nearest number"
+
+
+class FarElements(NamedTuple):
+    """The number of elements that differ by more than rounding, of all; the largest distance, in units in the last
+    place of the type of the values."""
+
+    far: int
+    elements: int
+    most: float
+    dtype: str
+
+
 class ReplayedOutput(NamedTuple):
     """One output of one operator; None for a number that does not apply or is unknown.
 
@@ -50,6 +109,7 @@ class ReplayedOutput(NamedTuple):
     where         the box of elements that are beyond the budget
     picture       for a guilty output: the elements with errors beyond rounding
     explained_by  the hypothesis of `explanation` alone: "eps 0.01 instead of 1e-05"
+    rounding      the direction of its rounding; None if it was not examined
     """
 
     order: int
@@ -82,6 +142,7 @@ class ReplayedOutput(NamedTuple):
     seconds: Optional[float] = None
     explained_by: str = ""
     picture: Optional[DifferenceMap] = None
+    rounding: Optional[RoundingCounts] = None
 
 
 class EdgeVerdict(str, Enum):

@@ -5,6 +5,9 @@
     max_ratio   the largest error of an element over u|r| + step + 6 sigma + 0.6 rms sigma. Guilty above 8, or 4.
     bias        mean error toward zero in units of u|r|: truncation, and scales below one unit. Guilty above 0.25 if
                 hundreds of different values show it, and rounding of the result is the only expected error.
+    rounding    results that are not the nearest number of their type, and their sides: they are one-sided if 95 % lie
+                on one side of the exact result, 24 at least, and more than a quarter of the results that need
+                rounding. Rounding to one side misses the nearest number in half of them, right kernels in 12 % at most
 
 NaN and Inf at other places, and differences of integers, booleans and copies, are guilty without a limit. The limits
 come from 9,465 clean outputs of CPU dumps, whose largest rms_ratio is 1.7, and 25 planted faults, whose smallest is
@@ -21,8 +24,8 @@ from numpy.typing import NDArray
 
 from npucmp.measure.ascend_criteria import BARS, SMALL, passes_mere_mare, passes_mixed
 from npucmp.measure.heat_map import Grid
-from npucmp.model import GUILTY_ABOVE, DifferenceMap, ReplayedOutput, ReplayVerdict
-from npucmp.model.dtypes import Dtype, numpy_dtype
+from npucmp.model import GUILTY_ABOVE, DifferenceMap, ReplayedOutput, ReplayVerdict, RoundingCounts
+from npucmp.model.dtypes import DTYPES, Dtype, numpy_dtype
 
 Array = NDArray[Any]
 
@@ -30,6 +33,8 @@ Array = NDArray[Any]
 Z, SPREAD = 20.0, 0.3  # of a rounding error in units of u|r|
 MIN_ELEMENTS = 64  # elements: fewer do not show the expected rounding
 OWN = 0.3  # of u|r|: expected rounding even if float64 needs none: a kernel may compute in another way
+SHORT = "bfloat16", "float16"  # types: definition: float32 files may hold their values
+FAR = 1.001  # units in the last place: definition: rounding of a result is off by less; the rest is noise of float32
 SAME = 2.0  # times the error of the same call on a CPU in the same types: the operator is ill-conditioned, not faulty
 LEVELS = {"L2": (2.0, 1.2, 1.2), "L1": (5.0, 1.5, 1.5), "L0": (10.0, 2.0, 2.0)}  # strictest first
 WORST = 1 << 16  # elements that the box is computed from
@@ -77,6 +82,10 @@ class BudgetTally:
         self.elements = self.used = self.odd = self.wrong = self.inside = self.different = 0
         self.error = self.own = self.noise = self.step = self.size = self.fourth = self.values = self.relative = 0.0
         self.toward = self.due_toward = 0.0
+        # by the type that the results may be numbers of; float32 may hold 16-bit values
+        types = [DTYPES[name] for name in SHORT] if dtype.name == "float32" else []
+        is_examined = dtype.kind == "f" and not dtype.memory and (dtype.itemsize <= 2 or only_one)
+        self.rounding = {row: RoundingCounts() for row in (*types, *([dtype] if is_examined else []))}
         self.beyond, self.bad = 0, []  # type: int, list[Array]
         self.largest, self.largest_at, self.mare, self.ratio, self.ulps, self.first_wrong = -1.0, -1, 0.0, 0.0, 0.0, -1
 
@@ -91,6 +100,8 @@ class BudgetTally:
         if not actual.size:
             return
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            if self.rounding:
+                self._add_rounding(actual, exact)
             if self.is_exact:
                 actual, exact = self._add_exact(actual, exact, start)
                 sigma = 0.0
@@ -128,6 +139,24 @@ class BudgetTally:
         self.wrong += wrong.size
         self._note(wrong, start, None)
         return actual, wanted
+
+    def _add_rounding(self, actual: Array, exact: Array) -> None:
+        """Count the results that are not the nearest numbers, for each type of which all results are numbers."""
+        use = np.isfinite(actual) & np.isfinite(exact)
+        actual, exact = actual[use].astype(np.float64), exact[use].astype(np.float64)
+        for dtype in [*self.rounding]:
+            if dtype is not self.dtype and not np.array_equal(round_to(actual, dtype), actual):
+                del self.rounding[dtype]
+                continue
+            size, nearest = np.abs(exact), round_to(exact, dtype)
+            due = (nearest != exact) & np.isfinite(nearest) & (size >= dtype.tiny)
+            missed = due & (actual != nearest)
+            error, of = (actual - exact)[missed], exact[missed]
+            unit = np.ldexp(dtype.round_off, np.frexp(of)[1])
+            counts = int(due.sum()), error.size, int((error * of < 0).sum()), int((error > 0).sum())
+            self.rounding[dtype] = self.rounding[dtype].plus(
+                RoundingCounts(*counts, int((np.abs(error) >= FAR * unit).sum()))
+            )
 
     def _note(self, bad: Array, start: int, places: Optional[Array]) -> None:
         """Record the elements that exceed their limit, up to WORST."""
@@ -194,6 +223,10 @@ class BudgetTally:
     def row(self, order: int, slot: str, limit: float = 1.0) -> ReplayedOutput:
         """Return the row. `limit` multiplies the limits."""
         row = self._row(order, slot, limit)
+        rounding = next(iter(self.rounding.values()), None)
+        if rounding is not None and limit <= 1.0 and rounding.is_one_sided and not self.odd:
+            row = row._replace(verdict=ReplayVerdict.GUILTY, explanation=rounding.words())
+        row = row._replace(rounding=rounding)
         if row.verdict is not ReplayVerdict.GUILTY or not self.shape:
             return row
         grid = self.grid

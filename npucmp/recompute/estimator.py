@@ -16,9 +16,11 @@ from typing import Callable, Iterator, Mapping, Optional, Sequence
 from npucmp.dump.formats import calls_of
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
-from npucmp.model import REPLAYED, Operator, ReplayedOutput, ReplayVerdict, Run, TensorRef, first_of
+from npucmp.model import REPLAYED, Call, Operator, ReplayedOutput, ReplayVerdict, Run, TensorRef, first_of
 from npucmp.model.optypes import op_type_of
-from npucmp.recompute.arguments import READ_ERRORS
+from npucmp.model.replay_result import FarElements
+from npucmp.recompute.arguments import READ_ERRORS, read
+from npucmp.recompute.far_elements import far_elements
 from npucmp.recompute.kind_baseline import FEWEST, excuse_kinds, explain_kinds
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.numpy_sample import EVERY, HEAVY, LARGE, is_large
@@ -53,6 +55,7 @@ class RecomputedOperators:
         self._left = LEAST
         self.recomputed: set[int] = set()  # orders of target operators
         self.failed: dict[str, str] = {}  # operators that the system did not let recompute, with the reason
+        self._sided: dict[tuple[int, str], int] = {}  # the first operator of each direction of rounding, by side
         self._settings_of: set[int] = set()  # orders of operators whose kind has coarser arithmetic
 
     def rows(self, side: int, operator: Optional[Operator]) -> tuple[ReplayedOutput, ...]:
@@ -65,7 +68,7 @@ class RecomputedOperators:
         if task is None or operator is None or task.operator.name != operator.name:
             return ()
         rows = self._rows(side, task)
-        if any(row.verdict is ReplayVerdict.GUILTY for row in rows):
+        if any(row.verdict is ReplayVerdict.GUILTY or _is_sided(row) for row in rows):
             rows = self._among_peers(side, task)
         if side == 0 and any(row.status == REPLAYED for row in rows):
             self.recomputed.add(operator.order)
@@ -78,6 +81,20 @@ class RecomputedOperators:
         if own is None or other is None or own.forward_call is None or other.forward_call is None:
             return ()
         return self._computed(own._replace(forward_call=other.forward_call))
+
+    def far_elements(self, target: Operator, golden: Operator, slot: str) -> Optional[FarElements]:
+        """Return the elements of an output that two right functions of the same bits do not give; None if the values
+        cannot be read or are no 16-bit values."""
+        try:
+            tensors = [{tensor.slot: tensor for tensor in one.tensors} for one in (target, golden)]
+            source = tensors[1].get("input:0")
+            if math.prod(tensors[1][slot].shape) > LARGEST or source is None:
+                return None
+            x, y = (read(one[slot], self._context) for one in tensors)
+            return far_elements(x, y, read(source, self._context))
+        except (*READ_ERRORS, LookupError, MemoryError, ValueError) as error:
+            self._note(target.name, error)
+            return None
 
     @property
     def by_engine(self) -> Mapping[str, int]:
@@ -94,8 +111,14 @@ class RecomputedOperators:
 
     @cached_property
     def _sample(self) -> frozenset[int]:
-        orders_sampled = [*self._tasks[0]][SAMPLE // 2 :: SAMPLE]
-        return frozenset([*orders_sampled, *(orders[0] for orders in self._kinds[0].values() if len(orders) >= FEWEST)])
+        tasks = self._tasks[0]
+        orders_sampled = [*tasks][SAMPLE // 2 :: SAMPLE]
+        firsts = (
+            orders[0]
+            for orders in self._kinds[0].values()
+            if len(orders) >= FEWEST or op_type_of(tasks[orders[0]].operator).has("elementwise")
+        )
+        return frozenset([*orders_sampled, *firsts])
 
     @cached_property
     def _tasks(self) -> tuple[Mapping[int, Task], ...]:
@@ -107,6 +130,7 @@ class RecomputedOperators:
         except (NpucmpError, OSError) as error:  # the records changed since they were read
             self._note("no operator", error)
             return {}
+        calls = {**_calls_by_type(run), **calls}
         elements = sum(math.prod(tensor.shape) for operator in run.operators for tensor in operator.tensors)
         self._left = max(self._left, elements // PART)
         tasks = [task for task in tasks_of(run, calls) if task.outputs and self._is_due(task)]
@@ -171,6 +195,9 @@ class RecomputedOperators:
         for kind in kinds:
             self._settings_of.update(rows[place].order for place in kind.rows if side == 0)
             first = min((rows[place].order for place in kind.alike), default=-1)
+            if kind.alike and kind.direction:  # kinds that are rounded to one side have one cause, too
+                first = self._sided.setdefault((side, kind.direction), first)
+                operators[first] = self._tasks[side][first].operator
             for place in kind.alike:
                 words = kind.words if rows[place].order == first else f"same as {operators[first].name}: {kind.words}"
                 verdict = ReplayVerdict.GUILTY if rows[place].order == first else ReplayVerdict.AMPLIFIER
@@ -204,6 +231,23 @@ class _CompressedTasks(Mapping[int, Task]):
 def _tensors(task: Task) -> list[TensorRef]:
     """Return the tensors of a task and of its forward."""
     return [tensor for one in (task.operator, task.forward) if one is not None for tensor in one.tensors]
+
+
+def _is_sided(row: ReplayedOutput) -> bool:
+    """Return whether a row may be one of a kind that is rounded to one side."""
+    return row.rounding is not None and row.rounding.missed > 0 and bool(row.rounding.direction)
+
+
+def _calls_by_type(run: Run) -> dict[str, Call]:
+    """Return the calls of operators that need no arguments, by their types, for a dump without calls. The type may be
+    a name alone, so such a call shows something only if one side fits it."""
+    return {
+        operator.name: Call(f"{GRAPH}{run.format}", operator.op_type)
+        for operator in run.operators
+        if not operator.phase
+        and op_type_of(operator).has("elementwise", "contracts")
+        and any(tensor.slot.startswith("input:") for tensor in operator.tensors)
+    }
 
 
 def _kind(task: Task) -> str:

@@ -14,10 +14,11 @@ a factor, 1.3 to 4 of the approximation by tanh, 3.3 of a missing term.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import reduce
 from statistics import median
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
-from npucmp.model import Operator, ReplayedOutput, ReplayVerdict
+from npucmp.model import Operator, ReplayedOutput, ReplayVerdict, RoundingCounts
 from npucmp.model.optypes import op_type
 
 FEWEST = 3  # operators that make a kind
@@ -29,17 +30,22 @@ DIRECTED = 0.5  # of the relative error is the mean error toward or from zero: r
 
 
 class KindExplanation(NamedTuple):
-    """A sentence about a kind, the places of rows that it excuses, and of rows that another formula makes guilty."""
+    """A sentence about a kind, the places of rows that it excuses, and of rows that another formula, or one direction
+    of rounding, makes guilty."""
 
     words: str
     rows: frozenset[int]
     alike: frozenset[int] = frozenset()
+    direction: str = ""
 
 
 def explain_kinds(rows: Sequence[ReplayedOutput], operators: Mapping[int, Operator]) -> list[KindExplanation]:
     """Return kinds of operators that exceed their budgets by similar factors."""
-    found = []
+    found = [*_rounded_to_one_side(rows, operators)]
+    sided = {place for kind in found for place in kind.alike}
     for name, places, alone in _kinds(rows, operators):
+        if sided.intersection(places):
+            continue
         beyond = [place for place in places if rows[place].verdict in (ReplayVerdict.GUILTY, ReplayVerdict.AMPLIFIER)]
         if len({rows[place].order for place in beyond}) < FEWEST or len(beyond) < KIND_SHARE * len(places):
             continue
@@ -61,6 +67,29 @@ def explain_kinds(rows: Sequence[ReplayedOutput], operators: Mapping[int, Operat
         elif _in_common(rows, beyond) and len(beyond) == len(places):  # this excuses no operator
             found.append(KindExplanation(f"all {len(places)} {name}: {_in_common(rows, beyond)}", frozenset()))
     return found
+
+
+def _rounded_to_one_side(
+    rows: Sequence[ReplayedOutput], operators: Mapping[int, Operator]
+) -> Iterator[KindExplanation]:
+    """Yield the kinds of which two operators or more, and most, are rounded to one side. The results of all of them
+    count together, so each may have few."""
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        if row.rounding is not None and row.rounding.inexact and row.verdict is not ReplayVerdict.UNKNOWN:
+            kinds[operators[row.order].kind].append(place)
+    for name, places in kinds.items():
+        counts = [rows[place].rounding or RoundingCounts() for place in places]
+        total = reduce(RoundingCounts.plus, counts)
+        alike = [place for place, one in zip(places, counts) if one.missed and one.direction == total.direction]
+        if not total.is_one_sided or len({rows[place].order for place in alike}) < 2:
+            continue
+        if sum(counts[places.index(place)].inexact for place in alike) < KIND_SHARE * total.inexact:
+            continue
+        number = f"all {len(places)}" if len(alike) == len(places) else f"{len(alike)} of {len(places)}"
+        how = total.words()
+        words = f"{number} {name} are {how}: a setting, not one operator"
+        yield KindExplanation(words, frozenset(), frozenset(alike), total.direction)
 
 
 def _kinds(
@@ -119,9 +148,13 @@ def mark_doubtful(rows: Sequence[ReplayedOutput], operators: Mapping[int, Operat
 
 
 def excuse_kinds(rows: Sequence[ReplayedOutput], kinds: Sequence[KindExplanation]) -> list[ReplayedOutput]:
-    """Return the rows. Rows of explained kinds become AMPLIFIER with the reason."""
+    """Return the rows. Rows of explained kinds become AMPLIFIER with the reason. Clean rows of a kind that is rounded
+    to one side become GUILTY."""
     found = [*rows]
     for kind in kinds:
+        for place in kind.alike:
+            if found[place].verdict is ReplayVerdict.CLEAN:
+                found[place] = found[place]._replace(verdict=ReplayVerdict.GUILTY, explanation=kind.words)
         for place in kind.rows:
             found[place] = found[place]._replace(
                 verdict=ReplayVerdict.AMPLIFIER, explanation=f"explained: {kind.words}"

@@ -369,6 +369,8 @@ def _rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySetting
         elif row.verdict is ReplayVerdict.CLEAN and is_backward and _ends_in_view(task, work, actual, dtype):
             words = "the record holds the incoming gradient, not the computed gradients"
             row = row._replace(budget="exact", rms_ratio=0.0, max_ratio=0.0, explanation=words)
+        if work.others and row.verdict is not ReplayVerdict.GUILTY:  # a rounded scalar has an error of one sign
+            row = row._replace(rounding=None)
         rows.append(_doubted(row, work)._replace(treated=work.treated))
     return rows
 
@@ -432,4 +434,7 @@ def _is_coarse(row: ReplayedOutput) -> bool:
 def _is_alike(row: ReplayedOutput, other: ReplayedOutput) -> bool:
     pairs = [(row.rms_ratio, other.rms_ratio), (row.max_ratio, other.max_ratio)]
     far = any(a is None or b is None or a > SAME * b for a, b in pairs)
+    counts = row.rounding, other.rounding
+    sides = [one.direction if one is not None and one.is_one_sided else "" for one in counts]
+    far = far or sides[0] not in ("", sides[1])
     return not far and abs(row.bias or 0.0) <= max(BIAS, SAME * abs(other.bias or 0.0))

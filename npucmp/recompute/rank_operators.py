@@ -11,6 +11,7 @@ from typing import Mapping, Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.model import REPLAYED, Operator, ReplayedOutput, ReplayVerdict, Run
 from npucmp.model.optypes import op_type_of
+from npucmp.model.replay_result import FarElements
 from npucmp.recompute.estimator import RecomputedOperators
 
 
@@ -46,6 +47,10 @@ class RankOperators:
     def gradients_as_golden(self, target: Operator, golden: Operator) -> Sequence[ReplayedOutput]:
         """Return no row: gradients are not recomputed by ranks."""
         return ()
+
+    def far_elements(self, target: Operator, golden: Operator, slot: str) -> Optional[FarElements]:
+        """Return None: the elements of a rank are not read again."""
+        return None
 
     def is_sampled(self, operator: Optional[Operator]) -> bool:
         """Return False: an operator is recomputed if the search suspects it."""

@@ -15,7 +15,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import CALL_ERRORS, Arguments, RefusedRecord, read
-from npucmp.recompute.error_budget import BIAS, SAME, ErrorBudget, evaluate_output
+from npucmp.recompute.error_budget import BIAS, SAME, BudgetTally, ErrorBudget, evaluate_output
 from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_bind_call import DTYPES, Bound, mapped_any
 
@@ -66,7 +66,7 @@ def second_opinion(
             if row.nonfinite:
                 ratio = max(ratio, row.nonfinite / lost if lost else math.inf)
             row = row._replace(same_dtype_ratio=ratio)
-            if ratio <= SAME and not _is_biased(row, other, wide, bound.unit):
+            if ratio <= SAME and not (_is_biased(row, other, wide, bound.unit) or _is_one_sided(row, other, wide)):
                 row = row._replace(
                     verdict=ReplayVerdict.AMPLIFIER, explanation="a CPU has errors as large in the same types"
                 )
@@ -83,6 +83,16 @@ def _is_biased(row: ReplayedOutput, other: Any, wide: Any, unit: float) -> bool:
     use = torch.isfinite(size) & (size > 0)
     toward = (wide - other.to(torch.float64)).reshape(-1)[use] * wide.reshape(-1)[use].sign() / (unit * size[use])
     return bool(toward.mean().abs() < abs(row.bias) / 2)
+
+
+def _is_one_sided(row: ReplayedOutput, other: Any, wide: Any) -> bool:
+    """Whether results are rounded to one side, and the CPU's results are not."""
+    dtype = lookup(str(other.dtype).removeprefix("torch."))
+    if row.rounding is None or not row.rounding.is_one_sided or dtype is None:
+        return False
+    tally = BudgetTally(dtype, "rounding", only_one=True)
+    tally.add(numpy_of(other.to(torch.float64)), numpy_of(wide))
+    return all(counts.direction != row.rounding.direction for counts in tally.rounding.values())
 
 
 def narrow_arguments(bound: Bound) -> Arguments:

@@ -15,6 +15,7 @@ import numpy as np
 
 
 
+
 KINDS: tuple[str, ...] = (
     "autograd_nodes",
     "parameter_gradients",
@@ -27,6 +28,9 @@ KINDS: tuple[str, ...] = (
     "value_precision",
     "constants_in_type",
     "random_draw",
+    "one_sided_rounding",
+    "small_values",
+    "golden_side",
 )
 
 
