@@ -178,6 +178,12 @@ class RuleContext:
         return golden is not None and golden.kind in "biu"
 
     @property
+    def is_mask(self) -> bool:
+        """Whether the tensor is boolean."""
+        golden = lookup(self.pair.golden.dtype) if self.pair.golden else None
+        return golden is not None and golden.kind == "b"
+
+    @property
     def share_changed(self) -> float:
         """The share of elements that differ; 1 if values are unknown."""
         moments = self.moments
