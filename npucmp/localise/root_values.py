@@ -21,12 +21,15 @@ from npucmp.model.roles import is_output
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from npucmp.measure.region import Region
+
     Array = npt.NDArray[Any]
 
 MOST = 8  # roots of a step and rank: work
 ELEMENTS = 1 << 22  # of a tensor that is read again: work
 # limits: chosen: an element that is off by less, in rms of the tensor, may be one that rounding makes, not measured
 BEYOND = 4.0
+CLEAR = 16.0  # times: chosen: errors of a clear region exceed those of the rest by as much, not measured
 FEWEST = 4  # elements: chosen: fewer may be exchanged or lie in one region by chance, not measured
 
 
@@ -109,7 +112,7 @@ def _with_values(
         from npucmp.localise.choice_evidence import choice_reasons
 
         more += choice_reasons(node, own, *pair, reader)
-    if root.cause is Cause.GAP and not is_output(own.pair):
+    if any(each.kind == "between" and not each.facts for each in root.evidence) and not is_output(own.pair):
         from npucmp.localise.overwritten_memory import memory_reasons
 
         if memory := memory_reasons(findings, own, reader, ordered):
@@ -145,9 +148,25 @@ def _region(own: Finding, x: Array, y: Array) -> Iterator[Evidence]:
     from npucmp.measure.region import region_of
 
     region = region_of(wrong_elements(own, x, y))
-    if region is not None and region.elements >= FEWEST:
+    if region is not None and region.elements >= FEWEST and _is_clear(own, x, y, region):
         words = "{slot} differs in {region} only ({share}); the rest agrees"
         yield reason("region", words, slot=own.pair.slot, region=str(region), share=region.share())
+
+
+def _is_clear(own: Finding, x: Array, y: Array, region: Region) -> bool:
+    """Whether the errors outside of a region are rounding, and far smaller than those within it."""
+    import numpy as np
+
+    if x.dtype.kind != "f" or y.dtype.kind != "f":
+        return True
+    with np.errstate(all="ignore"):
+        errors = np.where(np.isfinite(x) & np.isfinite(y), np.square(x - y), 0.0)
+        size = np.where(np.isfinite(y), np.square(y), 0.0)
+    inside = np.zeros(y.shape, bool)
+    inside[np.ix_(*region.axes)] = True
+    within, outside = errors[inside].mean(), errors[~inside].mean()
+    is_rounding = outside <= own.limit**2 * size[~inside].mean()
+    return bool(is_rounding and (outside * CLEAR**2 <= within or not np.isfinite(x[inside]).all()))
 
 
 def wrong_elements(own: Finding, x: Array, y: Array) -> Array:

@@ -27,21 +27,10 @@ ROWS = 4.0  # in √s: definition: √2 for a share s of other rows, with room f
 def _applies(case: RuleContext) -> bool:
     if case.finding.verdict is Verdict.SHAPE:
         return _is_routed(case)
-    if _told_share(case) > 0:
+    if case.told_share > 0:
         return not case.is_parameter
     picks = (case.node.op.has("picks") and not case.chose_alike) if case.node is not None else True
     return case.changed_choice_share > 0 and picks and not case.is_parameter
-
-
-def _told_share(case: RuleContext) -> float:
-    """The largest share of differing elements in the indices or the mask that an operator reads; 0 if none differs."""
-    node = case.node
-    if node is None:
-        return 0.0
-    by_index = node.op.has("picks", "looks up")
-    read = [RuleContext(one) for one in (*node.inputs, *node.extra_inputs) if one.measurement.moments is not None]
-    told = [one for one in read if one.is_choice and (by_index or one.is_mask)]
-    return max((one.share_changed for one in told), default=0.0)
 
 
 def _is_routed(case: RuleContext) -> bool:
@@ -56,7 +45,7 @@ def _is_routed(case: RuleContext) -> bool:
 def _bound(case: RuleContext) -> float:
     if case.finding.verdict is Verdict.SHAPE:
         return math.inf
-    told = _told_share(case)
+    told = case.told_share
     if 0 < case.share_changed <= PLACES * told:
         return math.inf
     return ROWS * math.sqrt(max(case.changed_choice_share, told))
