@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.judge.precision import round_off_of
+from npucmp.judge.precision import coarser_round_off, round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.measure.bitwise import PLACES, BitDifferences, differences
 from npucmp.measure.pairs import payload_of
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 # elements: chosen: device buffers are handed out and copied in multiples of it, not measured; for hints alone
 BLOCK = 2048
+# probability: chosen: differing elements that lie in a part by chance as often show nothing, not measured
+CHANCE = 0.01
+MEMORY = "memory overwritten"
+TERMS = 1 << 22  # elements of an input that is read for its size: work
 # share of a piece of memory: chosen: as much differs if other data was written over it, not measured; for hints alone
 DENSE = 0.9
 # share of the rows or columns: chosen: lines that hold all differing elements, not measured; for hints alone
@@ -52,11 +56,26 @@ def pattern(measurement: Measurement, found: BitDifferences, context: ReadContex
     if payload is None or moments is None:
         return ()
     places, total = found.places, math.prod(payload.shape)
+    rounding = by_rounding(moments, pair, found.number) or _by_cancelling(moments, pair, found.number, context)
     if found.number == total:
-        return by_rounding(moments, pair, found.number)
+        return rounding
+    piece = _block(found, payload) or _piece(found, payload)
+    if piece:
+        return (piece[0], *rounding) if rounding and piece[1].words.startswith(f"hint: {MEMORY}") else piece
     lines = _lines(places, payload) if places is not None else ()
-    scattered = Evidence("places", "the differing elements are scattered"), *by_rounding(moments, pair, found.number)
-    return _block(found, payload) or _piece(found, payload) or lines or scattered
+    is_dense = found.number >= max(PER_LINE, DENSE * (found.end - found.first))
+    scattered = () if is_dense else (Evidence("places", "the differing elements are scattered"),)
+    return lines or (*scattered, *rounding)
+
+
+def _is_chance(number: int, part: int, total: int, ways: float) -> bool:
+    """Whether `number` elements that differ at random among `total` may all lie in one of `ways` parts of `part`
+    elements each; `ways` is a logarithm."""
+    return ways + _log_choices(part, number) - _log_choices(total, number) > math.log(CHANCE)
+
+
+def _log_choices(every: int, number: int) -> float:
+    return math.lgamma(every + 1) - math.lgamma(number + 1) - math.lgamma(every - number + 1)
 
 
 def _places(words: str, hint: str, **facts: int | str) -> tuple[Evidence, ...]:
@@ -75,11 +94,12 @@ def _block(found: BitDifferences, payload: Payload) -> tuple[Evidence, ...]:
         where = f" in memory ({payload.device.layout})"
     total = math.prod(payload.device.shape if payload.device else payload.shape)
     first, length = found.first, found.end - found.first
-    hint = "memory overwritten, or copied before it was written"
+    hint = f"{MEMORY}, or copied before it was written"
     last = payload.shape[-1] if payload.shape and payload.device is None else 0
     if last and first % last == 0 and length % last == 0:
         hint += f", or {length // last:,} rows of the last axis computed in another order"
-    if first % BLOCK == 0 and BLOCK * DENSE <= found.number >= DENSE * length:
+    is_chance = _is_chance(found.number, length, total, 0.0)
+    if first % BLOCK == 0 and BLOCK * DENSE <= found.number >= DENSE * length and not is_chance:
         words = "one block of {length} elements from {first} on{where}, a multiple of {block}"
         return _places(words, hint, length=length, first=first, where=where, block=BLOCK)
     if found.places is None:
@@ -132,6 +152,9 @@ def _lines(places: Places, payload: Payload) -> tuple[Evidence, ...]:
         cost = number + (0 if whole else PER_LINE)  # a few whole lines are preferred to a part of one line
         if number == cut.number or cost >= least or not (whole or few):
             continue
+        total = cut.number * cut.length
+        if _is_chance(len(places), size, total, _log_choices(cut.number, number)):
+            continue
         share = "all" if whole else f"{len(places) / size:.0%}"
         words = f"in {{number}} of {{all}} {cut.what} only ({{which}}), {{share}} of their elements"
         which = first_of([f"{name:,}" for name in names.tolist()])
@@ -168,11 +191,14 @@ def _piece(found: BitDifferences, payload: Payload) -> tuple[Evidence, ...]:
     first, length, last = found.first, found.end - found.first, payload.shape[-1] if payload.shape else 1
     if found.number < max(PER_LINE, DENSE * length) or (first % last == 0 and length % last == 0):
         return ()
-    if found.end == math.prod(payload.shape):
+    total = math.prod(payload.shape)
+    if _is_chance(found.number, length, total, math.log(total - length + 1)):
+        return ()
+    if found.end == total:
         hint = "memory beyond the result, or a tail block computed separately"
         return _places("the tail from {first} on", hint, first=position(first, payload.shape))
     start, end = (position(place, payload.shape) for place in (first, found.end - 1))
-    return _places("one piece, from {first} to {last}", "memory overwritten", first=start, last=end)
+    return _places("one piece, from {first} to {last}", MEMORY, first=start, last=end)
 
 
 def by_rounding(moments: Moments, pair: Pair, differing: int) -> tuple[Evidence, ...]:
@@ -184,3 +210,32 @@ def by_rounding(moments: Moments, pair: Pair, differing: int) -> tuple[Evidence,
         return ()
     hint = "hint: rounding of sums accumulated in another order (atomic additions, split reductions)"
     return (Evidence("hint", hint),)
+
+
+def _by_cancelling(moments: Moments, pair: Pair, differing: int, context: ReadContext) -> tuple[Evidence, ...]:
+    """The hint for sums around zero that differ by as much as the rounding of their terms."""
+    import numpy as np
+
+    from npucmp.measure.preview import array_of
+
+    operator = pair.golden_op
+    if operator is None or moments.mismatched or not moments.sum_dd:
+        return ()
+    size = math.sqrt(moments.sum_dd / differing)
+    for tensor in operator.tensors:
+        elements = math.prod(tensor.shape)
+        if tensor.is_output or not moments.elements < elements <= TERMS or not coarser_round_off(tensor.dtype):
+            continue
+        try:
+            terms = array_of(tensor, context).astype("float64")
+        except NpucmpError:
+            continue
+        rms = math.sqrt(float(np.square(terms).mean()))
+        count = elements / moments.elements
+        if 0 < size <= FACTOR * coarser_round_off(tensor.dtype) * rms * math.sqrt(count):
+            words = (
+                "hint: rounding of sums around zero, accumulated in another order: the differences are {share} of "
+                "the rms of {slot}"
+            )
+            return (Evidence("hint", words, {"share": Fact(size / rms), "slot": Fact(tensor.slot)}),)
+    return ()

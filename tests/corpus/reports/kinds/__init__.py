@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-KINDS: tuple[str, ...] = ()
+KINDS: tuple[str, ...] = ("overwritten_memory", "index_choices", "wrong_region", "rerun_patterns")
 
 
 def write_case(kind: str, seed: int, folder: Path) -> None:
