@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 CANDIDATES = 64  # earlier tensors that are read: work
+DENSE = 0.9  # share of a piece of memory: chosen: other elements hold equal numbers by chance, not measured
 DISTINCT = 4  # values: chosen: as many equal ones in the same order are not chance, not measured
 # correlation: chosen: a factor, a cast, relu and dropout leave more of the values that were written, not measured
 FOLLOWS = 0.5
@@ -58,10 +59,12 @@ def memory_reasons(
     changed = ~((found == wrote) | (np.isnan(found) & np.isnan(wrote)) if found.dtype.kind == "f" else found == wrote)
     if not changed.any():
         return ()
-    region = region_of(changed)
-    where = "" if changed.all() else str(region) if region is not None else _span(changed)
+    region, span = region_of(changed), _span(changed)
+    is_span = region is None or int(changed.sum()) < region.elements and changed.reshape(-1)[span].mean() >= DENSE
+    where = "" if changed.all() else _span_words(changed, span) if region is None or is_span else str(region)
+    part = found.reshape(-1)[span] if region is None or is_span else region.of(found)
     facts = {"slot": read.pair.slot, "producer": written.name, "where": where and f" in {where}"}
-    writer = _writer(findings, read, reader, changed, region.of(found) if region is not None else found[changed], found)
+    writer = _writer(findings, read, reader, changed, part, found)
     if writer is not None:
         between = ordered and writer.finding.pair.order > written.finding.pair.order
         if between:
@@ -194,11 +197,16 @@ def _is_factor(x: Array, y: Array) -> bool:
     return bool(norm and np.abs(x - factor * y).max() <= 0.01 * np.abs(x).max())
 
 
-def _span(changed: Array) -> str:
+def _span(changed: Array) -> slice:
+    """Return the shortest piece of memory with all elements that changed."""
     import numpy as np
 
     places = np.flatnonzero(changed)
-    return f"{position(int(places[0]), changed.shape)} to {position(int(places[-1]), changed.shape)}"
+    return slice(int(places[0]), int(places[-1]) + 1)
+
+
+def _span_words(changed: Array, span: slice) -> str:
+    return f"{position(span.start, changed.shape)} to {position(span.stop - 1, changed.shape)}"
 
 
 def _is_piece(changed: Array, region: Any) -> bool:

@@ -24,6 +24,8 @@ BLOCK = 2048
 # probability: chosen: differing elements that lie in a part by chance as often show nothing, not measured
 CHANCE = 0.01
 MEMORY = "memory overwritten"
+OTHER_ORDER = "hint: rounding of sums accumulated in another order (atomic additions, split reductions)"
+SUMS = 4.0  # times the rounding of partial sums: chosen: both orders round, and not all sums are alike, not measured
 TERMS = 1 << 22  # elements of an input that is read for its size: work
 # share of a piece of memory: chosen: as much differs if other data was written over it, not measured; for hints alone
 DENSE = 0.9
@@ -56,7 +58,7 @@ def pattern(measurement: Measurement, found: BitDifferences, context: ReadContex
     if payload is None or moments is None:
         return ()
     places, total = found.places, math.prod(payload.shape)
-    rounding = by_rounding(moments, pair, found.number) or _by_cancelling(moments, pair, found.number, context)
+    rounding = by_rounding(moments, pair, found.number) or _by_terms(moments, pair, found.number, context)
     if found.number == total:
         return rounding
     piece = _block(found, payload) or _piece(found, payload)
@@ -189,9 +191,9 @@ def _cuts(places: Places, payload: Payload) -> Iterator[TensorCut]:
 def _piece(found: BitDifferences, payload: Payload) -> tuple[Evidence, ...]:
     """One contiguous piece that differs nearly everywhere and does not consist of whole rows."""
     first, length, last = found.first, found.end - found.first, payload.shape[-1] if payload.shape else 1
-    if found.number < max(PER_LINE, DENSE * length) or (first % last == 0 and length % last == 0):
-        return ()
     total = math.prod(payload.shape)
+    if found.number < max(min(PER_LINE, FEW_LINES * total), DENSE * length) or (first % last == 0 and length % last == 0):
+        return ()
     if _is_chance(found.number, length, total, math.log(total - length + 1)):
         return ()
     if found.end == total:
@@ -208,14 +210,12 @@ def by_rounding(moments: Moments, pair: Pair, differing: int) -> tuple[Evidence,
     size = math.sqrt(moments.sum_dd / differing / (moments.yy / max(1, moments.compared)))
     if size > FACTOR * round_off_of(pair):
         return ()
-    hint = "hint: rounding of sums accumulated in another order (atomic additions, split reductions)"
-    return (Evidence("hint", hint),)
+    return (Evidence("hint", OTHER_ORDER),)
 
 
-def _by_cancelling(moments: Moments, pair: Pair, differing: int, context: ReadContext) -> tuple[Evidence, ...]:
-    """The hint for sums around zero that differ by as much as the rounding of their terms."""
-    import numpy as np
-
+def _by_terms(moments: Moments, pair: Pair, differing: int, context: ReadContext) -> tuple[Evidence, ...]:
+    """The hint for sums that differ by as much as the rounding of their partial sums, estimated from an input with more
+    elements than the sums: of n terms with mean m and deviation s, u √(n² s²/2 + n³ m²/3)."""
     from npucmp.measure.preview import array_of
 
     operator = pair.golden_op
@@ -230,12 +230,16 @@ def _by_cancelling(moments: Moments, pair: Pair, differing: int, context: ReadCo
             terms = array_of(tensor, context).astype("float64")
         except NpucmpError:
             continue
-        rms = math.sqrt(float(np.square(terms).mean()))
-        count = elements / moments.elements
-        if 0 < size <= FACTOR * coarser_round_off(tensor.dtype) * rms * math.sqrt(count):
-            words = (
-                "hint: rounding of sums around zero, accumulated in another order: the differences are {share} of "
-                "the rms of {slot}"
-            )
-            return (Evidence("hint", words, {"share": Fact(size / rms), "slot": Fact(tensor.slot)}),)
+        mean, deviation, count = float(terms.mean()), float(terms.std()), elements / moments.elements
+        partial = math.sqrt(count**2 * deviation**2 / 2 + count**3 * mean**2 / 3)
+        if not 0 < size <= SUMS * coarser_round_off(tensor.dtype) * partial:
+            continue
+        rms = math.hypot(mean, deviation)
+        if moments.yy / moments.compared > rms**2:
+            return (Evidence("hint", OTHER_ORDER),)
+        words = (
+            "hint: rounding of sums around zero, accumulated in another order: the differences are {share} of "
+            "the rms of {slot}"
+        )
+        return (Evidence("hint", words, {"share": Fact(size / rms), "slot": Fact(tensor.slot)}),)
     return ()
