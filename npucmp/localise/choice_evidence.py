@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-SHOWN = 4  # ids of a row that a sentence shows
+SHOWN = 4  # ids of a row in a sentence: work: readers need no more
 
 
 def choice_reasons(
@@ -72,8 +72,9 @@ def _chosen(node: Sequence[Finding], own: Finding, x: Array, y: Array, reader: V
             continue
         for axis in reversed(range(both[1].ndim)):
             moved = [np.moveaxis(values, axis, -1) for values in both]
-            indices = [_along(ids, axis, moved[1].shape) for ids in (x, y)]
-            if indices[0] is None or indices[1] is None:
+            along = [_along(ids, axis, moved[1].shape) for ids in (x, y)]
+            indices = [ids for ids in along if ids is not None]
+            if len(indices) < len(along):
                 continue
             length = moved[1].shape[-1]
             if min(indices[1].min(), indices[0].min()) < 0 or max(indices[1].max(), indices[0].max()) >= length:
@@ -81,7 +82,7 @@ def _chosen(node: Sequence[Finding], own: Finding, x: Array, y: Array, reader: V
             if _is_extreme(moved[1], indices[1]):
                 picked = [np.take_along_axis(moved[0], ids, -1) for ids in indices]
                 rows = [part.reshape(-1, indices[1].shape[-1]) for part in (*indices, *picked)]
-                return _Chosen(*rows, finding.pair.slot)
+                return _Chosen(rows[0], rows[1], rows[2], rows[3], finding.pair.slot)
     return None
 
 
@@ -128,12 +129,14 @@ def _choice(chosen: _Chosen) -> Iterator[Evidence]:
         yield reason("ties", words, rows=rows, slot=slot)
         return
     if (changed & same & ~tied).sum() == changed.sum():
-        yield reason("order of ids", "{rows}, all by the order of the same ids", rows=rows)
+        yield reason("ids", "{rows}, all by the order of the same ids", rows=rows)
         return
     missed = changed & ~tied & ~same
     at = int((missed if missed.any() else changed & ~tied).argmax())
-    words = "{rows}, {missed} of them by a choice of other values; the first is row {row}: target {target}, golden {golden}"
-    yield reason("other choice", words, rows=rows, missed=f"{int(missed.sum()):,}", row=at,
+    words = (
+        "{rows}, {missed} of them by a choice of other values; the first is row {row}: target {target}, golden {golden}"
+    )
+    yield reason("choice", words, rows=rows, missed=f"{int(missed.sum()):,}", row=at,
                  target=_ids(x[at], y[at]), golden=_ids(y[at], x[at]))  # fmt: skip
 
 
@@ -167,10 +170,10 @@ def _sets(x: Array, y: Array, shape: tuple[int, ...]) -> Iterator[Evidence]:
     changed = (x != y).any(-1)
     other = (np.sort(x, -1) != np.sort(y, -1)).any(-1)
     words = "{count} of {rows} rows have the same ids in another order"
-    yield reason("order of ids", words, count=f"{int((changed & ~other).sum()):,}", rows=f"{len(y):,}")
+    yield reason("ids", words, count=f"{int((changed & ~other).sum()):,}", rows=f"{len(y):,}")
     if other.any():
         at = int(other.argmax())
         words = "{count} of {rows} rows have other ids, the first is {place}: target {target}, golden {golden}"
-        yield reason("other choice", words, count=f"{int(other.sum()):,}", rows=f"{len(y):,}",
+        yield reason("choice", words, count=f"{int(other.sum()):,}", rows=f"{len(y):,}",
                      place=position(at, shape[:-1] or (1,)), target=_ids(x[at], y[at]),
                      golden=_ids(y[at], x[at]))  # fmt: skip

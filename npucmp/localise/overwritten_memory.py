@@ -1,9 +1,9 @@
 """An input that differs from what its producer wrote in the same run, though the producer's output agrees with the
 golden's: the memory was overwritten between the two, or code that was not dumped changed the tensor.
 
-The golden shows which output the input is: it holds the same values there. If the values in the differing part are those
-of another output of the target, its writer is named. If they follow from the values that were written there, as those
-of a factor, a cast or an activation do, they are no other memory's.
+The golden shows which output the input is, as both hold the same values there. If the values in the differing part are
+those of another output of the target, its writer is named. If they follow from the values that were written there, as
+those of a factor, a cast or an activation do, they are no other memory's.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
+ORDERS = 24  # orders of axes: work: all of four axes, the given one first
+RESIDUAL = 0.01  # of the largest value: chosen: a factor that leaves less explains the values, not measured
 CANDIDATES = 64  # earlier tensors that are read: work
 DENSE = 0.9  # share of a piece of memory: chosen: other elements hold equal numbers by chance, not measured
 DISTINCT = 4  # values: chosen: as many equal ones in the same order are not chance, not measured
@@ -60,7 +62,8 @@ def memory_reasons(
     if not changed.any():
         return ()
     region, span = region_of(changed), _span(changed)
-    is_span = region is None or int(changed.sum()) < region.elements and changed.reshape(-1)[span].mean() >= DENSE
+    is_dense = changed.reshape(-1)[span].mean() >= DENSE
+    is_span = region is None or (int(changed.sum()) < region.elements and is_dense)
     where = "" if changed.all() else _span_words(changed, span) if region is None or is_span else str(region)
     part = found.reshape(-1)[span] if region is None or is_span else region.of(found)
     facts = {"slot": read.pair.slot, "producer": written.name, "where": where and f" in {where}"}
@@ -68,9 +71,7 @@ def memory_reasons(
     if writer is not None:
         between = ordered and writer.finding.pair.order > written.finding.pair.order
         if between:
-            words = (
-                "{slot} holds {writer}{where}: it overwrote the memory of {producer} before this operator read it"
-            )
+            words = "{slot} holds {writer}{where}: it overwrote the memory of {producer} before this operator read it"
         else:
             words = "{slot} holds {writer}{where}, not {producer}: another tensor was read, or memory overwritten"
         return (reason("overwritten", words, **facts, writer=writer.name),)
@@ -118,11 +119,11 @@ def _producer(findings: Sequence[Finding], read: Finding, reader: ValueReader) -
 
 def _view(before: Array, golden: Array) -> Optional[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return the order of axes, and the shape, in which one array has the values of another; None if none does."""
-    import itertools
+    from itertools import islice, permutations
 
     import numpy as np
 
-    for axes in itertools.permutations(range(before.ndim)) if before.ndim <= 4 else [(*range(before.ndim),)]:
+    for axes in islice(permutations(range(before.ndim)), ORDERS):
         if np.array_equal(before.transpose(axes).reshape(-1), golden.reshape(-1)):
             return axes, golden.shape
     return None
@@ -146,7 +147,8 @@ def _writer(
         values = reader.of(tensor) if seen <= CANDIDATES else None
         if values is None or values.size < part.size or values.dtype.kind != part.dtype.kind:
             continue
-        at_place = values.size == changed.size and np.array_equal(values.reshape(-1)[changed.reshape(-1)], found[changed])
+        is_there = values.size == changed.size
+        at_place = is_there and np.array_equal(values.reshape(-1)[changed.reshape(-1)], found[changed])
         if at_place or _contains(values.reshape(-1), part):
             return _Written(finding, values)
     return None
@@ -194,7 +196,7 @@ def _is_factor(x: Array, y: Array) -> bool:
 
     norm = float(y @ y)
     factor = float(x @ y) / norm if norm else 0.0
-    return bool(norm and np.abs(x - factor * y).max() <= 0.01 * np.abs(x).max())
+    return bool(norm and np.abs(x - factor * y).max() <= RESIDUAL * np.abs(x).max())
 
 
 def _span(changed: Array) -> slice:

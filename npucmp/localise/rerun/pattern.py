@@ -96,7 +96,7 @@ def _block(found: BitDifferences, payload: Payload) -> tuple[Evidence, ...]:
         where = f" in memory ({payload.device.layout})"
     total = math.prod(payload.device.shape if payload.device else payload.shape)
     first, length = found.first, found.end - found.first
-    hint = f"{MEMORY}, or copied before it was written"
+    hint = "memory overwritten, or copied before it was written"
     last = payload.shape[-1] if payload.shape and payload.device is None else 0
     if last and first % last == 0 and length % last == 0:
         hint += f", or {length // last:,} rows of the last axis computed in another order"
@@ -192,7 +192,9 @@ def _piece(found: BitDifferences, payload: Payload) -> tuple[Evidence, ...]:
     """One contiguous piece that differs nearly everywhere and does not consist of whole rows."""
     first, length, last = found.first, found.end - found.first, payload.shape[-1] if payload.shape else 1
     total = math.prod(payload.shape)
-    if found.number < max(min(PER_LINE, FEW_LINES * total), DENSE * length) or (first % last == 0 and length % last == 0):
+    if found.number < max(min(PER_LINE, FEW_LINES * total), DENSE * length):
+        return ()
+    if first % last == 0 and length % last == 0:
         return ()
     if _is_chance(found.number, length, total, math.log(total - length + 1)):
         return ()
@@ -231,7 +233,7 @@ def _by_terms(moments: Moments, pair: Pair, differing: int, context: ReadContext
         except NpucmpError:
             continue
         mean, deviation, count = float(terms.mean()), float(terms.std()), elements / moments.elements
-        partial = math.sqrt(count**2 * deviation**2 / 2 + count**3 * mean**2 / 3)
+        partial = count * math.sqrt(deviation * deviation / 2 + count * mean * mean / 3)
         if not 0 < size <= SUMS * coarser_round_off(tensor.dtype) * partial:
             continue
         rms = math.hypot(mean, deviation)

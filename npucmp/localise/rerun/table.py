@@ -77,8 +77,8 @@ def reruns_of(
 
 
 def _told_once(found: dict[FirstRunPlace, Rerun], comparisons: Sequence[Comparison]) -> dict[FirstRunPlace, Rerun]:
-    """Return the rows; the first of several operators of one type that differ in the same slot and for the same reason
-    tells how many there are, and the others refer to it."""
+    """Return the rows. Operators of one type that differ in the same slot for the same reason refer to the first of
+    them, which has their number."""
     groups: dict[tuple[Any, ...], list[FirstRunPlace]] = defaultdict(list)
     for where, rerun in found.items():
         if rerun.cause is Cause.BORN:

@@ -79,7 +79,12 @@ def _looked_up(random: np.random.Generator, fault: str, wrong: bool) -> tuple[li
     calls = [Call("Cast", [x], [ids]), Call("Gather", [table, ids], [rows])]
     calls.append(Call("ReduceMean", [rows], [rows.mean(1)]))
     if fault == "rounded":
-        return calls, 0, ["BORN Cast|BORN .*Cast|BORN .*to"], ["WORSENED", "worsened in", r"output:0: rel_l2 [^;]*limit 0\.00"]
+        return (
+            calls,
+            0,
+            ["BORN Cast|BORN .*Cast|BORN .*to"],
+            ["WORSENED", "worsened in", r"output:0: rel_l2 [^;]*limit 0\.00"],
+        )
     return calls, 1, ["BORN"], []
 
 

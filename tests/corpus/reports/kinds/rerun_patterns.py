@@ -51,7 +51,10 @@ def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
     run: dict[str, Any] = {"do": ["rerun-diff", "run1", "run2"], "exit": [1], "first": first}
     huge = r"\d,\d{3},\d{3},\d{3} ulp"
     if fault in ("piece", "rows"):
-        run |= {"says": ["one piece|overwritten|rows|tail"], "never": ["another order|other order" if fault == "piece" else huge, huge]}
+        run |= {
+            "says": ["one piece|overwritten|rows|tail"],
+            "never": ["another order|other order" if fault == "piece" else huge, huge],
+        }
     else:
         run |= {"says": ["another order"], "never": ["memory overwritten", huge]}
         if fault == "many":
