@@ -1,4 +1,4 @@
-"""What the values of a root's tensor show, read once more: a region, the negation of a mask, a choice among equal
+"""Evidence of the values of a root's tensor, read once more: a region, the negation of a mask, a choice among equal
 values, ids in another order, and memory that was overwritten before it was read.
 
 The first roots of a step and rank are examined, with tensors of at most `ELEMENTS` elements. Nothing here changes a
@@ -75,7 +75,7 @@ class ValueReader:
 def with_values(
     findings: Sequence[Finding], roots: Sequence[tuple[int, Root]], context: ReadContext, ordered: bool
 ) -> list[tuple[int, Root]]:
-    """Return the roots with the evidence of their values. `ordered`: the dumps tell the order of execution."""
+    """Return the roots with the evidence of their values. `ordered`: the dumps record the order of execution."""
     reader, left = ValueReader(context), MOST
     rows = _rows_of(findings, [root for _, root in roots if root.cause is not Cause.PROPAGATED][:MOST])
     found = []

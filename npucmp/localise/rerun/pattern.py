@@ -25,6 +25,7 @@ BLOCK = 2048
 CHANCE = 0.01
 MEMORY = "memory overwritten"
 OTHER_ORDER = "hint: rounding of sums accumulated in another order (atomic additions, split reductions)"
+SQUARES = 3  # definition: n³/3 is the sum of the first n squares
 SUMS = 4.0  # times the rounding of partial sums: chosen: both orders round, and not all sums are alike, not measured
 TERMS = 1 << 22  # elements of an input that is read for its size: work
 # share of a piece of memory: chosen: as much differs if other data was written over it, not measured; for hints alone
@@ -233,7 +234,7 @@ def _by_terms(moments: Moments, pair: Pair, differing: int, context: ReadContext
         except NpucmpError:
             continue
         mean, deviation, count = float(terms.mean()), float(terms.std()), elements / moments.elements
-        partial = count * math.sqrt(deviation * deviation / 2 + count * mean * mean / 3)
+        partial = count * math.hypot(deviation / math.sqrt(2), mean * math.sqrt(count / SQUARES))
         if not 0 < size <= SUMS * coarser_round_off(tensor.dtype) * partial:
             continue
         rms = math.hypot(mean, deviation)
