@@ -20,11 +20,16 @@ from typing import Optional
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
+from npucmp.judge.precision import coarser_round_off
 from npucmp.judge.tolerance import undecided_reason
 from npucmp.measure.bitwise import differences, in_one_piece, measure_bits
 from npucmp.measure.pairs import payload_of
 from npucmp.measure.recorded_stats import SUMS_SLACK
 from npucmp.model import Finding, Measurement, Moments, Pair, TensorRef, Verdict
+
+HALF = 0.5  # of a value: definition: a difference of so many ulp is as large as the value
+# times the ulp of a usual value: chosen: an element with more is so much smaller than the rms, not measured
+SMALL_VALUE = 1024.0
 
 
 def judge_bits(measurement: Measurement, context: ReadContext = ANYWHERE) -> Finding:
@@ -87,9 +92,21 @@ def _by_values(
         )
         return Finding(measurement, Verdict.MATCH, words, 0.0)
     error = math.sqrt(moments.sum_dd / moments.yy) if moments.yy else math.inf
-    ulp = "" if moments.max_ulp is None else f", {moments.max_ulp:,} ulp"
-    words = f"{differing:,} of {moments.elements:,} elements differ, by up to {moments.max_abs:.3g}{ulp}"
+    size = _size(moments, coarser_round_off(target.dtype, golden.dtype))
+    words = f"{differing:,} of {moments.elements:,} elements differ, by up to {moments.max_abs:.3g}{size}"
     return Finding(measurement, Verdict.DIVERGED, words, error, metric="exact_ratio")
+
+
+def _size(moments: Moments, round_off: float) -> str:
+    """Return the largest difference in ulp, or in rms of the tensor where a value around zero has the most ulp: steps
+    between numbers around zero measure nothing."""
+    rms = math.sqrt(moments.yy / moments.compared) if moments.compared else 0.0
+    if moments.max_ulp is None or not round_off or not rms:
+        return "" if moments.max_ulp is None else f", {moments.max_ulp:,} ulp"
+    usual = max(1.0, moments.max_abs / (2 * round_off * rms))
+    if moments.max_ulp * round_off < HALF and moments.max_ulp <= SMALL_VALUE * usual:
+        return f", {moments.max_ulp:,} ulp"
+    return f", {moments.max_abs / rms:.2g} times the rms"
 
 
 def _is_padded(target: TensorRef, golden: TensorRef, context: ReadContext) -> bool:

@@ -153,7 +153,7 @@ def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
     elif backward:
         what = "the incoming gradient differs"
     name = "{slot}" if read.pair.order == pair.order and not saved else "{op} {slot}"
-    known = math.isfinite(error_size(read))
+    known = math.isfinite(error_size(read)) and read.rule != "whole_numbers"
     error = tensor_fact(error_size(read) if known else read.because, read)
     words = f"{what}: {name}, {'rel_l2 ' if known else ''}{{error}}"
     return reason(kind, words, op=read.pair.operator.name, slot=read.pair.slot, error=error)

@@ -178,6 +178,23 @@ class RuleContext:
         return golden is not None and golden.kind in "biu"
 
     @property
+    def is_mask(self) -> bool:
+        """Whether the tensor is boolean."""
+        golden = lookup(self.pair.golden.dtype) if self.pair.golden else None
+        return golden is not None and golden.kind == "b"
+
+    @cached_property
+    def told_share(self) -> float:
+        """The largest share of differing elements in the indices or the mask that the operator reads; 0 if none
+        differs."""
+        if self.node is None:
+            return 0.0
+        by_index = self.node.op.has("picks", "looks up")
+        read = map(RuleContext, (*self.node.inputs, *self.node.extra_inputs))
+        told = [one for one in read if one.moments is not None and one.is_choice and (by_index or one.is_mask)]
+        return max((one.share_changed for one in told), default=0.0)
+
+    @property
     def share_changed(self) -> float:
         """The share of elements that differ; 1 if values are unknown."""
         moments = self.moments

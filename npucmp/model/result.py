@@ -274,7 +274,8 @@ class Rerun(Statement):
 
     `odd` numbers the runs, from 1, that do not agree with most of them (all, if no two agree). `excused` is True if the
     operator is random or asynchronous by design. Numbers and evidence are of run `pictured`, which is the farthest from
-    run 1; None if unknown. `picture` maps where the two differ, None if it was not computed.
+    run 1; None if unknown. `picture` maps where the two differ, None if it was not computed. `alike` is the place
+    of the first operator of the same type that differs for the same reason; 0 for that operator itself.
     """
 
     place: int
@@ -292,6 +293,7 @@ class Rerun(Statement):
     excused: bool = False
     picture: Optional[DifferenceMap] = None
     pictured: int = 0
+    alike: int = 0
 
 
 class Noise(NamedTuple):

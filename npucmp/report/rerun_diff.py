@@ -40,7 +40,7 @@ def answer(report: RerunResult, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of several runs of the same network."""
     parts = Parts(report, metrics)
     found = compare.compare_answer(parts, FIGURES)
-    suspects = Suspects.of([_suspect(one, len(report.paths)) for one in report.reruns])
+    suspects = Suspects.of([_suspect(one, len(report.paths)) for one in report.reruns if not one.alike])
     begins = any(one.cause is not Cause.PROPAGATED for one in report.reruns)
     title = "First differences between the runs" if begins else "Differences between the runs"
     share = percent(parts.coverage.share)
@@ -210,7 +210,9 @@ def _differs_words(report: RerunResult) -> Iterator[str]:
     excused = sum(one.excused and one.cause is not Cause.PROPAGATED for one in report.reruns)
     passed = sum(one.cause is Cause.PROPAGATED for one in report.reruns)
     if causes[Cause.BORN] + causes[Cause.GAP]:
-        yield f"difference originates in {count_of(causes[Cause.BORN] + causes[Cause.GAP], 'place')}"
+        alike = sum(bool(one.alike) and not one.excused for one in report.reruns)
+        more = f" and {count_of(alike, 'operator')} like one of them" if alike else ""
+        yield f"difference originates in {count_of(causes[Cause.BORN] + causes[Cause.GAP] - alike, 'place')}{more}"
     if causes[Cause.UNKNOWN]:
         yield f"{count_of(causes[Cause.UNKNOWN], 'operator')} of unknown cause"
     if excused:

@@ -483,13 +483,18 @@ def _put_roots(
     estimator: Union[RecomputedOperators, RankOperators, None] = None,
 ) -> RankRoots:
     findings, roots = found
-    roots = with_rounding(findings, roots, work.options.context(work.target, work.golden))
+    context = work.options.context(work.target, work.golden)
+    roots = with_rounding(findings, roots, context)
+    if any(root.cause is not Cause.PROPAGATED for _, root in roots) and _has_values(known.findings):
+        from npucmp.localise.root_values import with_values
+
+        roots = with_values(findings, roots, context, known.target.ordered and known.golden.ordered)
     rows = _rows(known.findings, (root.pair for _, root in roots))
     bare = [
         (clock, row, {name: value for name, value in vars(root).items() if name != "pair"})
         for row, (clock, root) in zip(rows, roots)
     ]
-    coverage = coverage_of(findings, known.left_out, work.options.context(work.target, work.golden))
+    coverage = coverage_of(findings, known.left_out, context)
     said, before = ([one[1:JUDGED] for one in findings_of] for findings_of in (findings, known.findings))
     changes = {at: said[at] for at in compress(count(), map(ne, said, before))}
     every = tuple(root for _, root in roots)

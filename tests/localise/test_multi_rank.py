@@ -194,7 +194,7 @@ def test_what_other_ranks_put_in_is_not_known_of_one_rank_alone(tmp_path, make, 
     [one] = npucmp.compare(tmp_path / "target", tmp_path / "golden", rank=rank).comparisons
     first = min(one.roots, key=lambda root: root.place)
     assert (first.pair.operator.name, first.cause.value) == (name, "UNKNOWN")
-    assert first.because.endswith("tensors of other ranks were not compared: compare all ranks of the step")
+    assert "tensors of other ranks were not compared: compare all ranks of the step" in first.because
     assert all(root.cause.value == "PROPAGATED" for root in one.roots if root is not first)
 
 

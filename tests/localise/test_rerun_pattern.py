@@ -120,7 +120,9 @@ LINES = [
     ((32, 1), np.arange(0, 32, 2), SCATTERED),
     ((1, 32), np.arange(0, 32, 2), SCATTERED),
     ((32,), np.arange(0, 32, 2), SCATTERED),
-    ((2, 2), [0, 1], f"in 1 of 2 rows of the last axis only (0), all of their elements{TILE}"),
+    ((2, 2), [0, 1], SCATTERED),  # one of two rows differs by chance too
+    ((16,), np.arange(14), ""),  # so do 14 of 16 elements in one piece
+    ((16,), np.arange(6, 14), f"one piece, from [6] to [13]{PIECE}"),
     ((2, 3), [4], SCATTERED),
 ]  # fmt: skip
 

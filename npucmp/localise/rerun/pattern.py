@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.judge.precision import round_off_of
+from npucmp.judge.precision import coarser_round_off, round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.measure.bitwise import PLACES, BitDifferences, differences
 from npucmp.measure.pairs import payload_of
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 # elements: chosen: device buffers are handed out and copied in multiples of it, not measured; for hints alone
 BLOCK = 2048
+# probability: chosen: differing elements that lie in a part by chance as often show nothing, not measured
+CHANCE = 0.01
+MEMORY = "memory overwritten"
+OTHER_ORDER = "hint: rounding of sums accumulated in another order (atomic additions, split reductions)"
+SQUARES = 3  # definition: n³/3 is the sum of the first n squares
+SUMS = 4.0  # times the rounding of partial sums: chosen: both orders round, and not all sums are alike, not measured
+TERMS = 1 << 22  # elements of an input that is read for its size: work
 # share of a piece of memory: chosen: as much differs if other data was written over it, not measured; for hints alone
 DENSE = 0.9
 # share of the rows or columns: chosen: lines that hold all differing elements, not measured; for hints alone
@@ -52,11 +59,26 @@ def pattern(measurement: Measurement, found: BitDifferences, context: ReadContex
     if payload is None or moments is None:
         return ()
     places, total = found.places, math.prod(payload.shape)
+    rounding = by_rounding(moments, pair, found.number) or _by_terms(moments, pair, found.number, context)
     if found.number == total:
-        return by_rounding(moments, pair, found.number)
+        return rounding
+    piece = _block(found, payload) or _piece(found, payload)
+    if piece:
+        return (piece[0], *rounding) if rounding and piece[1].words.startswith(f"hint: {MEMORY}") else piece
     lines = _lines(places, payload) if places is not None else ()
-    scattered = Evidence("places", "the differing elements are scattered"), *by_rounding(moments, pair, found.number)
-    return _block(found, payload) or _piece(found, payload) or lines or scattered
+    is_dense = found.number >= max(PER_LINE, DENSE * (found.end - found.first))
+    scattered = () if is_dense else (Evidence("places", "the differing elements are scattered"),)
+    return lines or (*scattered, *rounding)
+
+
+def _is_chance(number: int, part: int, total: int, ways: float) -> bool:
+    """Whether `number` elements that differ at random among `total` may all lie in one of `ways` parts of `part`
+    elements each; `ways` is a logarithm."""
+    return ways + _log_choices(part, number) - _log_choices(total, number) > math.log(CHANCE)
+
+
+def _log_choices(every: int, number: int) -> float:
+    return math.lgamma(every + 1) - math.lgamma(number + 1) - math.lgamma(every - number + 1)
 
 
 def _places(words: str, hint: str, **facts: int | str) -> tuple[Evidence, ...]:
@@ -79,7 +101,8 @@ def _block(found: BitDifferences, payload: Payload) -> tuple[Evidence, ...]:
     last = payload.shape[-1] if payload.shape and payload.device is None else 0
     if last and first % last == 0 and length % last == 0:
         hint += f", or {length // last:,} rows of the last axis computed in another order"
-    if first % BLOCK == 0 and BLOCK * DENSE <= found.number >= DENSE * length:
+    is_chance = _is_chance(found.number, length, total, 0.0)
+    if first % BLOCK == 0 and BLOCK * DENSE <= found.number >= DENSE * length and not is_chance:
         words = "one block of {length} elements from {first} on{where}, a multiple of {block}"
         return _places(words, hint, length=length, first=first, where=where, block=BLOCK)
     if found.places is None:
@@ -132,6 +155,9 @@ def _lines(places: Places, payload: Payload) -> tuple[Evidence, ...]:
         cost = number + (0 if whole else PER_LINE)  # a few whole lines are preferred to a part of one line
         if number == cut.number or cost >= least or not (whole or few):
             continue
+        total = cut.number * cut.length
+        if _is_chance(len(places), size, total, _log_choices(cut.number, number)):
+            continue
         share = "all" if whole else f"{len(places) / size:.0%}"
         words = f"in {{number}} of {{all}} {cut.what} only ({{which}}), {{share}} of their elements"
         which = first_of([f"{name:,}" for name in names.tolist()])
@@ -166,13 +192,18 @@ def _cuts(places: Places, payload: Payload) -> Iterator[TensorCut]:
 def _piece(found: BitDifferences, payload: Payload) -> tuple[Evidence, ...]:
     """One contiguous piece that differs nearly everywhere and does not consist of whole rows."""
     first, length, last = found.first, found.end - found.first, payload.shape[-1] if payload.shape else 1
-    if found.number < max(PER_LINE, DENSE * length) or (first % last == 0 and length % last == 0):
+    total = math.prod(payload.shape)
+    if found.number < max(min(PER_LINE, FEW_LINES * total), DENSE * length):
         return ()
-    if found.end == math.prod(payload.shape):
+    if first % last == 0 and length % last == 0:
+        return ()
+    if _is_chance(found.number, length, total, math.log(total - length + 1)):
+        return ()
+    if found.end == total:
         hint = "memory beyond the result, or a tail block computed separately"
         return _places("the tail from {first} on", hint, first=position(first, payload.shape))
     start, end = (position(place, payload.shape) for place in (first, found.end - 1))
-    return _places("one piece, from {first} to {last}", "memory overwritten", first=start, last=end)
+    return _places("one piece, from {first} to {last}", MEMORY, first=start, last=end)
 
 
 def by_rounding(moments: Moments, pair: Pair, differing: int) -> tuple[Evidence, ...]:
@@ -182,5 +213,36 @@ def by_rounding(moments: Moments, pair: Pair, differing: int) -> tuple[Evidence,
     size = math.sqrt(moments.sum_dd / differing / (moments.yy / max(1, moments.compared)))
     if size > FACTOR * round_off_of(pair):
         return ()
-    hint = "hint: rounding of sums accumulated in another order (atomic additions, split reductions)"
-    return (Evidence("hint", hint),)
+    return (Evidence("hint", OTHER_ORDER),)
+
+
+def _by_terms(moments: Moments, pair: Pair, differing: int, context: ReadContext) -> tuple[Evidence, ...]:
+    """The hint for sums that differ by as much as the rounding of their partial sums, estimated from an input with more
+    elements than the sums: of n terms with mean m and deviation s, u √(n² s²/2 + n³ m²/3)."""
+    from npucmp.measure.preview import array_of
+
+    operator = pair.golden_op
+    if operator is None or moments.mismatched or not moments.sum_dd:
+        return ()
+    size = math.sqrt(moments.sum_dd / differing)
+    for tensor in operator.tensors:
+        elements = math.prod(tensor.shape)
+        if tensor.is_output or not moments.elements < elements <= TERMS or not coarser_round_off(tensor.dtype):
+            continue
+        try:
+            terms = array_of(tensor, context).astype("float64")
+        except NpucmpError:
+            continue
+        mean, deviation, count = float(terms.mean()), float(terms.std()), elements / moments.elements
+        partial = count * math.hypot(deviation / math.sqrt(2), mean * math.sqrt(count / SQUARES))
+        if not 0 < size <= SUMS * coarser_round_off(tensor.dtype) * partial:
+            continue
+        rms = math.hypot(mean, deviation)
+        if moments.yy / moments.compared > rms**2:
+            return (Evidence("hint", OTHER_ORDER),)
+        words = (
+            "hint: rounding of sums around zero, accumulated in another order: the differences are {share} of "
+            "the rms of {slot}"
+        )
+        return (Evidence("hint", words, {"share": Fact(size / rms), "slot": Fact(tensor.slot)}),)
+    return ()

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import Callable, Collection, Mapping, NamedTuple, Optional, Sequence
+from dataclasses import replace
+from typing import Any, Callable, Collection, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.judge.bitwise import same
@@ -68,10 +69,44 @@ def reruns_of(
             seen[place_of(comparison, root.pair)].append(_OperatorRuns(root, tuple(different[order]), number, slots))
     present = _present(seen, comparisons, numbers)
     ranked = sorted(seen.items(), key=lambda one: (*_rank(one[1]), one[0]))
-    return {
+    found = {
         where: _rerun(place, where, operator_runs, present[where], context)
         for place, (where, operator_runs) in enumerate(ranked, 1)
     }
+    return _told_once(found, comparisons)
+
+
+def _told_once(found: dict[FirstRunPlace, Rerun], comparisons: Sequence[Comparison]) -> dict[FirstRunPlace, Rerun]:
+    """Return the rows. Operators of one type that differ in the same slot for the same reason refer to the first of
+    them, which has their number."""
+    groups: dict[tuple[Any, ...], list[FirstRunPlace]] = defaultdict(list)
+    for where, rerun in found.items():
+        if rerun.cause is Cause.BORN:
+            hints = tuple(one.words for one in rerun.evidence if one.kind in ("hint", "random", "asynchronous"))
+            groups[_kind_of(rerun.pair), rerun.slot, rerun.odd, hints].append(where)
+    several = {key: places for key, places in groups.items() if len(places) > 1}
+    if not several:
+        return found
+    every: dict[tuple[Any, ...], set[FirstRunPlace]] = defaultdict(set)
+    for comparison in comparisons:
+        for finding in comparison.findings:
+            every[_kind_of(finding.pair), finding.pair.slot].add(place_of(comparison, finding.pair))
+    for (kind, slot, *_), places in several.items():
+        first = found[places[0]]
+        total = len(every[kind, slot])
+        words = "all {count} {kind} operators differ so in {slot}"
+        if len(places) < total:
+            words = "{count} of {total} {kind} operators differ so in {slot}"
+        facts = {"count": len(places), "total": total, "slot": slot, "kind": " ".join(filter(None, kind))}
+        alike = Evidence("alike", words, {name: Fact(value) for name, value in facts.items()})
+        found[places[0]] = replace(first, evidence=(*first.evidence, alike))
+        for where in places[1:]:
+            found[where] = replace(found[where], alike=first.place)
+    return found
+
+
+def _kind_of(pair: Pair) -> tuple[str, str]:
+    return pair.operator.op_type, pair.operator.phase
 
 
 def _present(

@@ -28,7 +28,7 @@ def _accuses(case: RuleContext) -> bool:
         return False
     if case.finding.metric != "rel_l2" or moments.compared < FEWEST or case.is_choice or case.is_non_smooth:
         return False
-    if case.changed_choice_share and (case.node.op.has("picks") or case.is_composed):
+    if case.told_share or (case.changed_choice_share and (case.node.op.has("picks") or case.is_composed)):
         return False
     if moments.max_abs <= LOST_SHARE * case.scale.largest:
         return False

@@ -4,7 +4,10 @@ Examples are tokens routed to another expert and boxes that pass a threshold. If
 rows can be compared until they are scattered back to their origin; such tensors are unknown, not wrong. If a share s of
 the choices flipped and the number of rows is equal, that share of the rows differs: rel_l2 is √(2 s).
 
-The bound is 4 √s. Inputs of unknown origin have it too.
+An operator that reads rows at given indices, or chooses by a mask, returns other values where these differ, as large as
+the table has them. If no more elements of its output differ than the share s of indices allows, it read the given rows.
+
+The bound is 4 √s, and none if at most a share 2 s of the elements differs. Inputs of unknown origin have it too.
 """
 
 from __future__ import annotations
@@ -16,12 +19,15 @@ from npucmp.localise.rules.choice import SHARE
 from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
 from npucmp.model import Finding, Verdict
 
+PLACES = 2.0  # in s: definition: an element that is written elsewhere leaves one place and takes another
 ROWS = 4.0  # in √s: definition: √2 for a share s of other rows, with room for rows of unequal size
 
 
 def _applies(case: RuleContext) -> bool:
     if case.finding.verdict is Verdict.SHAPE:
         return _is_routed(case)
+    if case.told_share > 0:
+        return not case.is_parameter
     picks = (case.node.op.has("picks") and not case.chose_alike) if case.node is not None else True
     return case.changed_choice_share > 0 and picks and not case.is_parameter
 
@@ -38,9 +44,10 @@ def _is_routed(case: RuleContext) -> bool:
 def _bound(case: RuleContext) -> float:
     if case.finding.verdict is Verdict.SHAPE:
         return math.inf
-    read = [] if case.node is None else [RuleContext(one) for one in case.node.inputs]
-    rows = [one.share_changed for one in read if one.is_choice and one.moments is not None]
-    return ROWS * math.sqrt(max([case.changed_choice_share, *rows]))
+    told = case.told_share
+    if 0 < case.share_changed <= PLACES * told:
+        return math.inf
+    return ROWS * math.sqrt(max(case.changed_choice_share, told))
 
 
 def share_of_rows(finding: Finding) -> float:

@@ -106,9 +106,14 @@ def test_indices_that_agree_chose_the_same_rows():
 
 @pytest.mark.parametrize("indices, share", [([], 0.01), ([MOVED], 5 / 64), ([PLACES, MOVED], 5 / 64), ([PLACES], 0.01)])
 def test_the_bound_is_four_roots_of_the_share_of_other_rows(indices, share):
+    """There is none if no more elements differ than the other indices move."""
     read = [(X, X), *((one, PLACES, "int64") for one in indices)]
+    moved = any(one is MOVED for one in indices)
     one = case("index_select", read, OTHER_ROWS, changed_choice_share=0.01)
+    assert RULE.bound(one) == (inf if moved else 4 * sqrt(share))
+    one = case("index_select", read, (X, Y), changed_choice_share=0.01)
     assert RULE.bound(one) == 4 * sqrt(share)
+    one = case("index_select", read, OTHER_ROWS, changed_choice_share=0.01)
     assert RULE.bound(replace(one, node=None)) == 4 * sqrt(0.01)
     one.node.inputs[:] = map(without_values, one.node.inputs)
     assert RULE.bound(one) == 4 * sqrt(0.01)

@@ -16,6 +16,7 @@ import numpy as np
 
 
 
+
 KINDS: tuple[str, ...] = (
     "autograd_nodes",
     "parameter_gradients",
@@ -31,6 +32,10 @@ KINDS: tuple[str, ...] = (
     "one_sided_rounding",
     "small_values",
     "golden_side",
+    "overwritten_memory",
+    "index_choices",
+    "wrong_region",
+    "rerun_patterns",
 )
 
 

@@ -1,0 +1,185 @@
+"""Evidence of the values of a root's tensor, read once more: a region, the negation of a mask, a choice among equal
+values, ids in another order, and memory that was overwritten before it was read.
+
+The first roots of a step and rank are examined, with tensors of at most `ELEMENTS` elements. Nothing here changes a
+cause.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
+
+from npucmp.dump.limits import ReadContext
+from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.localise.evidence import reason
+from npucmp.model import Cause, Evidence, Finding, Root, TensorRef
+from npucmp.model.dtypes import lookup
+from npucmp.model.roles import is_output
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from npucmp.measure.region import Region
+
+    Array = npt.NDArray[Any]
+
+MOST = 8  # roots of a step and rank: work
+ELEMENTS = 1 << 22  # of a tensor that is read again: work
+# limits: chosen: an element that is off by less, in rms of the tensor, may be one that rounding makes, not measured
+BEYOND = 4.0
+CLEAR = 16.0  # times: chosen: errors of a clear region exceed those of the rest by as much, not measured
+FEWEST = 4  # elements: chosen: fewer may be exchanged or lie in one region by chance, not measured
+
+
+class ValueReader:
+    """The values of tensors, each read once; None for tensors without values, too large or unreadable ones."""
+
+    def __init__(self, context: ReadContext) -> None:
+        self._context = context
+        self._read: dict[int, tuple[TensorRef, Optional[Array]]] = {}
+
+    def of(self, tensor: Optional[TensorRef]) -> Optional[Array]:
+        """Return the values as bool, int64 or float64."""
+        if tensor is None:
+            return None
+        if id(tensor) not in self._read:
+            self._read[id(tensor)] = tensor, self._values(tensor)  # the tensor stays, so that its id does
+        return self._read[id(tensor)][1]
+
+    def _values(self, tensor: TensorRef) -> Optional[Array]:
+        from npucmp.measure.preview import array_of
+
+        dtype = lookup(tensor.dtype)
+        if dtype is None or dtype.kind == "c" or math.prod(tensor.shape) > ELEMENTS:
+            return None
+        try:
+            values = array_of(tensor, self._context)
+        except SystemFailure:
+            raise
+        except NpucmpError:
+            return None
+        if values.dtype.kind == "b":
+            return values
+        return values.astype("int64" if values.dtype.kind in "iu" else "float64")
+
+    def pair(self, finding: Finding) -> Optional[tuple[Array, Array]]:
+        """Return the values of the target and the golden; None unless both have them in one shape."""
+        golden, target = finding.pair.golden, finding.pair.target
+        x = self.of(target) if golden is not None and target is not None else None
+        y = self.of(golden) if x is not None else None
+        return (x, y) if x is not None and y is not None and x.shape == y.shape and x.size else None
+
+
+def with_values(
+    findings: Sequence[Finding], roots: Sequence[tuple[int, Root]], context: ReadContext, ordered: bool
+) -> list[tuple[int, Root]]:
+    """Return the roots with the evidence of their values. `ordered`: the dumps record the order of execution."""
+    reader, left = ValueReader(context), MOST
+    rows = _rows_of(findings, [root for _, root in roots if root.cause is not Cause.PROPAGATED][:MOST])
+    found = []
+    for clock, root in roots:
+        if root.cause is not Cause.PROPAGATED and left:
+            left -= 1
+            root = _with_values(findings, rows.get(root.pair.order, ()), root, reader, ordered)
+        found.append((clock, root))
+    return found
+
+
+def _rows_of(findings: Sequence[Finding], roots: Sequence[Root]) -> dict[int, list[Finding]]:
+    """Return the findings of the operators of roots, by their order."""
+    rows: dict[int, list[Finding]] = {root.pair.order: [] for root in roots}
+    for finding in findings if rows else ():
+        if finding.pair.order in rows:
+            rows[finding.pair.order].append(finding)
+    return rows
+
+
+def _with_values(
+    findings: Sequence[Finding], node: Sequence[Finding], root: Root, reader: ValueReader, ordered: bool
+) -> Root:
+    own = next((finding for finding in node if finding.pair.slot == root.slot), None)
+    if own is None or own.pair.target is None or own.pair.target.relation is not None or not own.measurement.moments:
+        return root
+    pair = reader.pair(own)
+    if pair is None:
+        return root
+    if negation := _negation(*pair):
+        return replace(root, evidence=(*root.evidence, negation))
+    more: list[Evidence] = []
+    if pair[1].dtype.kind in "bi" and pair[0].dtype.kind in "bi":
+        from npucmp.localise.choice_evidence import choice_reasons
+
+        more += choice_reasons(node, own, *pair, reader)
+    if any(each.kind == "between" and not each.facts for each in root.evidence) and not is_output(own.pair):
+        from npucmp.localise.overwritten_memory import memory_reasons
+
+        if memory := memory_reasons(findings, own, reader, ordered):
+            kept = (each for each in root.evidence if each.kind != "between")
+            return replace(root, evidence=(*kept, *memory, *more))
+    return replace(root, evidence=(*root.evidence, *more, *_region(own, *pair)))
+
+
+def _negation(x: Array, y: Array) -> Optional[Evidence]:
+    """The evidence of a tensor of two values that are exchanged everywhere: a mask that one side negates."""
+    import numpy as np
+
+    if y.size < FEWEST:
+        return None
+    golden = np.unique(y)
+    if y.dtype.kind == "b" and x.dtype.kind == "b":
+        is_negated = bool((x != y).all())
+    else:
+        low, high = golden[0], golden[-1]
+        is_negated = len(golden) == 2 and bool((x == np.where(y == low, high, low)).all())
+        is_negated = is_negated and (0 in (low, high))  # two numbers other than 0 are no mask
+    if not is_negated:
+        return None
+    if y.dtype.kind == "b" or {*golden.tolist()} == {0, 1}:
+        return reason("negation", "the target is the negation of the golden in all {elements} elements",
+                      elements=f"{y.size:,}")  # fmt: skip
+    words = "the target is the negation of the golden: {low} and {high} are exchanged in all {elements} elements"
+    return reason("negation", words, low=f"{golden[0]:g}", high=f"{golden[1]:g}", elements=f"{y.size:,}")
+
+
+def _region(own: Finding, x: Array, y: Array) -> Iterator[Evidence]:
+    """The evidence of wrong elements that fill one region, outside of which the tensor agrees."""
+    from npucmp.measure.region import region_of
+
+    region = region_of(wrong_elements(own, x, y))
+    if region is not None and region.elements >= FEWEST and _is_clear(own, x, y, region):
+        words = "{slot} differs in {region} only ({share}); the rest agrees"
+        yield reason("region", words, slot=own.pair.slot, region=str(region), share=region.share())
+
+
+def _is_clear(own: Finding, x: Array, y: Array, region: Region) -> bool:
+    """Whether the errors outside of a region are rounding, and far smaller than those within it."""
+    import numpy as np
+
+    if x.dtype.kind != "f" or y.dtype.kind != "f":
+        return True
+    with np.errstate(all="ignore"):
+        errors = np.where(np.isfinite(x) & np.isfinite(y), np.square(x - y), 0.0)
+        size = np.where(np.isfinite(y), np.square(y), 0.0)
+    inside = np.zeros(y.shape, bool)
+    inside[np.ix_(*region.axes)] = True
+    within, outside = errors[inside].mean(), errors[~inside].mean()
+    is_rounding = outside <= own.limit**2 * size[~inside].mean()
+    return bool(is_rounding and (outside * CLEAR**2 <= within or not np.isfinite(x[inside]).all()))
+
+
+def wrong_elements(own: Finding, x: Array, y: Array) -> Array:
+    """Return where two arrays differ by more than rounding."""
+    import numpy as np
+
+    if x.dtype.kind != "f" or y.dtype.kind != "f":
+        wrong: Array = x != y
+        return wrong
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(x) & np.isfinite(y)
+        alike = (x == y) | (np.isnan(x) & np.isnan(y))
+        rms = math.sqrt(float(np.square(y[finite]).mean())) if finite.any() else 0.0
+        near = np.abs(x - y) <= BEYOND * own.limit * np.maximum(np.abs(y), rms)
+    wrong = ~alike & ~(finite & near)
+    return wrong
