@@ -15,7 +15,7 @@ from typing import NamedTuple, Optional, Sequence
 from npucmp.localise.evidence import argument_reasons, first_names, pattern_reasons, reason, tensor_fact
 from npucmp.localise.sources import Writer
 from npucmp.measure.recorded_stats import has_equal_xor
-from npucmp.model import Evidence, Finding, Pair
+from npucmp.model import Evidence, Finding, Pair, Side
 from npucmp.model.arguments import by_name
 from npucmp.model.roles import is_parameter
 
@@ -122,9 +122,14 @@ def _numbers(finding: Finding) -> Optional[tuple[float, float]]:
     if finding.pair.golden is None or finding.pair.golden.shape != ():
         return None
     if moments is not None:
-        return moments.target.minimum, moments.golden.minimum
+        return _only_value(moments.target), _only_value(moments.golden)
     values = [one.max if one else None for one in recorded]
     return None if None in values else (float(values[0] or 0), float(values[1] or 0))
+
+
+def _only_value(side: Side) -> float:
+    """The value of a tensor with one element: its minimum covers finite values alone."""
+    return math.inf if side.posinf else -math.inf if side.neginf else side.minimum
 
 
 def _alone_reason(words: str, alone: Sequence[Pair]) -> Evidence:
