@@ -190,7 +190,11 @@ def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerance
     dead = (not moments.xx and moments.yy) or (moments.xx and not moments.yy)
     if dead and tolerances.by_round_off and math.isfinite(limit.value):
         side = "target" if not moments.xx else "golden"
-        words = f"the {side} is {_zero_words(moments)}; {words}"
+        if moments.masked:
+            places = f"{moments.compared} of {moments.elements}"
+            words = f"the {side} is zero at the {places} positions that are not masked; {words}"
+        else:
+            words = f"the {side} is all zero; {words}"
         return Finding(measurement, Verdict.DIVERGED, words, error, rule.limit, "rel_l2", "dead")
     if tolerances.by_round_off and is_quantised(measurement):
         both = " against ".join(tensor.dtype for tensor in (pair.target, pair.golden) if tensor)
@@ -209,13 +213,6 @@ def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerance
         words += f"; correlation {fit.correlation:.2f}, no scale relates the two" if fit and fit.is_far else ""
     verdict = Verdict.DIVERGED if over else Verdict.MATCH
     return Finding(measurement, verdict, words, error, rule.limit, rule.metric, name)
-
-
-def _zero_words(moments: Moments) -> str:
-    """The words for a side without a value but 0; masks were left out of its sums."""
-    if not moments.masked:
-        return "all zero"
-    return f"zero at the {moments.compared} of {moments.elements} positions that are not masked"
 
 
 def _value(metric: str, moments: Moments) -> float:

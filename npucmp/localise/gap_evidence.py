@@ -46,6 +46,8 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
     numbers = _numbers(gap)
     slot, because = gap.pair.slot, tensor_fact(gap.because, gap)
     if numbers:
+        if is_argument(gap):
+            return [_argument_reason(gap, *numbers)]
         return [_number_reason(gap, *numbers), *([_alone_reason("preceding operators: {}", alone)] if alone else ())]
     more, so_far = [*argument_reasons(gap.pair), *pattern_reasons(gap)], _before_words(around)
     parameter = is_parameter(gap.pair)
@@ -114,6 +116,22 @@ def _number_reason(gap: Finding, target: float, golden: float) -> Evidence:
     if math.isfinite(factor) and factor:
         return reason("fed", f"{words}, factor {{factor}}", **facts, factor=f"{factor:g}")
     return reason("fed", words, **facts)
+
+
+def is_argument(finding: Finding) -> bool:
+    """Whether a tensor that no operator wrote is an argument of its reader by the reader's signature (eps), which the
+    dump holds as a scalar."""
+    operators = finding.pair.target_op, finding.pair.golden_op
+    return _numbers(finding) is not None and all(
+        op and by_name(op, finding.pair.slot) != finding.pair.slot for op in operators
+    )
+
+
+def _argument_reason(finding: Finding, target: float, golden: float) -> Evidence:
+    """The evidence of an argument that differs, with its two values."""
+    words = "argument {slot} is {target} in the target, {golden} in the golden"
+    slot = by_name(finding.pair.operator, finding.pair.slot)
+    return reason("argument", words, slot=slot, target=f"{target:g}", golden=f"{golden:g}")
 
 
 def _numbers(finding: Finding) -> Optional[tuple[float, float]]:

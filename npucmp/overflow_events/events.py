@@ -298,9 +298,9 @@ def _killed(at: _At, alarms: Sequence[Event]) -> list[Event]:
         gone = [kind for kind in kinds_of(one.tensor, one.extremes) if not left or left == {"saturated"} != {kind}]
         if gone and one.operator.order == at.operator.order:
             what = amount(gone[0], one)
-            now = "none: replaced or hidden by this operator (nan_to_num, where, clamp, saturation)"
-            now = "the largest value of its type instead" if left else now
-            what = what._replace(words=f"{what.words}; the output has {now}")
+            now = "; the output has none: replaced or hidden by this operator (nan_to_num, where, clamp, saturation)"
+            now = "; the output has the largest value of its type instead" if left else now
+            what = what._replace(words=what.words + now)
             return [event_of(one, gone[0], "killed", what, parents=(read.trace.order,))]
     return []
 

@@ -335,7 +335,7 @@ def _title(one: Comparison, groups: Groups) -> str:
     if not (one.target.ordered and one.golden.ordered):
         return "Diverging operators (the dumps do not record the order of execution, so the first is unknown)"
     if unseen and first.cause is not Cause.SUSPECT and not first.is_alignment_uncertain:
-        return f"Earliest diverging operator found ({unseen})"
+        return f"First operator that diverges among those compared ({unseen})"
     if first.is_alignment_uncertain:
         return "First diverging operator found (the alignment is uncertain; not proven)"
     if first.cause is Cause.SUSPECT:
