@@ -26,6 +26,7 @@ from npucmp.model.roles import is_folded
 
 SUMS_RESIDUAL = 1e-6  # of the error: definition: the residual that sums in float64 leave of a factor that is exact
 FRACTION_CHANCE = 0.01  # chosen: share of quotients that are a simple fraction by chance, not measured
+PLAIN = 10  # definition: a decimal number tells a fraction with a smaller denominator
 FEW_DIFFER = 16  # chosen: one element of so many that differs is not the whole tensor, not measured
 FEWEST_SCATTERED = 16  # elements: chosen: fewer have a common factor by chance, not measured
 
@@ -273,14 +274,16 @@ def _exact_factor(gain: float, limit: float) -> str:
     factor = 1.0 + gain
     if abs(gain) < 1e-4:
         return f"1{gain:+.1e}"
-    digits, size = f"{factor:.6g}", abs(factor)
+    size, coarse = abs(factor), f"{factor:.4g}"
+    digits = coarse if limit >= 1e-4 and coarse != "1" else f"{factor:.6g}"
     most = int(math.sqrt(FRACTION_CHANCE / max(limit, SUMS_RESIDUAL)))
     if most < 2 or not 1.0 / most <= size <= most:
         return digits
     below = Fraction(min(size, 1.0 / size)).limit_denominator(most)
     simple = (below if size < 1.0 else 1 / below) * (1 if factor > 0 else -1)
     is_near = abs(float(simple) - factor) <= max(limit, SUMS_RESIDUAL) * size
-    return f"{digits} ({simple})" if is_near and simple != Fraction(digits) else digits
+    is_plain = simple == Fraction(digits) and simple.denominator <= PLAIN
+    return f"{digits} ({simple})" if is_near and not is_plain else digits
 
 
 def _rounded_factor(gain: float) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-KINDS: tuple[str, ...] = ()
+KINDS: tuple[str, ...] = ("factors", "infinite_arguments", "overflow_sentences")
 
 
 def write_case(kind: str, seed: int, folder: Path) -> None:
