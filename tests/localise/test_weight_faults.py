@@ -303,7 +303,14 @@ HELD = [  # own role, other role, its name and slot, label, sentence
     (DOWN, UP, "layers.0.up.weight", "", "holds up -3 None", "holds the weights of layers.0.up"),
     (DOWN, Role(3, "down", "weight", 6), "e.weight", "", "holds down 0 4", "holds the weights of e"),
     (EXPERT, DOWN, "fc.weight", "gate", "holds down None -3", "holds the weights of fc.weight (gate)"),
-    (Role(2, "n1", "weight"), Role(None, "nf", "weight"), "norm", "", "holds nf None None", "holds the weights of norm"),
+    (
+        Role(2, "n1", "weight"),
+        Role(None, "nf", "weight"),
+        "norm",
+        "",
+        "holds nf None None",
+        "holds the weights of norm",
+    ),
 ]
 
 
