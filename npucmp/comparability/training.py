@@ -121,7 +121,7 @@ def loss(both: RunPair) -> ItemResult:
             continue
         relative = abs(here - there) / (abs(there) or 1.0)
         number = 0 if step.number is None else step.number
-        words = f"step {number}: {here:.6g} against {there:.6g} ({relative:.2%})"
+        words = f"step {number}: {here:.6g} against {there:.6g} ({100 * relative:.2g} %)"
         more = {"value": relative, "limit": NEAR, "target": repr(here), "golden": repr(there), "first": a.name}
         if relative <= EQUAL:
             return same(f"step {number}: {here:.6g}", **more)

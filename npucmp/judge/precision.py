@@ -20,7 +20,6 @@ from typing import NamedTuple, Optional
 from npucmp.model import Measurement, Operator, Pair, Side, TensorRef
 from npucmp.model.dtypes import MOST, SUM_ROUNDING, Dtype, lookup
 from npucmp.model.dtypes import SINGLE as SINGLE
-from npucmp.model.moments import FEW_BITS, SHORT_BITS, SINGLE_BITS
 from npucmp.model.optypes import is_gradient, op_type_of
 
 MIN_CORRELATION = 0.3  # correlation: chosen: below it no scale and offset relate whole numbers to floats, not measured
@@ -31,7 +30,6 @@ SCALE_TOLERANCE = 0.1  # distance of a scale from 1: chosen: a few wrong element
 # measured
 FULL = 1 / 8
 HALF_TYPES = ("bfloat16", "float16")
-SHORT = tuple(zip(HALF_TYPES, SHORT_BITS))
 STEP_BITS = 8  # bits: definition: width of quantised numbers; masks of whole numbers do not need more
 
 
@@ -110,23 +108,18 @@ def is_counted(measurement: Measurement, round_off: float) -> bool:
 
 
 def rounded_to(measurement: Measurement) -> str:
-    """The 16-bit type to which the target's float32 values look rounded; "" if there is none. The minimum and the
-    maximum of the target are numbers of that type, which happens by chance in one of 2^26 pairs, and those of the
-    golden are not."""
+    """The 16-bit type to which all values of the float32 target were rounded, those of the golden were not; "" if there
+    is none."""
     moments, tensors = measurement.moments, (measurement.pair.target, measurement.pair.golden)
-    if moments is None or any(tensor is None or tensor.dtype != "float32" for tensor in tensors):
+    if (
+        moments is None
+        or not moments.target.bits
+        or any(tensor is None or tensor.dtype != "float32" for tensor in tensors)
+    ):
         return ""
-    x, y = moments.target, moments.golden
-    needed = [(_bits(a), _bits(b)) for a, b in ((x.minimum, y.minimum), (x.maximum, y.maximum))]
-    if x.minimum == x.maximum:
-        return ""
-    return next((name for name, bits in SHORT if all(FEW_BITS < a <= bits < b for a, b in needed)), "")
-
-
-def _bits(value: float) -> int:
-    """The number of bits that the significand of a float32 needs; SINGLE_BITS + 1 for NaN and infinity."""
-    part = math.frexp(value)[0]
-    return next((bits for bits in range(SINGLE_BITS + 1) if (part * 2.0**bits).is_integer()), SINGLE_BITS + 1)
+    target, golden = (moments.target, moments.xx), (moments.golden, moments.yy)
+    rows = [row for row in map(lookup, HALF_TYPES) if row and _holds(row, *target) and not _holds(row, *golden)]
+    return next((row.name for row in rows if _is_rounded(row, *target)), "")
 
 
 def is_mixed(pair: Pair) -> bool:

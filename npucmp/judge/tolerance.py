@@ -193,7 +193,11 @@ def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerance
     dead = (not moments.xx and moments.yy) or (moments.xx and not moments.yy)
     if dead and tolerances.by_round_off and math.isfinite(limit.value):
         side = "target" if not moments.xx else "golden"
-        words = f"the {side} is all zero; {words}"
+        if moments.masked:
+            places = f"{moments.compared} of {moments.elements}"
+            words = f"the {side} is zero at the {places} positions that are not masked; {words}"
+        else:
+            words = f"the {side} is all zero; {words}"
         return Finding(measurement, Verdict.DIVERGED, words, error, rule.limit, "rel_l2", "dead")
     if tolerances.by_round_off and is_quantised(measurement):
         both = " against ".join(tensor.dtype for tensor in (pair.target, pair.golden) if tensor)

@@ -3,26 +3,33 @@
 For WORSENED and PROPAGATED, the evidence names the tensor with the largest difference among those that reach the
 output: an input, the incoming gradient, a saved tensor of the forward or the contribution of another rank. It also
 names differing non-tensor arguments (eps, dim, scale), and an output "written as bfloat16, in the golden as float32".
-An output in float32 "looks rounded to bfloat16" (or float16) if its smallest and largest values are numbers of that
-type with more than 4 bits, and the golden's are not. This hint decides nothing.
+An output in float32 "is rounded to bfloat16" (or float16) if all its values are numbers of that type that use its last
+place, and the golden's are not. This hint decides nothing.
 """
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import NamedTuple, Optional, Sequence, Union
 
-from npucmp.judge.precision import rounded_to
+from npucmp.judge.precision import round_off_of, rounded_to
 from npucmp.localise.effective_precision import float_types
 from npucmp.localise.rule_context import COMMON_SHARE, WHOLE_BIN, RuleContext, error_size, gain_of
 from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Cause, Evidence, Fact, Finding, Pair, TensorRef
 from npucmp.model.arguments import by_name, differing_arguments, draws_numbers
 from npucmp.model.cause import UNKNOWN_INPUTS
+from npucmp.model.dtypes import FACTOR
 from npucmp.model.optypes import is_weight, op_type_of
 from npucmp.model.roles import is_folded
 
 BY_STATISTICS = "by their statistics"
+SUMS_RESIDUAL = 1e-6  # of the error: definition: the residual that sums in float64 leave of a factor that is exact
+FRACTION_CHANCE = 0.01  # chosen: share of quotients that are a simple fraction by chance, not measured
+PLAIN = 10  # definition: a decimal number tells a fraction with a smaller denominator
+FEW_DIFFER = 16  # chosen: one element of so many that differs is not the whole tensor, not measured
+FEWEST_SCATTERED = 16  # elements: chosen: fewer have a common factor by chance, not measured
 
 
 class WorstInput(NamedTuple):
@@ -251,17 +258,69 @@ def argument_reasons(pair: Pair) -> list[Evidence]:
 
 
 def pattern_reasons(finding: Finding) -> list[Evidence]:
-    """The pattern of the error, if one pass over the tensor shows it."""
+    """The factor between the two sides, if one pass over the tensor shows it: exact if what remains after it is within
+    the limit, else with the share of the difference that it explains."""
     moments = finding.measurement.moments
-    if moments is None or not moments.max_abs or not moments.yy:
+    if moments is None or not moments.max_abs or not moments.xx or not moments.yy or not moments.sum_dd:
         return []
-    scale = gain_of(finding)
-    error = math.sqrt(moments.sum_dd / moments.yy)
-    if abs(scale) > COMMON_SHARE * error and moments.compared > 1 and abs(scale + 1) > 1e-12:
-        factor = f"{1 + scale:.6g}" if abs(scale) >= 1e-4 else f"1{scale:+.1e}"
+    gain, error, limit = gain_of(finding), math.sqrt(moments.sum_dd / moments.yy), _limit_of(finding)
+    if moments.elements == 1:
+        return [_quotient_reason(finding, moments.target.minimum, moments.golden.minimum, limit)]
+    size = math.sqrt(moments.xx / moments.yy)  # of the target, in units of the golden
+    if abs(gain) <= COMMON_SHARE * error or abs(1.0 + gain) <= COMMON_SHARE * size:
+        return []
+    rest = math.sqrt(max(0.0, error**2 - gain**2))
+    is_whole = rest <= max(limit * size, SUMS_RESIDUAL * error) and moments.differing * FEW_DIFFER >= moments.compared
+    if moments.mismatched:
+        words = "the elements that are finite on both sides are {factor} times the golden"
+        if not is_whole or abs(gain) <= limit:
+            return []
+    elif is_whole:
         words = "the whole target is {factor} times the golden"
-        return [reason("factor", words, factor=tensor_fact(factor, finding))]
-    return []
+    elif moments.compared < FEWEST_SCATTERED:
+        return []
+    else:
+        share = min(99, math.floor(100.0 * (gain / error) ** 2))
+        words = "a factor of about {factor} explains {share} of the difference"
+        return [reason("factor", words, factor=tensor_fact(_rounded_factor(gain), finding), share=f"{share} %")]
+    return [reason("factor", words, factor=tensor_fact(_exact_factor(gain, limit), finding))]
+
+
+def _limit_of(finding: Finding) -> float:
+    """The largest rel_l2 that rounding alone may make in the types of a tensor, or the limit of its row if larger."""
+    own = finding.limit if finding.metric == "rel_l2" and math.isfinite(finding.limit) else 0.0
+    return max(own, FACTOR * round_off_of(finding.pair))
+
+
+def _quotient_reason(finding: Finding, target: float, golden: float, limit: float) -> Evidence:
+    """The evidence of a tensor with one element: both values and their quotient."""
+    words = "the target is {factor} times the golden: {target} against {golden}"
+    factor = tensor_fact(_exact_factor(target / golden - 1.0, limit), finding)
+    return reason("factor", words, factor=factor, target=f"{target:.6g}", golden=f"{golden:.6g}")
+
+
+def _exact_factor(gain: float, limit: float) -> str:
+    """A factor in digits, and as a simple fraction if it is one within the limit and hardly by chance."""
+    factor = 1.0 + gain
+    if abs(gain) < 1e-4:
+        return f"1{gain:+.1e}"
+    size, coarse = abs(factor), f"{factor:.4g}"
+    digits = coarse if limit >= 1e-4 and coarse != "1" else f"{factor:.6g}"
+    most = int(math.sqrt(FRACTION_CHANCE / max(limit, SUMS_RESIDUAL)))
+    if most < 2 or not 1.0 / most <= size <= most:
+        return digits
+    below = Fraction(min(size, 1.0 / size)).limit_denominator(most)
+    simple = (below if size < 1.0 else 1 / below) * (1 if factor > 0 else -1)
+    is_near = abs(float(simple) - factor) <= max(limit, SUMS_RESIDUAL) * size
+    is_plain = simple == Fraction(digits) and simple.denominator <= PLAIN
+    return f"{digits} ({simple})" if is_near and not is_plain else digits
+
+
+def _rounded_factor(gain: float) -> str:
+    """A factor to two digits of its distance from 1."""
+    if abs(gain) < 1e-4:
+        return f"1{gain:+.1e}"
+    return f"{round(1.0 + gain, max(1, 1 - math.floor(math.log10(abs(gain))))):g}"
 
 
 def _dtype(tensor: Optional[TensorRef]) -> str:
@@ -269,7 +328,7 @@ def _dtype(tensor: Optional[TensorRef]) -> str:
 
 
 def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> list[Evidence]:
-    """The evidence of an operator that writes floats of another type than the golden's, or values that look rounded to
+    """The evidence of an operator that writes floats of another type than the golden's, or values that are rounded to
     one; no evidence if its inputs already are so, because an earlier operator decided it."""
     if any(len(float_types(one.pair)) > 1 for one in read):
         return []
@@ -283,10 +342,7 @@ def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> list[Ev
     found = [(one, kind) for one in outputs if (kind := rounded_to(one.measurement))]
     if not found or any(rounded_to(one.measurement) for one in read):
         return []
-    words = (
-        "{slot} appears rounded to {dtype}: its minimum and maximum are exact {dtype} numbers, those of the golden "
-        "are not"
-    )
+    words = "{slot} is rounded to {dtype}: all its values are {dtype} numbers, those of the golden are not"
     return [reason("type", words, slot=one.pair.slot, dtype=tensor_fact(kind, one)) for one, kind in found[:1]]
 
 

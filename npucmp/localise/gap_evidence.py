@@ -15,7 +15,7 @@ from typing import NamedTuple, Optional, Sequence
 from npucmp.localise.evidence import argument_reasons, first_names, pattern_reasons, reason, tensor_fact
 from npucmp.localise.sources import Writer
 from npucmp.measure.recorded_stats import has_equal_xor
-from npucmp.model import Evidence, Finding, Pair
+from npucmp.model import Evidence, Finding, Pair, Side
 from npucmp.model.arguments import by_name
 from npucmp.model.roles import is_parameter
 
@@ -49,6 +49,8 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
     numbers = _numbers(gap)
     slot, because = gap.pair.slot, tensor_fact(gap.because, gap)
     if numbers:
+        if is_argument(gap):
+            return [_argument_reason(gap, *numbers)]
         return [_number_reason(gap, *numbers), *([_alone_reason("preceding operators: {}", alone)] if alone else ())]
     more, so_far = [*argument_reasons(gap.pair), *pattern_reasons(gap)], _before_words(around)
     parameter = is_parameter(gap.pair)
@@ -126,15 +128,36 @@ def _number_reason(gap: Finding, target: float, golden: float) -> Evidence:
     return reason("fed", words, **facts)
 
 
+def is_argument(finding: Finding) -> bool:
+    """Whether a tensor that no operator wrote is an argument of its reader by the reader's signature (eps), which the
+    dump holds as a scalar."""
+    operators = finding.pair.target_op, finding.pair.golden_op
+    return _numbers(finding) is not None and all(
+        op and by_name(op, finding.pair.slot) != finding.pair.slot for op in operators
+    )
+
+
+def _argument_reason(finding: Finding, target: float, golden: float) -> Evidence:
+    """The evidence of an argument that differs, with its two values."""
+    words = "argument {slot} is {target} in the target, {golden} in the golden"
+    slot = by_name(finding.pair.operator, finding.pair.slot)
+    return reason("argument", words, slot=slot, target=f"{target:g}", golden=f"{golden:g}")
+
+
 def _numbers(finding: Finding) -> Optional[tuple[float, float]]:
     """The two values of a scalar tensor, from its values or recorded statistics."""
     moments, recorded = finding.measurement.moments, finding.measurement.statistics
     if finding.pair.golden is None or finding.pair.golden.shape != ():
         return None
     if moments is not None:
-        return moments.target.minimum, moments.golden.minimum
+        return _only_value(moments.target), _only_value(moments.golden)
     values = [one.max if one else None for one in recorded]
     return None if None in values else (float(values[0] or 0), float(values[1] or 0))
+
+
+def _only_value(side: Side) -> float:
+    """The value of a tensor with one element: its minimum covers finite values alone."""
+    return math.inf if side.posinf else -math.inf if side.neginf else side.minimum
 
 
 def _alone_reason(words: str, alone: Sequence[Pair]) -> Evidence:

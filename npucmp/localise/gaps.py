@@ -191,14 +191,16 @@ class Gaps:
         return cause, reasons
 
     def _cause_of(self, node: OperatorFindings, finding: Finding) -> tuple[Cause, list[Evidence]]:
-        from npucmp.localise.gap_evidence import Around, gap_reasons, unwritten_reasons  # only a gap needs it
+        from npucmp.localise import gap_evidence  # only a gap needs it
 
         source = self._origin(finding)
         last = source or self._seen.last_agreeing
         start = last.pair.order if last else -1
         writer = self._writer(finding)
         if writer is not None and writer.is_dumped:
-            return Cause.UNKNOWN, unwritten_reasons(finding, writer)
+            return Cause.UNKNOWN, gap_evidence.unwritten_reasons(finding, writer)
+        if source is None and gap_evidence.is_argument(finding):
+            return Cause.BORN, gap_evidence.gap_reasons(finding, gap_evidence.Around())
         fed = is_parameter(finding.pair)
         left_out = [] if fed else self._uncompared.excluded_operators(start, node.pair.order)
         alone = [] if fed else self._unpaired.writers(finding, start, source is not None)
@@ -206,7 +208,8 @@ class Gaps:
         overtaken = self._sources.reordered_operator(finding)
         tainted = self._intervals.any_tainted
         nearest = source or self._sources.latest_of_size(finding, lambda one: agrees(self._explanations.latest(one)))
-        reasons = gap_reasons(finding, Around(last, tainted, writer, alone, left_out, displaced, overtaken, nearest))
+        around = gap_evidence.Around(last, tainted, writer, alone, left_out, displaced, overtaken, nearest)
+        reasons = gap_evidence.gap_reasons(finding, around)
         if finding.row in self._rounded:
             self._is_told = True
             reasons += self._rounding

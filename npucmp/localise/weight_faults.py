@@ -239,7 +239,9 @@ def _holds(own: Role, other: Role, part: Part) -> WeightFault:
     layers = None if own.layer is None or other.layer is None else other.layer - own.layer
     experts = None if own.expert is None or other.expert is None else other.expert - own.expert
     name = part.name.removesuffix(".weight") if not part.slot else f"{part.name} ({part.slot})"
-    return WeightFault(f"holds {other.kind} {layers} {experts}", "holds {other}", {"other": name, "kind": other.kind})
+    return WeightFault(
+        f"holds {other.kind} {layers} {experts}", "holds the weights of {other}", {"other": name, "kind": other.kind}
+    )
 
 
 def _order_of(x: Array, y: Array, slack: Array) -> Optional[list[int]]:

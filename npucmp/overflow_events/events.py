@@ -298,9 +298,9 @@ def _killed(at: _At, alarms: Sequence[Event]) -> list[Event]:
         gone = [kind for kind in kinds_of(one.tensor, one.extremes) if not left or left == {"saturated"} != {kind}]
         if gone and one.operator.order == at.operator.order:
             what = amount(gone[0], one)
-            now = "none: replaced or hidden by this operator (nan_to_num, where, clamp, saturation)"
-            now = "the largest value of its type instead" if left else now
-            what = what._replace(words=f"{what.words}; the output has {now}")
+            now = "; the output has none: replaced or hidden by this operator (nan_to_num, where, clamp, saturation)"
+            now = "; the output has the largest value of its type instead" if left else now
+            what = what._replace(words=what.words + now)
             return [event_of(one, gone[0], "killed", what, parents=(read.trace.order,))]
     return []
 
@@ -324,17 +324,33 @@ def _what_came(at: _At) -> Evidence:
 
 
 def _clean(at: _At) -> Evidence:
-    """Evidence that the inputs are finite, with their size."""
+    """Evidence that the inputs are finite, with the size that overflows: the largest value if the operator rises with
+    it, else the largest magnitude."""
     masks = [f"{read.scanned.tensor.slot} contains a mask" for read in at.reads if read.trace.harmless == "mask"]
     raw = [read.scanned.tensor.slot for read in at.reads if read.trace.harmless == "uninitialised"]
     if raw:
         return Evidence("raw", "{slots} is memory that no operator has written", {"slots": Fact(", ".join(raw))})
     if masks:
         return Evidence("masks", "{masks}, the inputs are otherwise finite", {"masks": Fact(", ".join(masks))})
-    sizes = [one.extremes.largest for one in at.inputs if one.extremes is not None and one.extremes.largest >= 0]
-    if not sizes:
+    known = [one for one in at.inputs if one.extremes is not None and one.extremes.largest >= 0]
+    if not known:
         return Evidence("reads nothing", "the operator reads no tensor")
-    return Evidence("finite", "its inputs are finite (largest {size:.6g})", {"size": Fact(max(sizes))})
+    op_type, forward = op_type_of(at.operator), at.operator.phase != "backward"
+    extremes = [one.extremes for one in known if one.extremes is not None]
+    highest, magnitude = max(x.maximum for x in extremes), max(x.largest for x in extremes)
+    if highest == magnitude or (forward and op_type.has("rises")):
+        words, size = "its inputs are finite (largest {size:.6g})", highest
+    else:
+        words, size = "its inputs are finite (largest magnitude {size:.6g})", magnitude
+    facts: dict[str, Fact] = {"size": Fact(size)}
+    if forward and len(known) == len(at.inputs) == 2 and op_type.has("quotient"):
+        divisor = extremes[-1]
+        facts.update(slot=Fact(known[-1].tensor.slot), low=Fact(divisor.minimum), high=Fact(divisor.maximum))
+        words += "; the divisor {slot} lies between {low:.6g} and {high:.6g}"
+        if divisor.zeros and known[-1].counted:
+            facts.update(zeros=Fact(divisor.zeros), all=Fact(divisor.elements))
+            words += ", {zeros} of its {all} elements are 0"
+    return Evidence("finite", words, facts)
 
 
 def _can_hold(tensor: TensorRef) -> bool:

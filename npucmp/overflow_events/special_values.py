@@ -36,12 +36,19 @@ def amount(kind: str, one: ScanResult) -> Evidence:
     """Evidence with the number of such elements and the first position."""
     x, tensor = one.extremes, one.tensor
     assert x is not None
-    what = {"nan": "NaN", "inf": "Inf", "saturated": "values at ±{largest:g}, the largest of {dtype}"}[kind]
+    what, counted = {
+        "nan": ("{slot}: NaN", "{slot}: {count} of {all} NaN"),
+        "inf": ("{slot}: Inf", "{slot}: {count} of {all} Inf"),
+        "saturated": (
+            "{slot}: values at ±{largest:g}, the largest of {dtype}",
+            "{slot}: {count} of {all} values at ±{largest:g}, the largest of {dtype}",
+        ),
+    }[kind]
     facts = {"slot": Fact(tensor.slot), "largest": Fact(x.largest), "dtype": Fact(tensor.dtype)}
     if not one.counted:
-        return Evidence("amount", f"{{slot}}: {what}, by its statistics", facts)
+        return Evidence("amount", f"{what}, by its statistics", facts)
     count, first = x.of(kind)
     facts.update(count=Fact(count, one.operator.name, tensor.slot), all=Fact(x.elements))
     facts.update(first=Fact(position(first, tensor.shape)))
     where = ", the first at {first}" if tensor.shape else ""
-    return Evidence("amount", f"{{slot}}: {{count}} of {{all}} {what}{where}", facts)
+    return Evidence("amount", counted + where, facts)

@@ -102,7 +102,8 @@ def _with_explanation(row: ReplayedOutput, subject: Subject, words: str, left: f
         return row._replace(explanation=words, explained_by=words) if low else row
     size = math.sqrt(float(np.mean(np.square(subject.actual[np.isfinite(subject.actual)]))))
     units = left / (size * subject.dtype.round_off) if size else 0.0
-    return row._replace(explanation=f"{words} explains it within {units:.2g} u", explained_by=words)
+    explanation = f"{words} explains it within {units:.2g} u" if units else f"{words} explains it bit for bit"
+    return row._replace(explanation=explanation, explained_by=words)
 
 
 def _subject(row: ReplayedOutput, tensor: Optional[TensorRef], recorded: Any, exact: Any) -> Optional[Subject]:

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Mapping, Sequence
 
 from npucmp.model import Evidence, Fact
-from npucmp.model.check_finding import SEVERITIES, CheckResult, ParameterRow, RuleDecision, Symptom
+from npucmp.model.check_finding import CheckResult, ParameterRow, RuleDecision, Symptom
 from npucmp.model.stack import source_line, source_path
 from npucmp.report import tables
 from npucmp.report.answer import (
@@ -123,8 +123,9 @@ def _dump_words(report: CheckResult) -> str:
     size = bytes_of([first])
     content = f"{count_of(len(first.operators), 'operator')}, {count_of(first.tensors, 'tensor')}"
     words.append(content + (f", {in_bytes(size)}" if size else "") + (" a step" if len(report.runs) > 1 else ""))
-    start = {"fresh": ", fresh start", "trained": ", trained before"}.get(report.starts, "")
-    words.append(("training" if report.training else "no backward pass") + start)
+    trained = {"fresh": "training, fresh start", "trained": "training, trained before"}.get(report.starts, "training")
+    bare = {"fresh": "no backward pass, fresh start", "trained": "no backward pass, trained before"}
+    words.append(trained if report.training else bare.get(report.starts, "no backward pass"))
     return " · ".join(filter(None, words))
 
 
@@ -201,7 +202,8 @@ def _verdict(report: CheckResult) -> tuple[str, str]:
     status = report.exit_status
     roots = Counter(one.severity for one in report.symptoms if not one.follows)
     follow = sum(one.follows > 0 for one in report.symptoms)
-    words = ", ".join(count_of(roots[name], name) for name in reversed(SEVERITIES))
+    counts = count_of(roots["error"], "error"), count_of(roots["warning"], "warning"), count_of(roots["hint"], "hint")
+    words = ", ".join(counts)
     words += f"; {count_of(follow, 'finding')} {'follows' if follow == 1 else 'follow'} from "
     words += "it" if sum(roots.values()) == 1 else "them"
     words = words if follow else words.partition(";")[0]

@@ -279,5 +279,7 @@ def _effect_words(report: FusionResult) -> str:
     if not report.passes:
         return "passes: no fusion_result.json in the dumps' folders"
     only = [f"{effect.name} ({effect.on}×)" for effect in report.passes if effect.on and not effect.off]
-    where = "with fusion" if all(effect.off is None for effect in report.passes) else "only with fusion"
-    return f"passes that took effect {where}: {first_of_names(only, 8) or 'none'}"
+    names = first_of_names(only, 8) or "none"
+    if all(effect.off is None for effect in report.passes):
+        return f"passes that took effect with fusion: {names}"
+    return f"passes that took effect only with fusion: {names}"

@@ -30,11 +30,11 @@ COLUMNS = tuple(
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "stack")
 OF_FILES = ("first_at", "limit")  # the page derives the first from first_index, and draws its own limit
 DEEPEST = 12  # limit of the indentation of a path of propagation
-ORIGIN_PHRASES = {  # phrases for the cause of the overflow of an operator
-    Cause.BORN: "produced by",
-    Cause.GAP: "already in the inputs of",
-    Cause.UNKNOWN: "of unknown origin in",
-    Cause.PROPAGATED: "propagated by",
+ORIGIN_PHRASES = {  # phrases for the cause of the overflow of one operator, and of several
+    Cause.BORN: ("produced by 1 operator", "produced by {count} operators"),
+    Cause.GAP: ("already in the inputs of 1 operator", "already in the inputs of {count} operators"),
+    Cause.UNKNOWN: ("of unknown origin in 1 operator", "of unknown origin in {count} operators"),
+    Cause.PROPAGATED: ("propagated by 1 operator", "propagated by {count} operators"),
 }
 
 
@@ -174,7 +174,8 @@ def _verdict(report: Overflow) -> tuple[str, str]:
 
 def _overflow_words(report: Overflow) -> str:
     causes = Counter(root.cause for root in report.roots)
-    words = [f"{what} {count_of(causes[cause], 'operator')}" for cause, what in ORIGIN_PHRASES.items() if causes[cause]]
+    phrases = ((single, several, causes[cause]) for cause, (single, several) in ORIGIN_PHRASES.items() if causes[cause])
+    words = [single if count == 1 else several.format(count=f"{count:,}") for single, several, count in phrases]
     alone = sum(event.operator is None and event.alarm for event in report.events)
     words += [f"{count_of(alone, 'device record')} of operators that were not dumped"] if alone else []
     steps = [scan.run.step for scan in report.scans if scan.roots and scan.run.step is not None]

@@ -43,9 +43,9 @@ def layout_line(facts: LayoutFacts) -> str:
     rest = [f"{alone['local']} local to each rank"] if alone["local"] else []
     words = {"shape": "of shapes that fit no placement", "unknown": "unknown", "without a partner": "without a partner"}
     rest += [f"{alone[state]} {text}" for state, text in words.items() if alone[state]]
-    said = f"target {facts.target} · golden {facts.golden}"
+    said = f"layout target {facts.target} · golden {facts.golden}"
     said += f" · {joined} of {count_of(len(facts.placed), 'tensor')} put together"
-    return f"layout {said} ({kinds})" + "".join(f", {one}" for one in rest)
+    return f"{said} ({kinds})" + "".join(f", {one}" for one in rest)
 
 
 def _counts(facts: LayoutFacts) -> Iterator[str]:

@@ -164,7 +164,7 @@ class SuspectsTitle(NamedTuple):
         if not self.is_ordered:
             return "Diverging operators (the dumps do not record the order of execution, so the first is unknown)"
         if unseen and self.cause is not Cause.SUSPECT and not self.is_alignment_uncertain:
-            return f"Earliest diverging operator found ({unseen.words()})"
+            return f"First operator that diverges among those compared ({unseen.words()})"
         if self.is_alignment_uncertain:
             return "First diverging operator found (the alignment is uncertain; not proven)"
         if self.cause is Cause.SUSPECT:

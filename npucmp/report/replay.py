@@ -92,7 +92,7 @@ def _section(one: Replay, report: ReplayResult, places: Iterator[int]) -> Sectio
     done = sum(row.status == REPLAYED for row in one.rows)
     left = Counter(row.status for row in one.rows if row.status != REPLAYED)
     words = [f"replayed {done:,} of {count_of(len(one.rows), 'output')}"]
-    words += [f"{count:,} {name}" for name, count in left.items()]
+    words += [f"{count:,} not replayed: {name}" for name, count in left.items()]
     after = [*(Line("explained", "UNKNOWN", f"  {text}") for text in one.peers), *replay_tables.differing(one)]
     after += [Line("golden", "UNKNOWN", f"  {text}") for text in one.golden]
     held = replay_tables.coverage(one)
@@ -223,18 +223,16 @@ def not_replayed(one: Replay) -> list[str]:
 def _verdict(report: ReplayResult) -> tuple[str, str]:
     found, status = report.verdicts, report.exit_status
     clean = f"{count_of(found[ReplayVerdict.CLEAN], 'output')} clean"
-    rest = [
-        f"{found[name]:,} {words}"
-        for name, words in ((ReplayVerdict.AMPLIFIER, "coarse but excused"), (ReplayVerdict.UNKNOWN, "unknown"))
-        if found[name]
-    ]
+    coarse, unknown = found[ReplayVerdict.AMPLIFIER], found[ReplayVerdict.UNKNOWN]
+    rest = [f"{count_of(coarse, 'output')} coarse but excused"] if coarse else []
+    rest += [f"{count_of(unknown, 'output')} unknown"] if unknown else []
     if status == 130:
         return "PARTIAL", f"interrupted after {count_of(len(report.rows), 'output')}"
     if status == 1:
         orders = sum(len(_guilty(one)) for one in report.replays)
         edges = sum(len(one.broken_edges) for one in report.replays)
-        words = [f"{count_of(orders, 'operator')} {'does' if orders == 1 else 'do'} not match float64 of "
-                 f"{'its' if orders == 1 else 'their'} own inputs"] if orders else []  # fmt: skip
+        words = [f"{orders:,} operators do not match float64 of their own inputs"] if orders > 1 else []
+        words += ["1 operator does not match float64 of its own inputs"] if orders == 1 else []
         words += [f"{count_of(edges, 'gradient')} {'differs' if edges == 1 else 'differ'} from the sum of "
                   f"{'its' if edges == 1 else 'their'} consumers"] if edges else []  # fmt: skip
         return "GUILTY", ", ".join([*words, clean, *rest])

@@ -50,7 +50,7 @@ _FIELD = re.compile(r"{(\w*)[^{}]*}")
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _WIDE = re.compile("[\u3000-\u9fff\uff00-\uffef]")
 _COUNTED = re.compile(r"{\w*} [a-z]+s")  # templates whose value is a number
-_PART = re.compile(r"{\w*} of {")  # templates whose first value is a part of the second
+_TOKEN = re.compile(r"\d+(?:[.,]\d+)*|`[^`]*`|[A-Za-z_][\w-]*(?:\.[\w-]+)+")  # what a translation must keep
 _IDEOGRAPH = re.compile("[\u4e00-\u9fff]")
 _REMARK = re.compile(r"(.+?) \((.+)\)(?:(; |: |, | · )(.+))?", re.DOTALL)
 _NUMBER = re.compile(r"(\d[\d,.]*) (.+)")
@@ -68,6 +68,11 @@ class MessageTemplate(NamedTuple):
         """Yield the values with which the message makes a text: the first values long, then the first values short."""
         found = [one.fullmatch(text) for one in _compiled(self.message)]
         yield from dict.fromkeys(one.groups() for one in found if one is not None)
+
+    def filled(self, values: Sequence[str]) -> str:
+        """Return the message with its values."""
+        rest = iter(values)
+        return _FIELD.sub(lambda field: next(rest), self.message)
 
 
 class Parsed(NamedTuple):
@@ -213,11 +218,14 @@ class Catalogue:
     def _filled(self, template: MessageTemplate, values: Sequence[str]) -> Optional[Parsed]:
         """Return the translation of a template with its values; None if the template has few letters and a value is
         text that is not known. A value with separators may hold other messages, so it counts a little less."""
+        shown = _FIELD.findall(template.translation)
+        if any(value and not value.isalpha() for name, value in zip(template.names, values) if name not in shown):
+            return None  # the plural of English alone is dropped
         made: dict[str, str] = {}
         known = float(template.letters)
         if _COUNTED.fullmatch(template.message) and not values[0][:1].isdigit():
             return None
-        if _PART.match(template.message) and ": " in values[0]:
+        if template.letters < STRONG and any(self._is_torn(value) for value in values):
             return None
         for name, value in zip(template.names, values):
             one = self._value(name, value)
@@ -228,7 +236,12 @@ class Catalogue:
             held = sum(loss * value.lstrip(" ,;:").count(separator) for separator, loss in HELD.items())
             known += one.known - (0 if is_message else held)
             made.setdefault(name, one.text)
-        return Parsed(_assembled(template.translation, made), known)
+        text = _assembled(template.translation, made)
+        return Parsed(text, known) if _tokens(text) == _tokens(template.filled(values)) else None
+
+    def _is_torn(self, value: str) -> bool:
+        """Return whether a value is the end of one statement and the beginning of another."""
+        return (": " in value or "; " in value) and self._whole(value) is None
 
     def _is_clear(self, value: str, parsed: Parsed, strictly: bool) -> bool:
         """Return whether a value may stand in a template of few letters: a name or number, or text that is known."""
@@ -283,6 +296,11 @@ def _assembled(translation: str, values: Mapping[str, str]) -> str:
             is_tight = is_tight or (_IDEOGRAPH.match(ends) and begins.isascii() and begins.isalnum())
             made += f" {piece}" if is_tight else piece
     return made
+
+
+def _tokens(text: str) -> Counter[str]:
+    """Return the numbers, the names with dots and the code of a text."""
+    return Counter(_TOKEN.findall(text))
 
 
 def _letters(text: str) -> int:

@@ -75,10 +75,8 @@ def _sentence(report: Report, words: str) -> str:
     if status == 1:
         places = sum(report.tally.causes.values())
         wrong = counts[Verdict.DIVERGED] + counts[Verdict.NONFINITE] + counts[Verdict.SHAPE]
-        rest = [
-            f"{count_of(wrong, 'parameter')} of {sum(counts.values())} {'differs' if wrong == 1 else 'differ'} in "
-            f"{count_of(places, 'place')}"
-        ]
+        tensors, where = count_of(sum(counts.values()), "tensor"), count_of(places, "place")
+        rest = [f"1 of {tensors} differs in {where}" if wrong == 1 else f"{wrong:,} of {tensors} differ in {where}"]
         if counts[Verdict.MISSING]:
             rest.append(f"{count_of(counts[Verdict.MISSING], 'parameter')} without a partner")
         return ", ".join(rest)

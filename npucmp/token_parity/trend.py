@@ -74,6 +74,12 @@ def steps_in_words(values: Sequence[float]) -> str:
     """Return the direction of a quantity over steps, "" for fewer than two steps."""
     if len(values) < 2:
         return ""
+    for before, after in zip(range(len(values)), range(1, len(values))):
+        sides = values[:after], values[after:]
+        is_jump = _direction(values[before], values[after]) == "grows" == _direction(max(sides[0]), min(sides[1]))
+        if len(values) > 2 and is_jump and all(max(side) <= NAMED * min(side) for side in sides):
+            low, high = f"{values[before]:.3g}", f"{values[after]:.3g}"
+            return f"mean |d| over steps: grows between two steps ({low} to {high}), flat before and after"
     return f"mean |d| over steps: {_direction(values[0], values[-1])} ({values[0]:.3g} to {values[-1]:.3g})"
 
 

@@ -303,11 +303,15 @@ def _recomputation_notes(found: Sequence[tuple[StepRank, RankRoots]]) -> Iterato
     if not done:
         return
     ranks, steps = ({getattr(place, name) for place, *_ in shares} for name in ("rank", "step"))
-    kinds = " and ".join(name for name, numbers in (("steps", steps), ("ranks", ranks)) if len(numbers) > 1)
-    places = f" of {len(shares):,} {kinds}" if len(shares) > 1 else ""
     by = " and ".join(f"{count:,} by {name}" for name, count in by_engine.items())
     by = by if len(by_engine) > 1 else f"by {next(iter(by_engine))}"
-    yield f"recomputed {done:,} of {every:,} operators{places} {by}, in float64 from their recorded inputs"
+    if len(shares) == 1:
+        yield f"recomputed {done:,} of {every:,} operators {by}, in float64 from their recorded inputs"
+    else:
+        places = f"{len(shares):,} {'steps' if len(steps) > 1 else 'ranks'}"
+        if len(steps) > 1 and len(ranks) > 1:
+            places = f"{len(steps):,} steps × {len(ranks):,} ranks"
+        yield f"recomputed {done:,} of {every:,} operators ({places}) {by}, in float64 from their recorded inputs"
 
 
 def _subject(words: str) -> str:

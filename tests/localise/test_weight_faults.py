@@ -299,11 +299,18 @@ def test_rows_and_columns_that_move_together_are_shards(described, golden, targe
 
 DOWN, EXPERT = Role(3, "down", "weight", 2), Role(None, "gate", "weight", 5)
 HELD = [  # own role, other role, its name and slot, label, sentence
-    (UP, DOWN, "layers.3.down.weight", "", "holds down 3 None", "holds layers.3.down"),
-    (DOWN, UP, "layers.0.up.weight", "", "holds up -3 None", "holds layers.0.up"),
-    (DOWN, Role(3, "down", "weight", 6), "e.weight", "", "holds down 0 4", "holds e"),
-    (EXPERT, DOWN, "fc.weight", "gate", "holds down None -3", "holds fc.weight (gate)"),
-    (Role(2, "n1", "weight"), Role(None, "nf", "weight"), "norm", "", "holds nf None None", "holds norm"),
+    (UP, DOWN, "layers.3.down.weight", "", "holds down 3 None", "holds the weights of layers.3.down"),
+    (DOWN, UP, "layers.0.up.weight", "", "holds up -3 None", "holds the weights of layers.0.up"),
+    (DOWN, Role(3, "down", "weight", 6), "e.weight", "", "holds down 0 4", "holds the weights of e"),
+    (EXPERT, DOWN, "fc.weight", "gate", "holds down None -3", "holds the weights of fc.weight (gate)"),
+    (
+        Role(2, "n1", "weight"),
+        Role(None, "nf", "weight"),
+        "norm",
+        "",
+        "holds nf None None",
+        "holds the weights of norm",
+    ),
 ]
 
 
@@ -336,7 +343,7 @@ def test_only_a_golden_parameter_that_holds_all_sampled_rows_is_named(described,
 def test_a_parameter_that_cannot_be_read_is_passed_over(described, weights, tmp_path):
     lost = beside(weights, Payload(str(tmp_path / "lost.bin"), "float64", TALL.shape, 0))
     found = beside(weights, TALL)
-    assert described(TALL, TALL + 1.0, others=[lost, found])[1] == "holds other"
+    assert described(TALL, TALL + 1.0, others=[lost, found])[1] == "holds the weights of other"
 
 
 def test_a_copy_of_the_own_values_is_no_other_parameter(described, weights):
@@ -355,14 +362,14 @@ def test_codes_hold_another_parameter_within_their_steps(described, weights):
     """A sample of codes may be off by 7 % of the value and 2 % of the largest of a row."""
     target, limit = TALL * 1.06, WeightLimit(RTOL, 0.0, 0.5)
     others = [beside(weights, TALL)]
-    assert described(target, TALL + 5.0, others=others, limit=limit)[1] == "holds other"
-    assert described(target, TALL + 5.0, others=others)[1] != "holds other"
+    assert described(target, TALL + 5.0, others=others, limit=limit)[1] == "holds the weights of other"
+    assert described(target, TALL + 5.0, others=others)[1] != "holds the weights of other"
 
 
 @pytest.mark.parametrize("atol, is_held", [(0.002, True), (0.0005, False)])
 def test_another_parameter_has_the_absolute_limit_of_the_pair(described, weights, atol, is_held):
     found = described(TALL + 0.001, TALL + 1.0, others=[beside(weights, TALL)], limit=WeightLimit(RTOL, atol))
-    assert (found[1] == "holds other") is is_held
+    assert (found[1] == "holds the weights of other") is is_held
 
 
 def test_an_update_of_low_rank_is_missing(described, weights):

@@ -137,7 +137,7 @@ def test_choice_of_operators_and_files(tmp_path):
 def test_the_screen_tells_who_and_how_much():
     text = str(replay(SAMPLES / "msprobe_softmax" / "target"))
     assert "GUILTY      Functional.softmax.1.forward  output:0" in text
-    assert "replayed 61 of 62 outputs · 1 another autograd node" in text
+    assert "replayed 61 of 62 outputs · 1 not replayed: another autograd node" in text
     assert text.splitlines()[-1].startswith("GUILTY: 1 operator does not match float64 of its own inputs, 60 outputs")
 
 

@@ -43,6 +43,16 @@ COMMANDS = [
     ("formats",),
     ("--help",),
 ]
+SAMPLE_COMMANDS = [  # besides those above: samples with other sentences
+    *(("compare", SAMPLES / name / "target", SAMPLES / name / "golden") for name in (
+        "msprobe_steps", "msprobe_extra_operator", "msprobe_backward", "msprobe_tokens", "cross_framework_conv",
+        "mindspore_layer_norm", "msprobe_uncaptured", "npy_batch_norm", "tfdbg_batch_norm", "hdf5_convolution",
+    )),
+    ("fusion-diff", *(SAMPLES / "cann_fusion_pass" / side for side in ("target", "golden"))),
+    ("check", SAMPLES / "overflow_exp" / "target"),
+    ("overflow", SAMPLES / "overflow_exp" / "target"),
+]  # fmt: skip
+TOKEN = re.compile(r"\d+(?:[.,]\d+)*|`[^`]*`|[A-Za-z_][\w-]*(?:\.[\w-]+)+")  # numbers, code, names with dots
 NAMES = re.compile(  # options, paths, names, types, source lines, code in quotes, lists of names
     r"'[^']*'|\"[^\"]*\"|`[^`]*`|\S*[/_.*={}\[\]<>|-]\S*|\b(?:npucmp|msprobe|pip|python|make)\b.*|\S+, .*"
 )
@@ -86,6 +96,17 @@ def test_translations_have_the_values_of_their_messages(po):
 def test_the_compiled_catalogue_is_that_of_the_text(po):
     assert source.MO.read_bytes() == source.compiled(source.read())
     assert source.PO.read_bytes() == source.written(source.updated(source.read()))
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize(
+    "words", COMMANDS + SAMPLE_COMMANDS, ids=lambda words: " ".join(str(word)[-20:] for word in words)
+)
+def test_every_number_and_name_of_the_english_screen_is_kept(words):
+    got = npucmp(*words)
+    assert got.returncode in (0, 1, 2) and not got.stderr
+    for line in got.stdout.splitlines():
+        assert sorted(TOKEN.findall(chinese.line(line))) == sorted(TOKEN.findall(line)), line
 
 
 @pytest.mark.few(3)

@@ -17,6 +17,7 @@ import numpy as np
 
 
 
+
 KINDS: tuple[str, ...] = (
     "autograd_nodes",
     "parameter_gradients",
@@ -36,6 +37,9 @@ KINDS: tuple[str, ...] = (
     "index_choices",
     "wrong_region",
     "rerun_patterns",
+    "factors",
+    "infinite_arguments",
+    "overflow_sentences",
 )
 
 
