@@ -118,8 +118,8 @@ def rounded_to(measurement: Measurement) -> str:
     ):
         return ""
     target, golden = (moments.target, moments.xx), (moments.golden, moments.yy)
-    rows = [row for row in map(lookup, HALF_TYPES) if row and _holds(row, *target) and not _holds(row, *golden)]
-    return next((row.name for row in rows if _is_rounded(row, *target)), "")
+    rows = [row for row in map(lookup, HALF_TYPES) if row and holds(row, *target) and not holds(row, *golden)]
+    return next((row.name for row in rows if is_rounded(row, *target)), "")
 
 
 def is_mixed(pair: Pair) -> bool:
