@@ -212,7 +212,7 @@ def _are_measured_floats(finding: Finding) -> bool:
 
 def _error(finding: Finding) -> float:
     moments = finding.measurement.moments
-    return metrics.rel_l2(moments) if moments is not None else 0.0
+    return metrics.rel_l2(moments) if moments is not None and finding.error != 0.0 else 0.0
 
 
 def _are_floats(pair: Pair) -> bool:

@@ -26,7 +26,7 @@ def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
     golden = dumps.Network(lambda at, kind: dumps.float32, dumps.float32, {})
     _norm(golden, x, epsilon, is_rms)
     kinds = [step.kind for step in golden.steps]
-    fault = int(random.choice([at for at, kind in enumerate(kinds) if kind in ("Sqrt", "Div", "ReduceMean")]))
+    fault = int(random.choice([at for at, kind in enumerate(kinds) if kind in ("Sqrt", "Div", "ReduceMean") and at]))
     factor = np.float32(1 + random.choice([-1, 1]) * random.uniform(0.03, 0.2))
     faults = {fault: lambda values: (values * factor).astype(np.float32)} if what == "faulty" else {}
     target = dumps.Network(lambda at, kind: rounded, rounded, faults)
