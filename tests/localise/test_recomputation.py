@@ -253,7 +253,7 @@ ALIKE = clean(verdict=ReplayVerdict.AMPLIFIER, explanation="all softmax round so
 )
 def test_the_cause_of_a_suspected_operator(target, golden, before, after, words):
     """Within the expected rounding, an operator whose inputs are not known propagates them."""
-    cause, reasons = RecomputedRows(target, golden).cause(Cause[before])
+    cause, reasons = RecomputedRows(target, golden).cause(node(), Cause[before])
     assert (cause, [one.sentence() for one in reasons]) == (Cause[after], [words] if words else [])
 
 
