@@ -253,8 +253,20 @@ ALIKE = clean(verdict=ReplayVerdict.AMPLIFIER, explanation="all softmax round so
 )
 def test_the_cause_of_a_suspected_operator(target, golden, before, after, words):
     """Within the expected rounding, an operator whose inputs are not known propagates them."""
-    cause, reasons = RecomputedRows(target, golden).cause(node(), Cause[before])
+    own = output(("float32", "float32"), "output:9")
+    cause, reasons = RecomputedRows(target, golden).cause(node(), Cause[before], own)
     assert (cause, [one.sentence() for one in reasons]) == (Cause[after], [words] if words else [])
+
+
+@pytest.mark.parametrize(
+    ("target", "golden", "side"),
+    [(0.001, 0.03, "golden"), (0.03, 0.001, "target"), (0.02, 0.03, ""), (0.001, 0.01, "")],
+)
+def test_the_side_that_makes_the_error_is_named(target, golden, side):
+    """At least half of the error between the runs, and four times that of the other side."""
+    rows = ([CLEAN._replace(rel_l2=size)] for size in (target, golden))
+    found = RecomputedRows(*rows).less_accurate(output(("float32", "float32"))._replace(error=0.03))
+    assert [one.sentence().endswith(f"the {side} is the inaccurate side") for one in found] == [True] * bool(side)
 
 
 # The recomputation of a run

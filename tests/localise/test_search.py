@@ -761,17 +761,17 @@ def test_a_module_whose_output_was_explained_inside_it_passes_on_no_other_error(
 
 
 def test_an_operator_that_computes_wrongly_within_the_limit_is_found_by_recomputation(tmp_path, monkeypatch):
-    """Two rows in float16 are 0.4 % off, in opposite directions; the golden is in float32."""
+    """Two rows in float16 are 0.4 % off; the golden is in float32."""
     monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
     x = np.random.default_rng(1).normal(size=(8, 32)).astype(np.float16)
     terms = np.exp(x.astype(np.float64))
     right = (terms / terms.sum(-1, keepdims=True)).astype(np.float32)
     half = right.astype(np.float16)
-    half[2:4] = right[2:4] * np.float32([[1.004], [0.996]])
+    half[2:4] = right[2:4] * np.float32(1.004)
     name, axis = "Functional.softmax.0.forward", {"dim": -1}
     sides = [(name, [x], [half], axis)], [(name, [x.astype(np.float32)], [right], axis)]
     dumps = recorded_pair(tmp_path, *sides)
-    assert npucmp.compare(*dumps).exit_status == 0
+    assert npucmp.compare(*dumps, recompute="none").exit_status == 0
     got = npucmp.compare(*dumps, recompute="all")
     assert [(root.pair.operator.name, root.cause.value, root.rule) for root in got.roots] == [
         (name, "BORN", "recompute")

@@ -90,13 +90,13 @@ def test_what_only_torch_knows_is_recomputed(tmp_path):
 
 @needs_torch
 def test_all_finds_what_a_comparison_cannot_see(tmp_path):
-    """Two rows in float16 that are 0.4 % off in opposite directions, against a golden in float32."""
+    """Two rows in float16 that are 0.4 % off, against a golden in float32."""
     x = X.astype(np.float16)
     right = kernels.softmax(x.astype(F32))
     half = right.astype(np.float16)
-    half[2:4] = right[2:4] * F32([[1.004], [0.996]])
+    half[2:4] = right[2:4] * F32(1.004)
     dumps = pair(tmp_path, [soft(half, x)], [soft(right, x.astype(F32))])
-    assert compare(*dumps).exit_status == compare(*dumps, replay="suspects").exit_status == 0
+    assert compare(*dumps, recompute="none").exit_status == 0
     report = compare(*dumps, recompute="all")
     assert told(report) == [("Functional.softmax.0.forward", Cause.BORN, "recompute")]
     assert report.exit_status == 1
