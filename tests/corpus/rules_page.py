@@ -51,7 +51,8 @@ MODULES = {
     "judge.products measure.own_products measure.equal_steps measure.constant_rows measure.hidden_masks",
     "Producers of tensors": "flow.edges flow.contents flow.execution_order localise.dead_ends localise.sources",
     "The search": "localise.search localise.gaps localise.explanations localise.intervals localise.conditioning "
-    "localise.parameter_drift localise.thresholds localise.recomputation localise.evidence localise.gap_evidence",
+    "localise.parameter_drift localise.thresholds localise.autograd_nodes localise.golden_weights "
+    "localise.recomputation localise.evidence localise.gap_evidence",
     "Coverage": "localise.coverage localise.next_dump",
     "Statistics": "localise.stat_shift localise.stat_test localise.stat_suspects",
     "Ranks": "flow.collectives localise.multi_rank localise.remote_inputs localise.rank_digest "
