@@ -25,7 +25,7 @@ BLOCK = 2048
 CHANCE = 0.01
 MEMORY = "memory overwritten"
 OTHER_ORDER = "hint: rounding of sums accumulated in another order (atomic additions, split reductions)"
-SQUARES = 3  # definition: n³/3 is the sum of the first n squares
+SQUARES = 3  # part of n³: definition: a third of it is the sum of the first n squares
 SUMS = 4.0  # times the rounding of partial sums: chosen: both orders round, and not all sums are alike, not measured
 TERMS = 1 << 22  # elements of an input that is read for its size: work
 # share of a piece of memory: chosen: as much differs if other data was written over it, not measured; for hints alone
