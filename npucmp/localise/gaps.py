@@ -207,7 +207,9 @@ class Gaps:
         displaced = None if self._sources.of(finding) else self._sources.overwriting_operator(finding)
         overtaken = self._sources.reordered_operator(finding)
         tainted = self._intervals.any_tainted
-        nearest = source or self._sources.latest_of_size(finding, lambda one: agrees(self._explanations.latest(one)))
+        nearest = last  # the backward pass reads no buffers: what it reads follows from a gradient before it
+        if source is None and not node.is_gradient:
+            nearest = self._sources.latest_of_size(finding, lambda one: agrees(self._explanations.latest(one)))
         around = gap_evidence.Around(last, tainted, writer, alone, left_out, displaced, overtaken, nearest)
         reasons = gap_evidence.gap_reasons(finding, around)
         if finding.row in self._rounded:

@@ -298,8 +298,8 @@ class UnpairedOperators:
         return [self._pairs[place] for place in takewhile(self._pairs.__contains__, count(last)) if place < end]
 
     def reordering_writer(self, read: Finding) -> Optional[Pair]:
-        """The latest operator of one run that wrote an input, as its statistics tell, and may have moved its elements;
-        None without one, or if both runs have such operators."""
+        """The latest operator of one run whose output has the statistics of an input and whose elements it may have
+        moved; None without one, or if both runs have such operators."""
         writers: dict[bool, Pair] = {}
         for order, unpaired in self._pairs.items():
             tensor, operator = read.pair.golden, unpaired.golden_op
