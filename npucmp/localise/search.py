@@ -157,7 +157,8 @@ class RootSearch:
         if far is not None:
             own = self._explanations.accuse_recomputed(*far)
             known = known or self._recomputation.of(node)
-        is_known = reads.error != 0.0 and reads.is_known and self._intervals.is_saved_known(node)
+        is_alone = any(one.verdict is Verdict.MISSING for one in node.inputs)  # a tensor here is a number there
+        is_known = (reads.error != 0.0 or is_alone) and reads.is_known and self._intervals.is_saved_known(node)
         is_known = is_known and not any(is_folded(one.pair) for one in node.inputs)  # they were compared with nothing
         if (
             own and known and not (guilty or far) and not begins_upstream(node)
