@@ -13,7 +13,7 @@ import numpy as np
 
 from tests.corpus.reports.kinds._dumps_C import FORMATS, Dump, rounded
 
-SAYS = r"truncat|one[- ]sided|instead of rounded to nearest"
+SAYS = r"truncat|one[- ]sided|instead of (rounded )?to nearest"
 NEVER = r"truncat|one[- ]sided|toward(s)? zero|biased|same direction|coherent|instead of rounded"
 
 
