@@ -175,13 +175,12 @@ class RecomputedRows(NamedTuple):
         """Return the cause of a suspected operator after recomputation: an operator within the expected rounding may
         become PROPAGATED, unless the recomputation read the drawn mask from its output. If its kind has equal errors,
         add the explanation of that kind."""
-        if less_accurate := self.less_accurate(finding):
+        alike = [row.explanation for row in self.target if row.verdict is ReplayVerdict.AMPLIFIER and row.explanation]
+        if alike:
+            return cause, [reason(NAME, "{why}", why=alike[0])]
+        less_accurate = self.less_accurate(finding)
+        if less_accurate or not _is_clean(self.target):
             return cause, less_accurate
-        if not _is_clean(self.target):
-            alike = [
-                row.explanation for row in self.target if row.verdict is ReplayVerdict.AMPLIFIER and row.explanation
-            ]
-            return cause, [reason(NAME, "{why}", why=alike[0])] if alike else []
         share = max((row.rms_ratio for row in self.target if row.rms_ratio is not None), default=0.0)
         words = "the outputs match float64 of the recorded inputs within {ratio:.2g} of the expected rounding"
         if draws_numbers(node.operator):

@@ -19,7 +19,7 @@ def typed(letters: str, dtype: str = "float16", off: float = 0.0) -> dict:
     """These tensors in another type in the target, off by that rel_l2."""
 
     def change(one: Finding) -> Finding:
-        return with_moments(with_target(one, dtype=dtype), max_abs=off, sum_dd=off * off, yy=1.0)
+        return with_moments(with_target(one, dtype=dtype), max_abs=off, sum_dd=off * off, yy=1.0)._replace(error=off)
 
     return dict.fromkeys(letters, change)
 
@@ -34,7 +34,7 @@ def place(slot: str, line: int = 0) -> str:
         (typed("y"), f"1 of 5 float tensors (float16 against float32): {place('output:0')}"),
         (typed("xyz"), "3 of 5 float tensors (float16 against float32): "
                        + ", ".join(map(place, ("input:0", "output:0", "output:1")))),
-        (typed("xyzq"), "4 of 5 float tensors (float16 against float32)"),  # too many for names
+        (typed("xyzq"), f"4 of 5 float tensors (float16 against float32), the first is {place('input:0')}"),
         ({**typed("x"), **typed("yz", "bfloat16")}, "3 of 5 float tensors (bfloat16 against float32): "
                        + ", ".join(map(place, ("input:0", "output:0", "output:1")))),  # the most frequent
         ({**typed("xy"), "y": alone("target"), "z": alone("golden")},

@@ -55,7 +55,7 @@ WRITTEN = [  # in docs/localisation.md, or in docstrings, which docs/rules.md ha
     ("by # times its condition number (`condition`)", condition.CONDITION_FACTOR),
     ("is assumed to flip at most, so rel_l2 is # √e", math.sqrt(FLIP_SHARE)),
     ("A share of # √e of the elements may differ", choice.SHARE),
-    ("The bound is # √s.", routed.ROWS),
+    ("The bound is # √s, and none", routed.ROWS),
     ("The bound is # times the error of the step before", parameter_drift.ERROR_GROWTH),
     ("the error of the step before, plus # √e_g", parameter_drift.UPDATE),
     ("# steps of the optimizer replace", parameter_drift.UPDATE_FACTOR),
