@@ -25,7 +25,6 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.judge.precision import HALF_TYPES, coarser_round_off, holds, is_quantised, is_rounded
 from npucmp.localise.effective_precision import is_computed
-from npucmp.measure.equal_steps import are_equal_steps
 from npucmp.measure.metrics import rel_l2
 from npucmp.model import Finding, Measurement, Pair, Run, Side, TensorRef
 from npucmp.model.dtypes import DTYPES
@@ -116,7 +115,7 @@ def _side_of(measurement: Measurement, side: int) -> Optional[tuple[TensorRef, S
 
 def _vote(measurement: Measurement, side: int) -> Optional[str]:
     """The 16-bit type to which the values of one side were rounded, WIDE if they need more bits; None if they show
-    neither."""
+    neither, or if the other side holds numbers of the type that nothing rounded: rounding leaves these as they are."""
     found = _side_of(measurement, side)
     if found is None or not found[1].bits:
         return None
@@ -124,7 +123,11 @@ def _vote(measurement: Measurement, side: int) -> Optional[str]:
     if figures.bits > max(SHORT_BITS):
         return WIDE
     rows = (DTYPES[name] for name in HALF_TYPES)
-    return next((row.name for row in rows if holds(row, figures, squares) and is_rounded(row, figures, squares)), None)
+    row = next((row for row in rows if holds(row, figures, squares) and is_rounded(row, figures, squares)), None)
+    other = _side_of(measurement, 1 - side)
+    if row is None or (other is not None and holds(row, *other[1:]) and not is_rounded(row, *other[1:])):
+        return None
+    return row.name
 
 
 def _held(measurement: Measurement, side: int, name: str) -> str:
@@ -149,6 +152,8 @@ def steps_of_8_bits(measurements: Sequence[Measurement], side: int, context: Rea
     computed = [row for row in measurements if _side_of(row, side) is not None and is_computed(row.pair)]
     if len(outputs) <= MOST * len(computed):
         return {}
+    from npucmp.measure.equal_steps import are_equal_steps  # few runs get here
+
     found = {at: "int8" for at, row in rows.items() if are_equal_steps(_tensor(row, side), context)}
     for voters in (outputs, weights):
         if voters and sum(at in found for at in voters) > MOST * len(voters):

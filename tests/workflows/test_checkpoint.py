@@ -49,7 +49,7 @@ def checkpoints(tmp_path):
 
 def test_compare_names_the_weight_that_differs_and_misses_no_input(printed, checkpoints):
     status, text = printed("compare", *checkpoints)
-    assert status == 1 and "layers.0.q_proj.weight" in text and "DIVERGED: 1 parameter" in text
+    assert status == 1 and "layers.0.q_proj.weight" in text and "DIVERGED: 1 of 4 tensors differs" in text
     assert "weights only" in text and "input" not in text and "outputs were dumped" not in text
 
 
