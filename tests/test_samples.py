@@ -26,7 +26,8 @@ FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
     ("msprobe_backward", "Functional.linear.8.backward", "GAP", "input:0", "1.01 times the golden"),
     ("msprobe_two_ranks", "Functional.linear.1.forward", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("msprobe_tensor_parallel", "Tensor.__add__.4.forward", "GAP", "input:0", "a reduction is missing before it"),
-    ("weights_megatron", "model.layers.1.mlp.gate_proj.weight", "GAP", "output:0", "holds the weights of model.layers.1.mlp.up_proj"),
+    ("weights_megatron", "model.layers.1.mlp.gate_proj.weight", "GAP", "output:0",
+     "holds the weights of model.layers.1.mlp.up_proj"),
     ("msprobe_tokens", f"{LAYERS}.1.self_attn.core.Attention.forward.0", "BORN", "output:0",
      "request 1 differs from position 3 on"),
     ("msprobe_steps", f"{LAYERS}.1.linear.Linear.forward.0", "BORN", "output:0", "inputs agree (bit for bit)"),
@@ -43,7 +44,8 @@ FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
         "inputs agree (bit for bit)",
     ),
     ("cross_framework_conv", "convolution_1-aten.convolution.default", "BORN", "output:0", "rel_l2 8.11e-01"),
-    ("mindspore_layer_norm", f"{LENET}ln-LayerNorm_LayerNorm-op0", "BORN", "input:5", "argument input:5 (eps) is 0.1 in the target"),
+    ("mindspore_layer_norm", f"{LENET}ln-LayerNorm_LayerNorm-op0", "BORN", "input:5",
+     "argument input:5 (eps) is 0.1 in the target"),
 ]  # fmt: skip
 CLEAN = ["msprobe_clean", "msprobe_bfloat16", "cann_clean"]
 
