@@ -72,7 +72,7 @@ def test_a_workbook_has_the_rows_of_all_tables(report):
 def test_verdicts_and_causes_are_coloured(report):
     rows = cells(workbook(answer_of(report))["tensors"])
     colours = {row["verdict"].value: row["verdict"].fill.fgColor.rgb for row in rows}
-    assert colours == {"match": "FFC6EFCE", "diverged": "FFFFC7CE"}
+    assert colours == {"match": "FFC6EFCE", "diverged": "FFFFC7CE", "unknown": "FFFFEB9C"}
     assert {row["cause"].fill.fgColor.rgb for row in rows if row["cause"].value == "PROPAGATED"} == {"FFE4DFEC"}
     assert {row["op"].fill.fill_type for row in rows} == {None}
 

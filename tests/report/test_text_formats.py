@@ -15,6 +15,7 @@ from tests.reports import named
 
 HOSTILE = "\x00\x1b[31m\ud800\u202e</b>|`::error::%0A,=1\r\n@someone https://host #1"
 SOFTMAX = S / "msprobe_softmax/target", S / "msprobe_softmax/golden"
+STEPS = S / "msprobe_steps/target", S / "msprobe_steps/golden"  # an error is born in step 2, and worsens in step 3
 
 
 def text_of(answer, name):
@@ -25,16 +26,26 @@ def test_sarif_names_the_source_line(tmp_path):
     (tmp_path / "make.py").touch()
     got = npucmp("compare", *SOFTMAX, "--report-format", "sarif", cwd=tmp_path)
     (run,) = json.loads(got.stdout)["runs"]
-    first, second = run["results"]
+    (first,) = run["results"]
     assert (got.returncode, run["invocations"][0]["exitCode"]) == (1, 1)
-    assert [one["id"] for one in run["tool"]["driver"]["rules"]] == ["BORN", "WORSENED"]
-    assert first["ruleId"] == "BORN" and first["level"] == "error" and second["ruleIndex"] == 1
+    assert [one["id"] for one in run["tool"]["driver"]["rules"]] == ["BORN"]
+    assert (first["ruleId"], first["ruleIndex"], first["level"]) == ("BORN", 0, "error")
     place = first["locations"][0]
     assert place["logicalLocations"][0]["fullyQualifiedName"] == "Functional.softmax.1.forward"
     assert place["physicalLocation"] == {  # recorded as /home/user/make.py; the checkout has the file
         "artifactLocation": {"uri": "make.py", "uriBaseId": "%SRCROOT%"},
         "region": {"startLine": 67},
     }
+
+
+def test_sarif_has_a_rule_for_each_cause():
+    got = npucmp("compare", *STEPS, "--report-format", "sarif")
+    (run,) = json.loads(got.stdout)["runs"]
+    first, second = run["results"]
+    assert (got.returncode, run["invocations"][0]["exitCode"]) == (1, 1)
+    assert [one["id"] for one in run["tool"]["driver"]["rules"]] == ["BORN", "WORSENED"]
+    assert (first["ruleId"], first["ruleIndex"], first["level"]) == ("BORN", 0, "error")
+    assert (second["ruleId"], second["ruleIndex"]) == ("WORSENED", 1)
 
 
 def test_sarif_of_hostile_names():

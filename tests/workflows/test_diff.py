@@ -26,7 +26,8 @@ from tests.reports import named, screen
 from tests.synthetic import chain, write_run
 
 PARQUET = pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs pyarrow")
-SOFTMAX = Path(__file__).parent.parent.parent / "sample_dumps" / "msprobe_softmax"
+SAMPLES = Path(__file__).parent.parent.parent / "sample_dumps"
+SOFTMAX, STEPS = SAMPLES / "msprobe_softmax", SAMPLES / "msprobe_steps"
 INF, NAN = math.inf, math.nan
 
 
@@ -44,11 +45,13 @@ def cli(*words):
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
-    """Reports of one network: `faulty` with the planted fault, `clean` of the golden against itself."""
+    """Reports of one network: `faulty` with the planted fault, `clean` of the golden against itself; and in `steps`
+    those of another network, with two suspects."""
     folder = tmp_path_factory.mktemp("reports")
-    for name, dump in (("faulty", "target"), ("clean", "golden")):
-        CliRunner().invoke(npucmp, ["compare", *(str(SOFTMAX / one) for one in (dump, "golden")),
-                                    "-q", "-o", str(folder / name)])  # fmt: skip
+    for sample, place in ((SOFTMAX, folder), (STEPS, folder / "steps")):
+        for name, dump in (("faulty", "target"), ("clean", "golden")):
+            CliRunner().invoke(npucmp, ["compare", *(str(sample / one) for one in (dump, "golden")),
+                                        "-q", "-o", str(place / name)])  # fmt: skip
     return folder
 
 
@@ -138,9 +141,12 @@ def test_reports_that_have_nothing_to_do_with_each_other():
 
 def test_is_it_fixed(reports):
     for words, status, last in (
-        (("faulty", "clean"), 0, "FIXED: 2 places gone, none new."),
-        (("clean", "faulty"), 1, "NEW: 2 places new, 35 tensors worse."),
-        (("faulty", "faulty"), 0, "SAME: 2 unchanged, none new."),
+        (("faulty", "clean"), 0, "FIXED: 1 place gone, none new."),
+        (("clean", "faulty"), 1, "NEW: 1 place new, 71 tensors worse."),
+        (("faulty", "faulty"), 0, "SAME: 1 unchanged, none new."),
+        (("steps/faulty", "steps/clean"), 0, "FIXED: 2 places gone, none new."),
+        (("steps/clean", "steps/faulty"), 1, "NEW: 2 places new, 16 tensors worse."),
+        (("steps/faulty", "steps/faulty"), 0, "SAME: 2 unchanged, none new."),
     ):
         got = cli("diff", *(reports / word for word in words))
         assert (got.exit_code, got.output.splitlines()[-1].partition("   ")[0]) == (status, last)
@@ -150,25 +156,44 @@ def test_files_of_a_diff(reports, tmp_path):
     got = cli("diff", reports / "clean", reports / "faulty", "-o", tmp_path, "--json")
     summary = json.loads(got.stdout)
     assert summary == json.loads((tmp_path / "summary.json").read_text())
-    assert summary["counts"]["new"] == 2 and summary["changes"]["new"][0]["op"] == "Functional.softmax.1.forward"
+    assert summary["counts"]["new"] == 1 and summary["changes"]["new"][0]["op"] == "Functional.softmax.1.forward"
     rows = list(csv.DictReader((tmp_path / "diff.csv").open()))
     first = rows[0]
     assert (first["what"], first["op"], first["before"], first["after"]) == (
         "new", "Functional.softmax.1.forward", "match", "BORN"
     )  # fmt: skip
-    assert float(first["error_after"]) == pytest.approx(1.7248e-3, rel=1e-4) and len(rows) == 37
+    assert float(first["error_after"]) == pytest.approx(1.7248e-3, rel=1e-4) and len(rows) == 72
+    tensors = csv.DictReader((reports / "faulty" / "tensors.csv").open())
+    (other,) = (row for row in tensors if row["verdict"] == "unknown")  # of another autograd node
+    assert other["op"] == "Functional.softmax.1.backward"
+    assert (other["op"], other["slot"]) not in {(row["op"], row["slot"]) for row in rows}
 
 
-def test_a_baseline_lets_known_suspects_pass(reports, tmp_path):
-    dumps = SOFTMAX / "target", SOFTMAX / "golden"
+def test_files_of_a_diff_with_two_suspects(reports, tmp_path):
+    got = cli("diff", reports / "steps" / "clean", reports / "steps" / "faulty", "-o", tmp_path, "--json")
+    summary = json.loads(got.stdout)
+    op = "Module.model.layers.1.linear.Linear.forward.0"
+    assert summary["counts"]["new"] == 2
+    assert [(one["step"], one["op"]) for one in summary["changes"]["new"]] == [("2", op), ("3", op)]
+    rows = list(csv.DictReader((tmp_path / "diff.csv").open()))
+    assert [(row["step"], row["op"], row["before"], row["after"]) for row in rows if row["what"] == "new"] == [
+        ("2", op, "match", "BORN"), ("3", op, "match", "WORSENED")
+    ]  # fmt: skip
+    assert len(rows) == 18
+
+
+@pytest.mark.parametrize(("sample", "place", "count"), [(SOFTMAX, ".", 1), (STEPS, "steps", 2)])
+def test_a_baseline_lets_known_suspects_pass(reports, tmp_path, sample, place, count):
+    dumps = sample / "target", sample / "golden"
+    reports = reports / place
     got = cli("compare", *dumps, "--baseline", reports / "faulty", "-o", tmp_path)
-    line = f"baseline: 2 known, 0 new, compared with {reports / 'faulty'}: exit status 0\n"
+    line = f"baseline: {count} known, 0 new, compared with {reports / 'faulty'}: exit status 0\n"
     assert got.exit_code == 0 and line in got.stdout
     assert got.stdout.splitlines()[-2].startswith("DIVERGED: ")  # it does still
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary["exit_status"] == 0 and summary["baseline"]["same"] == 2
+    assert summary["exit_status"] == 0 and summary["baseline"]["same"] == count
     got = cli("compare", *dumps, "--baseline", reports / "clean")
-    assert got.exit_code == 1 and "baseline: 0 known, 2 new, " in got.stdout
+    assert got.exit_code == 1 and f"baseline: 0 known, {count} new, " in got.stdout
     # The report that was excused is as good a baseline as the first one.
     assert cli("compare", *dumps, "-q", "--baseline", tmp_path).exit_code == 0
 
@@ -318,7 +343,7 @@ def test_tensors_in_parts_and_as_parquet_are_read_too(reports, parted, tmp_path,
     assert (
         cli("diff", parted / form / "clean", reports / "faulty")
         .output.splitlines()[-1]
-        .startswith("NEW: 2 places new, 35 tensors worse.")
+        .startswith("NEW: 1 place new, 71 tensors worse.")
     )
     got = cli("compare", SOFTMAX / "target", SOFTMAX / "golden", "-q", "--baseline", parted / form / "faulty")
     assert got.exit_code == 0
@@ -404,11 +429,13 @@ def test_a_merged_report_is_one_of_compare(tmp_path):
     assert told(diff(one, other)) == {"same": ["op"]}
 
 
-def test_tables_for_excel_are_read_too(reports, tmp_path):
-    got = cli("compare", SOFTMAX / "target", SOFTMAX / "golden", "-q", "--excel", "-o", tmp_path)
+@pytest.mark.parametrize(("sample", "place", "count"), [(SOFTMAX, ".", 1), (STEPS, "steps", 2)])
+def test_tables_for_excel_are_read_too(reports, tmp_path, sample, place, count):
+    reports = reports / place
+    got = cli("compare", sample / "target", sample / "golden", "-q", "--excel", "-o", tmp_path)
     assert got.exit_code == 1 and (tmp_path / "roots.csv").read_bytes().startswith(b"\xef\xbb\xbfplace,")
     found = diff(reports / "faulty", tmp_path)
-    assert len(found.same) == 2 and found.exit_status == 0
+    assert len(found.same) == count and found.exit_status == 0
     assert read(tmp_path).seen == read(reports / "faulty").seen
 
 

@@ -67,7 +67,8 @@ def typed(half, off=0.0):
 @pytest.mark.parametrize("half", [2, 3, 4])
 def test_up_to_three_tensors_of_other_types_are_named(tmp_path, half):
     (note,) = notes(write_run(tmp_path / "a", typed(half)), write_run(tmp_path / "b", chain()))
-    names = ": " + ", ".join(f"Functional.linear.{i}.forward output:0" for i in range(half)) if half < 4 else ""
+    first, *others = (f"Functional.linear.{i}.forward output:0" for i in range(half))
+    names = ": " + ", ".join([first, *others]) if half < 4 else f", the first is {first}"
     assert note.startswith(
         f"dtypes differ in {half} of 18 float tensors (float16 against float32){names}; the error is within rounding"
     )
