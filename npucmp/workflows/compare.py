@@ -53,6 +53,8 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     if options.precheck and not report.partial and report.comparisons and report.weights is None:
         (line,) = map_comparisons(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line)
+    if report.tally.causes.get(Cause.GAP) and report.weights is None:
+        report = _with_omitted_calls(report)
     if options.recompute == "all" and not report.partial and report.weights is None:
         from npucmp.workflows.replay_gaps import with_gap_words
 
@@ -61,6 +63,25 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     if not report.partial and report.weights is None:
         report = with_images(with_accused(report, context), context)
     return replace(report, seconds=time.monotonic() - started)
+
+
+def _with_omitted_calls(report: Report) -> Report:
+    """Return the report of a GAP with a note on calls that the configuration of the dumps leaves out."""
+    from npucmp.dump.readers.msprobe_config import omitted_calls, selected_calls
+
+    (runs,) = map_comparisons(report.comparisons, _both_runs, numbers=[0])
+    settings = (omitted_calls, '"risk_level": "ALL"'), (selected_calls, '"list": [] and "scope": []')
+    notes = {
+        f"{words}; the error of a GAP may originate there; to record all: {setting} in config.json": None
+        for reason, setting in settings
+        for words in map(reason, runs)
+        if words
+    }
+    return replace(report, notes=(*report.notes, *notes))
+
+
+def _both_runs(_: int, comparison: Comparison) -> tuple[Run, Run]:
+    return comparison.target, comparison.golden
 
 
 def _compare_opened(sides: Sides, options: Options, context: ReadContext) -> Report:
