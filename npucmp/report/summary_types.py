@@ -98,12 +98,12 @@ class ToleranceEntry(TypedDict):
 
 
 class OpenEntry(TypedDict):
-    """A golden tensor that is not covered, and the reason."""
+    """A golden tensor that is not covered, and the reason. `verdict` is that of its row, "" without a row."""
 
     op: str
     slot: str
     elements: Optional[int]
-    dtype: str
+    verdict: str
     because: str
 
 
