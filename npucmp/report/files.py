@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, Union
 
-from npucmp.model.saved_report import TENSORS, FileRange
+from npucmp.model.saved_report import EARLIER, TENSORS, FileRange
 
 LAST = "summary.json"
 # files that only some reports have; an earlier one never belongs to a new report
@@ -166,6 +166,25 @@ def _destination(path: Path) -> tuple[Path, bool]:
             return place, not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
         place = Path(os.path.abspath(place.parent.resolve() / os.readlink(place)))
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def set_aside(folder: Path) -> bool:
+    """Move the report in a folder to its folder EARLIER, and return whether the folder holds a report. Raises OSError."""
+    try:
+        found = json.loads((folder / LAST).read_bytes()) if os.path.getsize(folder / LAST) <= _SUMMARY else None
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return False
+    if not isinstance(found, dict) or "npucmp" not in found:
+        return False
+    names, earlier = listed_files(folder), folder / EARLIER
+    if names:  # the summary of an error lists none
+        for name in (*listed_files(earlier), *_pages(earlier)):
+            _remove(earlier / name)
+        for name in dict.fromkeys((LAST, *OPTIONAL_FILES, *names, *_pages(folder))):
+            if _is_file(folder / name):
+                (earlier / name).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(folder / name, earlier / name)
+    return True
 
 
 def listed_files(folder: Path) -> list[str]:

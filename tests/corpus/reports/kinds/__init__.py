@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-KINDS: tuple[str, ...] = ()
+KINDS: tuple[str, ...] = ("left_over_names", "calls_left_out")
 
 
 def write_case(kind: str, seed: int, folder: Path) -> None:
