@@ -310,4 +310,5 @@ def _printed_format(words: list[str], command: str) -> str:
     given += [after for word, after in zip(words, words[1:]) if word == "--report-format"]
     if "--json" in words or (command and os.environ.get(f"{prefix}_JSON", "") in ("1", "true")):
         given.append("json")
-    return next((name for several in given for name in several.split(",") if name in FORMATS), "")
+    formats = {name for several in given for name in several.split(",") if name in FORMATS}
+    return "json" if "json" in formats else formats.pop() if len(formats) == 1 else ""

@@ -82,7 +82,7 @@ def carry_out(
                 from npucmp.report.text_formats import write_text
 
                 write_text(answer, output)
-        files = write(answer, folder, form) if folder else []
+    files = write(answer, folder, form) if folder else []
     if folder and "journal" in parameters and not result.partial:
         from npucmp.measure import checkpoint
 

@@ -76,7 +76,8 @@ def error_text(format: str, error: BaseException, command: str) -> str:
 
 def write_error(error: BaseException, command: str, folder: Optional[str], outputs: Sequence[TextOutput]) -> None:
     """Write an error where a result was to be written, so that no result of an earlier run stays there: an earlier
-    report moves to the folder `earlier`. A place that cannot be written stays as it is."""
+    report moves to the folder `earlier`. A place that cannot be written stays as it is, and so does the report in a
+    folder if the error is about that folder."""
     from npucmp.report import files
 
     for output in outputs:
@@ -84,10 +85,18 @@ def write_error(error: BaseException, command: str, folder: Optional[str], outpu
             with suppress(OSError):
                 text = error_text(output.format, error, command)
                 files.replace_file(Path(os.path.abspath(output.file)), text.encode("utf-8", "backslashreplace"))
-    if folder is not None:
+    if folder is not None and not _is_within(error, folder):
         with suppress(OSError):
-            if files.set_aside(Path(folder)):
-                files.write(Path(folder), {files.LAST: error_text("json", error, command).encode()})
+            files.replace_report(Path(folder), error_text("json", error, command).encode())
+
+
+def _is_within(error: BaseException, folder: str) -> bool:
+    """Return whether an error is about a file of a folder, as one of a full disk is."""
+    path = getattr(error, "filename", None) or getattr(error, "path", None)
+    if path is None:
+        return isinstance(error, OSError)
+    place, within = os.path.realpath(folder), os.path.realpath(str(path))
+    return os.path.commonpath((place, within)) == place
 
 
 def _entry(error: BaseException, message: str) -> ErrorEntry:

@@ -168,23 +168,33 @@ def _destination(path: Path) -> tuple[Path, bool]:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
-def set_aside(folder: Path) -> bool:
-    """Move the report in a folder to its folder EARLIER, and return whether the folder holds a report. Raises OSError."""
+def replace_report(folder: Path, summary: bytes) -> None:
+    """Move the report in a folder to its folder EARLIER, and write `summary` as its LAST; nothing without a report.
+    Raises OSError."""
     try:
         found = json.loads((folder / LAST).read_bytes()) if os.path.getsize(folder / LAST) <= _SUMMARY else None
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
-        return False
+        return
     if not isinstance(found, dict) or "npucmp" not in found:
-        return False
+        return
     names, earlier = listed_files(folder), folder / EARLIER
-    if names:  # the summary of an error lists none
-        for name in (*listed_files(earlier), *_pages(earlier)):
-            _remove(earlier / name)
-        for name in dict.fromkeys((LAST, *OPTIONAL_FILES, *names, *_pages(folder))):
-            if _is_file(folder / name):
-                (earlier / name).parent.mkdir(parents=True, exist_ok=True)
-                os.replace(folder / name, earlier / name)
-    return True
+    made = _temporary_file(folder, summary)
+    try:
+        if names:  # the summary of an error lists none
+            for name in (LAST, *listed_files(earlier), *_pages(earlier)):
+                _remove(earlier / name)
+            aside = earlier / f"{_PREFIX}{LAST}{_SUFFIX}"
+            earlier.mkdir(exist_ok=True)
+            os.replace(folder / LAST, aside)
+            for name in dict.fromkeys((*OPTIONAL_FILES, *names, *_pages(folder))):
+                if name != LAST and _is_file(folder / name):
+                    (earlier / name).parent.mkdir(exist_ok=True)
+                    os.replace(folder / name, earlier / name)
+            os.replace(aside, earlier / LAST)
+        os.replace(made, folder / LAST)
+    except BaseException:
+        _remove(made)
+        raise
 
 
 def listed_files(folder: Path) -> list[str]:
