@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.dump.formats import graph_source, mentions_log_probs
 from npucmp.dump.limits import ReadContext
@@ -30,17 +30,32 @@ from npucmp.workflows.select_runs import (
 )
 from npucmp.workflows.tensor_details import with_accused, with_images, with_looks
 
+Dump = Union[StrPath, Mapping[str, Any]]
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
 FEW = 32  # tensors of a batch of log-probabilities
 SMALL = 4 << 20  # bytes of records up to which this process opens all runs; they take about 50 MB of memory
 
 
 @of_two(Options)
-def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
-    """Compare two dumps and return the Report.
+def compare(target: Dump, golden: Dump, options: Options) -> Report:
+    """Compare two dumps and return the Report. A dump is a path, or a mapping of names to arrays or tensors in memory,
+    in the order of execution: npucmp.compare(model.state_dict(), {"fc.weight": array}).
 
     Raises NpucmpError if there is nothing to compare. Errors of single tensors are in the report.
     """
+    if isinstance(target, (str, os.PathLike)) and isinstance(golden, (str, os.PathLike)):
+        return _compare_paths(target, golden, options)
+    from npucmp.workflows.arrays import as_paths
+
+    sides = {"target": target, "golden": golden}
+    with as_paths(sides) as paths:
+        report = _compare_paths(*paths, options)
+    names = [side if isinstance(dump, Mapping) else os.fspath(dump) for side, dump in sides.items()]
+    return replace(report, paths=tuple(names))
+
+
+def _compare_paths(target: StrPath, golden: StrPath, options: Options) -> Report:
+    """Return the report of two paths."""
     if options.replay not in (None, *ALIASES):
         raise UsageError(f"replay is {options.replay!r}", [*ALIASES])
     if options.recompute not in ("none", "auto", "all"):
