@@ -146,7 +146,11 @@ def place_file(made: str, path: Path) -> None:
             os.replace(made, place)
             return
         number = _DESCRIPTOR.fullmatch(str(place))
-        handle = os.open(place, os.O_WRONLY) if number is None else os.dup(_NUMBERS.get(number[1]) or int(number[2] or number[3]))
+        handle = (
+            os.open(place, os.O_WRONLY)
+            if number is None
+            else os.dup(_NUMBERS.get(number[1]) or int(number[2] or number[3]))
+        )
         with os.fdopen(handle, "wb") as stream, open(made, "rb") as file:
             shutil.copyfileobj(file, stream)
         os.unlink(made)

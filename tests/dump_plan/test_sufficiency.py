@@ -121,7 +121,8 @@ def test_unknown_questions_are_told():
 def calls(*names):
     """A run of msprobe with these calls."""
     operators = tuple(
-        Operator(f"Torch.{name}.{at}.forward", name, "", "forward", at, (READ, WRITTEN)) for at, name in enumerate(names)
+        Operator(f"Torch.{name}.{at}.forward", name, "", "forward", at, (READ, WRITTEN))
+        for at, name in enumerate(names)
     )
     return Run("dump", "msprobe", operators, detail="pytorch · L1 tensor")
 

@@ -43,7 +43,9 @@ def drawn(random, folder):
     for side, operators in sides.items():
         write_run(folder / side, operators)
         if kind != "values":
-            {"statistics": lambda path: with_statistics(path, alone=True), "checksums": with_checksums}[kind](folder / side)
+            {"statistics": lambda path: with_statistics(path, alone=True), "checksums": with_checksums}[kind](
+                folder / side
+            )
         files = [*(folder / side).rglob("*.npy")]
         if kind == "values" and random.random() < 0.4:
             file = files[int(random.integers(len(files)))]
@@ -77,7 +79,9 @@ def test_all_texts_are_valid(seed, tmp_path):
     suite = ElementTree.fromstring(found["junit"])[0]
     bad = suite.findall("testcase/failure") + suite.findall("testcase/error")
     assert bool(bad) == (status != 0) and len(suite) == int(suite.get("tests"))
-    assert [line.split(" ")[0] for line in found["github"].splitlines()][-1] == ("::notice" if not status else "::error")
+    assert [line.split(" ")[0] for line in found["github"].splitlines()][-1] == (
+        "::notice" if not status else "::error"
+    )
     assert found["markdown"].startswith("**")
 
 

@@ -15,7 +15,10 @@ from tests.synthetic import write_run
 MAKERS = {  # name of the call → (right, wrong) tensor from a shape
     "arange": lambda rows, size: (np.arange(rows), np.arange(1, rows + 1)),
     "linspace": lambda rows, size: (np.linspace(0, 1, rows), np.linspace(0, 1.1, rows)),
-    "tril": lambda rows, size: (np.tril(np.ones((rows, rows)))[:, -1] + 1, np.tril(np.ones((rows, rows)), 1)[:, -2] + 1),
+    "tril": lambda rows, size: (
+        np.tril(np.ones((rows, rows)))[:, -1] + 1,
+        np.tril(np.ones((rows, rows)), 1)[:, -2] + 1,
+    ),
     "full": lambda rows, size: (np.full(rows, 0.5), np.full(rows, 0.25)),
     "eye": lambda rows, size: (np.eye(rows)[0] + 0.5, np.eye(rows)[1] + 0.5),
 }

@@ -43,7 +43,9 @@ def draw(random: np.random.Generator, folder: Path) -> dict:
     if is_control:
         run.update(exit=[0, 2], first="")
     else:  # the files record no order, so the first that is named may lie behind the fault
-        run.update(exit=[1, 2], says=[rf"(?:{kind}|norm|dense)_[{faulty}-9]"], never=["accept with --coverage", "exclude with"])
+        run.update(
+            exit=[1, 2], says=[rf"(?:{kind}|norm|dense)_[{faulty}-9]"], never=["accept with --coverage", "exclude with"]
+        )
     return {"kind": f"left over names{': control' if is_control else ''}", "runs": [run]}
 
 
