@@ -63,7 +63,8 @@ def _tensor(key: str, found: Union[Payload, str], file: str, format: str) -> Ten
 
 
 def _operators(read: list[tuple[str, str, TensorRef]], ordered: bool) -> tuple[Operator, ...]:
-    """Return the operators, sorted by name unless they are `ordered`; if several files hold the same name, the file name becomes part of the operator name."""
+    """Return the operators, sorted by name unless they are `ordered`; if several files hold the same name, the file
+    name becomes part of the operator name."""
     repeated = max(Counter(key for _, key, _ in read).values(), default=0) > 1
     tensors: dict[str, dict[str, TensorRef]] = {}
     for stem, key, tensor in read:

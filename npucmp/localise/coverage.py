@@ -70,7 +70,7 @@ def _unaligned(findings: Sequence[Finding], open_rows: Sequence[GoldenRow]) -> i
     """Count the open tensors that may be tensors of the target without a partner: they have as many elements."""
     alone = [one for one in findings if one.pair.golden is None and one.pair.target is not None]
     left = Counter(math.prod(one.pair.target.shape) for one in alone if one.pair.target and not _is_exempt(one))
-    missing = Counter(row.elements for row in open_rows if row.finding.pair.target is None)
+    missing = Counter(row.elements or 0 for row in open_rows if row.finding.pair.target is None)
     return sum((left & missing).values())
 
 

@@ -1,5 +1,5 @@
-"""An error in the formats of a result: the object of --json, with its type, its message, what to do and the exit status,
-and the texts of --report-format. They replace the result of an earlier run in the files of a command that fails."""
+"""An error in the formats of a result: the object of --json, with its type, its message, what to do and the exit
+status, and the texts of --report-format. They replace the result of an earlier run in the files of a command that fails."""
 
 from __future__ import annotations
 

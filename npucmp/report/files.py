@@ -138,8 +138,8 @@ def temporary_folder(path: Path) -> Path:
 
 
 def place_file(made: str, path: Path) -> None:
-    """Give a complete temporary file its name, or write its content to a device, a pipe or a descriptor. Raises OSError;
-    the temporary file is then removed."""
+    """Give a complete temporary file its name, or write its content to a device, a pipe or a descriptor. Raises
+    OSError; the temporary file is then removed."""
     try:
         place, is_stream = _destination(path)
         if not is_stream:

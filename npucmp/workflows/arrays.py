@@ -19,18 +19,19 @@ from npucmp.model.dtypes import canonical
 from npucmp.workflows.select_runs import StrPath
 
 Arrays = Mapping[str, Any]
+Dump = Union[StrPath, Arrays]
 _BITS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}  # types of torch by their size, which numpy has too
 _DEEPEST = 32  # levels of nested mappings
 
 
 @contextmanager
-def as_paths(sides: Mapping[str, Union[StrPath, Arrays]]) -> Iterator[tuple[StrPath, ...]]:
-    """Yield the path of each side; one that is a mapping is a temporary file with the name of its side."""
+def as_paths(target: Dump, golden: Dump) -> Iterator[tuple[StrPath, StrPath]]:
+    """Yield the paths of both sides; a mapping is a temporary file with the name of its side."""
     with tempfile.TemporaryDirectory(prefix="npucmp-", ignore_cleanup_errors=True) as folder:
-        yield tuple(_path(side, dump, Path(folder)) for side, dump in sides.items())
+        yield _path("target", target, Path(folder)), _path("golden", golden, Path(folder))
 
 
-def _path(side: str, dump: Union[StrPath, Arrays], folder: Path) -> StrPath:
+def _path(side: str, dump: Dump, folder: Path) -> StrPath:
     if isinstance(dump, Mapping):
         return _written(side, dump, folder)
     if not isinstance(dump, (str, os.PathLike)):

@@ -47,10 +47,10 @@ def compare(target: Dump, golden: Dump, options: Options) -> Report:
         return _compare_paths(target, golden, options)
     from npucmp.workflows.arrays import as_paths
 
-    sides = {"target": target, "golden": golden}
-    with as_paths(sides) as paths:
-        report = _compare_paths(*paths, options)
-    names = [side if isinstance(dump, Mapping) else os.fspath(dump) for side, dump in sides.items()]
+    with as_paths(target, golden) as (left, right):
+        report = _compare_paths(left, right, options)
+    sides = ("target", target), ("golden", golden)
+    names = [side if isinstance(dump, Mapping) else os.fspath(dump) for side, dump in sides]
     return replace(report, paths=tuple(names))
 
 

@@ -1,7 +1,7 @@
 """The calls that msprobe left out of a dump: by the config.json of the dump, or because none of them is recorded.
 
-Source: mindstudio-probe 26.2.0, api_risk_level.py and data_collector.py. At level L1 and mix, `risk_level` decides which
-calls of PyTorch are recorded unless `list` or `scope` selects them: without ALL, no call of LOW_RISK is. Earlier
+Source: mindstudio-probe 26.2.0, api_risk_level.py and data_collector.py. At level L1 and mix, `risk_level` decides
+which calls of PyTorch are recorded unless `list` or `scope` selects them: without ALL, no call of LOW_RISK is. Earlier
 releases have no `risk_level` and record all calls.
 """
 
@@ -18,13 +18,13 @@ CONFIG = "config.json"
 _BYTES = 1 << 20  # limit of a config.json that is read
 _ABOVE = 3  # folders above dump.json that may hold it: rank, step, dump, and the folder of the plan
 LOW_RISK = frozenset(
-    "squeeze unsqueeze reshape reshape_as view view_as flatten unflatten expand expand_as repeat repeat_interleave tile "
-    "transpose permute moveaxis movedim swapaxes swapdims chunk unsafe_chunk split split_with_sizes unsafe_split "
-    "unsafe_split_with_sizes tensor_split hsplit vsplit dsplit unbind stack cat concat concatenate hstack vstack dstack "
-    "column_stack row_stack align_as align_to atleast_1d atleast_2d atleast_3d ravel clamp unfold type_as to float "
-    "double int long half bfloat16 byte char bool cfloat numpy empty empty_like zeros zeros_like ones ones_like full "
-    "full_like arange linspace logspace eye identity diag diagflat diag_embed triu tril triu_indices tril_indices clone "
-    "__bool__ stride".split()
+    "squeeze unsqueeze reshape reshape_as view view_as flatten unflatten expand expand_as repeat "
+    "repeat_interleave tile transpose permute moveaxis movedim swapaxes swapdims chunk unsafe_chunk split "
+    "split_with_sizes unsafe_split unsafe_split_with_sizes tensor_split hsplit vsplit dsplit unbind stack cat "
+    "concat concatenate hstack vstack dstack column_stack row_stack align_as align_to atleast_1d atleast_2d "
+    "atleast_3d ravel clamp unfold type_as to float double int long half bfloat16 byte char bool cfloat numpy "
+    "empty empty_like zeros zeros_like ones ones_like full full_like arange linspace logspace eye identity diag "
+    "diagflat diag_embed triu tril triu_indices tril_indices clone __bool__ stride".split()
 )
 MANY = 30  # calls; a fifth of the calls of a transformer are of LOW_RISK, so none in 30 has a chance of 0.1 %
 

@@ -1,7 +1,8 @@
 """Tensors without a partner on both sides, by names of two spellings: the advice must not accept what may be wrong.
 
 The files of one run are numbered, those of the other are not (or in another spelling), so that equal tensors pair by
-their values, and the tensors behind a fault stay without a partner. Control: the golden has tensors of other sizes more.
+their values, and the tensors behind a fault stay without a partner. Control: the golden has more
+tensors, of other sizes.
 """
 
 from __future__ import annotations
