@@ -1,5 +1,6 @@
 """An error in the formats of a result: the object of --json, with its type, its message, what to do and the exit
-status, and the texts of --report-format. They replace the result of an earlier run in the files of a command that fails."""
+status, and the texts of --report-format. They replace the result of an earlier run in the files of a command that
+fails."""
 
 from __future__ import annotations
 
@@ -132,6 +133,6 @@ def _hint(error: BaseException, command: str) -> str:
         return f"did you mean {' or '.join(sorted(possible)[:3])}?"
     if _type(error) == "usage":
         return f"npucmp {command} --help".replace("  ", " ")
-    if isinstance(error, DumpError):
+    if isinstance(error, DumpError) and " it holds step " not in error.because:
         return "npucmp formats lists the paths that npucmp reads"
     return ""

@@ -108,7 +108,7 @@ def _refusal(dump: StrPath, op: str, rows: Sequence[ReplayedOutput]) -> Unsuppor
     why = next((row for row in rows if row.status != REPLAYED), None)
     if why is not None and why.explanation.startswith(NOT_KEPT):
         return UnsupportedError(f"{dump}: {op}: {why.explanation}; nothing was written")
-    words = "no output" if why is None else f"{why.status}: {why.explanation}"
+    words = "no output" if why is None else why.explanation or why.status
     return UnsupportedError(f"{dump}: {op} cannot be replayed, so there is nothing to extract: {words}")
 
 
