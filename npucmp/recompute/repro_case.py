@@ -171,7 +171,8 @@ if not all(one["expected"] for one in CASE["outputs"]):  # npucmp had no torch: 
     exact = call("cpu", True)
     for one in CASE["outputs"]:
         dumped = array(one["actual"])
-        fitting = {at - len(exact): numbers(x) for at, x in enumerate(exact) if x is not None and x.numel() == dumped.size}
+        fitting = {at - len(exact): numbers(x) for at, x in enumerate(exact)
+                   if x is not None and x.numel() == dumped.size}
         away = {at: np.linalg.norm(np.nan_to_num(x.ravel() - dumped.ravel())) for at, x in fitting.items()}
         one["at"] = min(away, key=away.get)
         EXACT[one["slot"]] = fitting[one["at"]].reshape(dumped.shape)
