@@ -109,7 +109,7 @@ def test_what_fits_both_sides_is_asked_for(dumps):
 
 @pytest.mark.parametrize("words", ["", "target="])
 def test_a_dump_has_to_be_named(dumps, words):
-    with pytest.raises(npucmp.NpucmpError, match="needs a dump, as in also= ?target=DUMP"):
+    with pytest.raises(npucmp.NpucmpError, match=r"needs a dump, as in also= ?target=DUMP"):
         npucmp.compare(dumps["t"], dumps["g"], also=[words])
 
 
