@@ -77,8 +77,8 @@ def error_text(format: str, error: BaseException, command: str) -> str:
 
 def write_error(error: BaseException, command: str, folder: Optional[str], outputs: Sequence[TextOutput]) -> None:
     """Write an error where a result was to be written, so that no result of an earlier run stays there: an earlier
-    report moves to the folder `earlier`. A place that cannot be written stays as it is, and so does the report in a
-    folder if the error is about that folder."""
+    report moves to the folder `earlier`. A place that cannot be written is unchanged, and so is the report in a
+    folder if the error concerns that folder."""
     from npucmp.report import files
 
     for output in outputs:

@@ -61,7 +61,7 @@ def selected_calls(run: Run) -> str:
 
 def omitted_calls(run: Run, least: int = 1) -> str:
     """Return the words on calls that `risk_level` leaves out; "" if none is, or nothing is known. Without a
-    config.json, the absence of every call of LOW_RISK among at least `least` calls tells it."""
+    config.json, the absence of every call of LOW_RISK among at least `least` calls shows it."""
     if run.format != "msprobe" or run.detail.startswith("mindspore") or selected_calls(run):
         return ""
     calls = [operator.op_type for operator in run.operators if operator.phase == "forward" and not operator.path]
