@@ -15,6 +15,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Cause, Comparison, Report, Root, Run, RunHeader, map_comparisons
+from npucmp.model.roles import is_parameter
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
 from npucmp.workflows.select_runs import (
@@ -32,6 +33,7 @@ from npucmp.workflows.tensor_details import with_accused, with_images, with_look
 
 Dump = Union[StrPath, Mapping[str, Any]]
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
+MOST_OPENED = 4  # comparisons that are searched for calls without records: steps and ranks are alike
 FEW = 32  # tensors of a batch of log-probabilities
 SMALL = 4 << 20  # bytes of records up to which this process opens all runs; they take about 50 MB of memory
 
@@ -82,21 +84,32 @@ def _compare_paths(target: StrPath, golden: StrPath, options: Options) -> Report
 
 def _with_omitted_calls(report: Report) -> Report:
     """Return the report of a GAP with a note on calls that the configuration of the dumps leaves out."""
+    numbers = range(min(len(report.comparisons), MOST_OPENED))
+    found = (note for notes in map_comparisons(report.comparisons, _omitted_calls, numbers=numbers) for note in notes)
+    return replace(report, notes=(*report.notes, *dict.fromkeys(found)))
+
+
+def _omitted_calls(_: int, comparison: Comparison) -> list[str]:
     from npucmp.dump.readers.msprobe_config import omitted_calls, selected_calls
 
-    (runs,) = map_comparisons(report.comparisons, _both_runs, numbers=[0])
+    if not any(map(_has_hidden_writer, comparison.roots)):
+        return []
     settings = (omitted_calls, '"risk_level": "ALL"'), (selected_calls, '"list": [] and "scope": []')
-    notes = {
-        f"{words}; the error of a GAP may originate there; to record all: {setting} in config.json": None
+    return [
+        f"{words}; the error of a GAP may originate there; to record all: {setting} in config.json"
         for reason, setting in settings
-        for words in map(reason, runs)
+        for words in map(reason, (comparison.target, comparison.golden))
         if words
-    }
-    return replace(report, notes=(*report.notes, *notes))
+    ]
 
 
-def _both_runs(_: int, comparison: Comparison) -> tuple[Run, Run]:
-    return comparison.target, comparison.golden
+def _has_hidden_writer(root: Root) -> bool:
+    """Return whether an input differs that an operator without a record may have written: not a parameter, a tensor
+    that ranks share, or an input of the network, which its first operator reads."""
+    if root.cause is not Cause.GAP or root.ranks or is_parameter(root.pair):
+        return False
+    kinds = {reason.kind for reason in root.evidence}
+    return "between" in kinds or ("fed" in kinds and root.pair.order > 0)
 
 
 def _compare_opened(sides: Sides, options: Options, context: ReadContext) -> Report:
