@@ -12,6 +12,7 @@ Names are loaded on first use (PEP 562), so that `npucmp --help` imports nothing
 from __future__ import annotations
 
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from npucmp.presenter import set_presenter
@@ -96,6 +97,8 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'npucmp' has no attribute {name!r}")
     found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), _INSIDE.get(name, name))
+    if isinstance(found, FunctionType):
+        found = import_module(f"{__name__}.workflows.python_words").in_python(found, name)
     globals()[name] = found
     return found
 

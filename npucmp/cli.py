@@ -167,27 +167,23 @@ def main() -> None:
             help_formatter.use()
         status = npucmp.main(prog_name="npucmp", standalone_mode=False)
     except click.exceptions.Abort:
-        status = _print_error("interrupted", 130)
+        status = _print_error(KeyboardInterrupt())
     except _SignalReceived as end:
-        status = _print_error("; ".join(map(str, end.args)), end.status)
+        status = _print_error(end)
     except click.ClickException as error:
         named = _with_source(error)
         vars(named)["message"] = _localised(named.message)
         with suppress(OSError):
             named.show()
-        status = _print_object(named, named.format_message(), 2)
-    except NpucmpError as error:
-        status = _print_error(str(error), 2, error)
+        status = _print_object(named)
+    except (NpucmpError, MemoryError, ImportError) as error:
+        status = _print_error(error)
     except _ReaderGone:
         _discard_output()
         status = 141
-    except OSError as error:  # of the user's own files, or of the output: a full disk
+    except OSError as error:
         _discard_output()
-        status = _print_error(f"{error.filename or 'output'}: {error.strerror or error}", 2, error)
-    except MemoryError as error:
-        status = _print_error("out of memory", 2, error)
-    except ImportError as error:  # a file of the installation that cannot be read
-        status = _print_error(f"a module cannot be imported: {error}", 2, error)
+        status = _print_error(error)
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -253,7 +249,7 @@ def _exit_on_bug(*error: Any) -> NoReturn:
     """End after an internal error with its traceback, and with 2 instead of Python's 1, which means that dumps
     differ."""
     sys.__excepthook__(*error)
-    raise SystemExit(_print_object(error[1], f"internal error: {error[0].__name__}: {error[1]}", 2))
+    raise SystemExit(_print_object(error[1]))
 
 
 def _end_in_order() -> None:
@@ -280,26 +276,39 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print_error(message: str, status: int, error: Optional[BaseException] = None) -> int:
-    """Return the status, and print one line on stderr if possible; with --json also an object on stdout."""
+def _print_error(error: BaseException) -> int:
+    """Return the status, and print one line on stderr if possible, and on stdout what its reader expects."""
+    from npucmp.report.error_object import error_words
     from npucmp.report.sanitise import visible
 
+    message, _ = error_words(error)
     with suppress(OSError):
         click.echo(f"npucmp: {_localised(visible(message))}", err=True)
-    return _print_object(error, message, status)
+    return _print_object(error)
 
 
-def _print_object(error: Optional[BaseException], message: str, status: int) -> int:
-    """Return the status. If stdout is read as JSON, print the error as one object."""
+def _print_object(error: BaseException) -> int:
+    """Return the status. If stdout is read as JSON or in a format of --report-format, print the error in it."""
+    from npucmp.report.error_object import error_text, error_words
+
     words = sys.argv[1 : sys.argv.index("--") if "--" in sys.argv else None]
     command = next((word for word in words if word in COMMANDS), "")
-    variables = (f"NPUCMP_{command.replace('-', '_').upper()}_{name}" for name in ("JSON", "REPORT_FORMAT"))
-    wanted = [os.environ.get(name, "") for name in variables] if command else []
-    flags = {"--json", "--report-format=json"}
-    pairs = zip(words, words[1:])
-    if flags & {*words} or ("--report-format", "json") in pairs or {"1", "true", "json"} & {*wanted}:
-        from npucmp.report.error_object import error_object
-
+    format = _printed_format(words, command)
+    if format:
         with suppress(OSError):
-            click.echo(error_object(error, message, command, status), nl=False)
-    return status
+            click.echo(error_text(format, error, command), nl=False)
+    return error_words(error)[1]
+
+
+def _printed_format(words: list[str], command: str) -> str:
+    """Return the format of stdout, by the words of a command line that may be wrong; "" for a screen."""
+    from npucmp.report.text_formats import FORMATS
+
+    prefix = f"NPUCMP_{command.replace('-', '_').upper()}"
+    given = [os.environ.get(f"{prefix}_REPORT_FORMAT", "")] if command else []
+    given += [word.partition("=")[2] for word in words if word.startswith("--report-format=")]
+    given += [after for word, after in zip(words, words[1:]) if word == "--report-format"]
+    if "--json" in words or (command and os.environ.get(f"{prefix}_JSON", "") in ("1", "true")):
+        given.append("json")
+    formats = {name for several in given for name in several.split(",") if name in FORMATS}
+    return "json" if "json" in formats else formats.pop() if len(formats) == 1 else ""

@@ -149,7 +149,7 @@ INDEPENDENT = {  # modules of these rooms → where their imports may lie at mos
     "measure.kernel": ("errors", "model", "measure.kernel"),
     "measure.metrics": ("errors", "model"),
     "flow": ("model", "dump.readers.names", "flow"),
-    "dump_plan": ("errors", "model", "dump_plan"),
+    "dump_plan": ("errors", "model", "dump.readers.msprobe_config", "dump_plan"),
     "report": (  # opens no dump, judges nothing
         "errors",
         "version",

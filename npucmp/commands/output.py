@@ -12,7 +12,7 @@ import shutil
 import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterator, Optional, Sequence
 
 import click
 
@@ -54,34 +54,35 @@ def carry_out(
     parts, parquet = _layout(folder, screen.parts, screen.parquet)
     _require_own(context, folder)
     outputs = _outputs(screen)
-    known = _baseline_report(screen.baseline, str(context.info_name), parameters, work)
-    is_watched = not screen.quiet and _is_terminal(sys.stderr)
-    showing = _progress(is_watched if screen.show_progress is None else screen.show_progress)
-    with showing as progress, _resumable("journal" in parameters):
-        result = replace(work(**parameters, progress=progress), argv=tuple(sys.argv))
-    sources = sources_of(context, context.obj or "")
-    if sources:
-        result = with_sources(result, sources)
+    with _errors_written(str(context.info_name), folder, outputs):
+        known = _baseline_report(screen.baseline, str(context.info_name), parameters, work)
+        is_watched = not screen.quiet and _is_terminal(sys.stderr)
+        showing = _progress(is_watched if screen.show_progress is None else screen.show_progress)
+        with showing as progress, _resumable("journal" in parameters):
+            result = replace(work(**parameters, progress=progress), argv=tuple(sys.argv))
+        sources = sources_of(context, context.obj or "")
+        if sources:
+            result = with_sources(result, sources)
 
-    from npucmp.report import answer_of, terminal, write
+        from npucmp.report import answer_of, terminal, write
 
-    answer = replace(answer_of(result, metrics), folder=folder or "")
-    if sources:
-        answer = _with_sources_shown(answer, context, sources)
-    if known is not None:
-        answer = mark_known(answer, known)
-    if folder:
-        from npucmp.report.tables import with_table_files
+        answer = replace(answer_of(result, metrics), folder=folder or "")
+        if sources:
+            answer = _with_sources_shown(answer, context, sources)
+        if known is not None:
+            answer = mark_known(answer, known)
+        if folder:
+            from npucmp.report.tables import with_table_files
 
-        answer = with_table_files(answer, parts, parquet)
-    if answer.result.exit_status == 2:
-        answer = _with_missing_data(answer, parameters)
+            answer = with_table_files(answer, parts, parquet)
+        if answer.result.exit_status == 2:
+            answer = _with_missing_data(answer, parameters)
+        for output in outputs:
+            if output.file is not None:
+                from npucmp.report.text_formats import write_text
+
+                write_text(answer, output)
     files = write(answer, folder, form) if folder else []
-    for output in outputs:
-        if output.file is not None:
-            from npucmp.report.text_formats import write_text
-
-            write_text(answer, output)
     if folder and "journal" in parameters and not result.partial:
         from npucmp.measure import checkpoint
 
@@ -109,6 +110,18 @@ def carry_out(
         write_stdout(shown, is_needed=not folder, is_translated=False)
     result.close()
     context.exit(answer.result.exit_status)
+
+
+@contextmanager
+def _errors_written(command: str, folder: Optional[str], outputs: Sequence[TextOutput]) -> Iterator[None]:
+    """Write the error that ends a command where its result was to be written."""
+    try:
+        yield
+    except BaseException as error:
+        from npucmp.report.error_object import write_error
+
+        write_error(error, command, folder, outputs)
+        raise
 
 
 def _outputs(screen: ScreenFields) -> list[TextOutput]:

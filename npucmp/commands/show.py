@@ -57,7 +57,7 @@ def show(
     **parameters: Any,
 ) -> None:
     from npucmp.report.sanitise import visible
-    from npucmp.report.show_output import listing
+    from npucmp.report.show_output import listings
     from npucmp.workflows.show import show as inspect
 
     if fit is not None:
@@ -78,8 +78,8 @@ def show(
 
         write_stdout(object_text("show", contents_object(found.runs, found.notes, None if pattern else top)))
         return
-    for run, rows in found.runs:
-        write_stdout(listing(run, rows, None if pattern else top))
+    for text in listings(found.runs, None if pattern else top):
+        write_stdout(text)
     for note in found.notes:
         write_stdout(f"note: {visible(note)}\n")
 

@@ -1,7 +1,8 @@
 """Read files that hold several tensors by name, and files of one tensor each, for formats without further structure.
 
 A tensor is an operator of its own, or a slot of an operator if its name says so (readers/names.py). Files of several
-tensors record no order: operators are sorted by name, and a module follows everything it contains.
+tensors record no order, but for one that npucmp wrote: operators are sorted by name, and a module follows everything it
+contains.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from npucmp.dump.readers.folders import RunFiles, files_of
 from npucmp.dump.readers.mindspore_files import compute_dtype
 from npucmp.dump.readers.names import by_module, natural, operator_of, parse_tensor_name, skipped_files_note
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
+from npucmp.dump.readers.safetensors import InOrder
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, TensorRef
 from npucmp.model.optypes import holds_weights_alone
@@ -34,6 +36,7 @@ def runs_of(path: Path, endings: tuple[str, ...], format: str, entries: Entries,
 
 def _run(found: RunFiles, format: str, entries: Entries, context: ReadContext) -> Run:
     read: list[tuple[str, str, TensorRef]] = []  # file, name, tensor
+    ordered = False
     for folder, name, file in found.paths:
         stem = "/".join(filter(None, (folder, name[: name.rindex(".")])))
         try:
@@ -45,10 +48,11 @@ def _run(found: RunFiles, format: str, entries: Entries, context: ReadContext) -
             )
             continue
         read.extend((stem, key, _tensor(key, one, file, format)) for key, one in here.items())
-    operators = _operators(read)
+        ordered = isinstance(here, InOrder) and len(found.paths) == 1
+    operators = _operators(read, ordered)
     outputs = all(tensor.is_output for one in operators for tensor in one.tensors)
-    notes = [_GUESSED, *filter(None, [skipped_files_note(found.path, found.others)])]
-    run = Run(found.path, format, operators, found.step, found.rank, notes=tuple(notes), ordered=False)
+    notes = (*(() if ordered else (_GUESSED,)), *filter(None, [skipped_files_note(found.path, found.others)]))
+    run = Run(found.path, format, operators, found.step, found.rank, notes=notes, ordered=ordered)
     return replace(run, detail="weights only" if holds_weights_alone(run) else "outputs only" if outputs else "")
 
 
@@ -58,8 +62,9 @@ def _tensor(key: str, found: Union[Payload, str], file: str, format: str) -> Ten
     return TensorRef(parse_tensor_name(key).slot, found.dtype, found.shape, file, format, label=key, payload=found)
 
 
-def _operators(read: list[tuple[str, str, TensorRef]]) -> tuple[Operator, ...]:
-    """Return the operators; if several files hold the same name, the file name becomes part of the operator name."""
+def _operators(read: list[tuple[str, str, TensorRef]], ordered: bool) -> tuple[Operator, ...]:
+    """Return the operators, sorted by name unless they are `ordered`; if several files hold the same name, the file
+    name becomes part of the operator name."""
     repeated = max(Counter(key for _, key, _ in read).values(), default=0) > 1
     tensors: dict[str, dict[str, TensorRef]] = {}
     for stem, key, tensor in read:
@@ -68,7 +73,7 @@ def _operators(read: list[tuple[str, str, TensorRef]]) -> tuple[Operator, ...]:
         if tensor.slot in tensors.get(at, ()):  # two names of the same slot, such as "a.output" and "a.output.0"
             at, tensor = f"{at}/{key}", tensor._replace(slot="output:0")
         tensors.setdefault(at, {})[tensor.slot] = tensor
-    names = sorted(tensors, key=lambda name: [by_module(part) for part in name.split("/")])
+    names = tensors if ordered else sorted(tensors, key=lambda name: [by_module(part) for part in name.split("/")])
     return tuple(
         operator_of(name, order, tuple(tensors[name][slot] for slot in sorted(tensors[name], key=natural)))
         for order, name in enumerate(names)

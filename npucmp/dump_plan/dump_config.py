@@ -23,7 +23,7 @@ from npucmp.model import Operator, Run
 from npucmp.model.dtypes import size_of
 from npucmp.model.roles import containers
 
-_LEVELS = ("L0", "L1", "mix")
+LEVELS = ("L0", "L1", "mix")
 REPLACEABLE = re.compile("[^0-9A-Za-z-]")  # characters that a file name may replace
 
 
@@ -145,7 +145,7 @@ def _in_one_line(name: str) -> str:
 def level(run: Run) -> str:
     """Return msprobe's word for what was recorded: modules (L0), APIs (L1), or both (mix)."""
     word = run.detail.rpartition(" · ")[2].partition(" ")[0]
-    if word in _LEVELS:
+    if word in LEVELS:
         return word
     kinds = {bool(operator.path) for operator in run.operators if operator.phase}
     return "mix" if len(kinds) > 1 else "L0" if True in kinds else "L1"

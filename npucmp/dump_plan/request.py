@@ -35,10 +35,18 @@ class Question(NamedTuple):
 
 
 _EVERY = (
-    Question("compare", (VALUES, STATISTICS, MD5), "values sums inputs outputs order", equal=True, second="golden"),
-    Question("overflow", (STATISTICS, VALUES), "figures inputs outputs order"),
+    Question(
+        "compare",
+        (VALUES, STATISTICS, MD5),
+        "values sums inputs outputs order apis calls whole",
+        equal=True,
+        second="golden",
+    ),
+    Question("overflow", (STATISTICS, VALUES), "figures inputs outputs order apis calls whole"),
     Question("fusion-diff", (VALUES, STATISTICS), "compiled values inputs outputs graph", equal=True, second="golden"),
-    Question("rerun-diff", (MD5, VALUES, STATISTICS), "bits inputs outputs order", equal=True, second="run"),
+    Question(
+        "rerun-diff", (MD5, VALUES, STATISTICS), "bits inputs outputs order apis calls whole", equal=True, second="run"
+    ),
     Question("replay", (VALUES,), "values inputs outputs"),
     Question("check", (VALUES, STATISTICS), "values sums inputs outputs modules steps backward", "mix", (0, 2)),
     Question(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import AbstractSet, Callable, NamedTuple, Optional
 
+from npucmp.dump.readers.msprobe_config import MANY, omitted_calls, selected_calls
 from npucmp.dump_plan.dump_config import level
 from npucmp.dump_plan.request import Question
 from npucmp.model import Run, TensorRef
@@ -111,6 +112,20 @@ def _backward(looked: CheckedRun) -> str:
     return "" if known else "no backward pass: gradients are unknown (an evaluation has none)"
 
 
+def _apis(looked: CheckedRun) -> str:
+    known = looked.run.format != "msprobe" or level(looked.run) != "L0"
+    return "" if known else "level L0: only modules are recorded, no operator inside or between them"
+
+
+def _calls(looked: CheckedRun) -> str:
+    words = omitted_calls(looked.run, MANY)
+    return f"{words}: a fault in one of them appears only at the next operator" if words else ""
+
+
+def _whole(looked: CheckedRun) -> str:
+    return selected_calls(looked.run)
+
+
 def _modules(looked: CheckedRun) -> str:
     known = looked.run.format != "msprobe" or level(looked.run) == "mix"
     return "" if known else f"level {level(looked.run)}: parameters have no names, or operators no arguments"
@@ -159,7 +174,7 @@ _WHOLE = ("cann", "mindspore", "atb", "tfdbg", "npy")  # formats that do not dis
 NEEDS: dict[str, Callable[[CheckedRun], str]] = {
     "values": _values, "sums": _sums, "figures": _figures, "bits": _bits, "inputs": _inputs, "outputs": _outputs,
     "data": _data, "order": _order, "backward": _backward, "modules": _modules, "steps": _steps,
-    "compiled": _compiler_words, "graph": _graph,
+    "compiled": _compiler_words, "graph": _graph, "apis": _apis, "calls": _calls, "whole": _whole,
 }  # fmt: skip
 
 SETTINGS: dict[str, dict[str, str]] = {  # by the format of the dump; as in tool_configs.py
@@ -172,6 +187,9 @@ SETTINGS: dict[str, dict[str, str]] = {  # by the format of the dump; as in tool
         "inputs": '"data_mode": ["all"] in config.json',
         "outputs": '"data_mode": ["all"] in config.json',
         "backward": '"data_mode": ["all"] in config.json, and debugger.stop() after loss.backward()',
+        "apis": '"level": "mix" in config.json, and debugger.start(model=model)',
+        "calls": '"risk_level": "ALL" in config.json',
+        "whole": '"list": [] and "scope": [] in config.json',
         "modules": '"level": "mix" in config.json, and debugger.start(model=model)',
         "steps": '"step": [0, 1, 2] in config.json, and debugger.step() at the end of each step',
     },

@@ -25,16 +25,15 @@ def msprobe(path: str, kind: str, steps: Ranges, ranks: Ranges, level: str, name
 
     Source: msprobe 26.2, config_json_introduct.md, and dumps of mindstudio-probe 26.2.0. `precision` low records Max,
     Min, Mean and Norm, in the type of the tensor, where a norm of float16 may overflow; with high, its PyTorch dump has
-    only Max and Min. `risk_level` ALL also records views, which is free without values. Releases before 26 ignore both
-    keys. A single card must have no rank.
+    only Max and Min. `risk_level` ALL also records views, casts and constants, in which a fault may lie. Releases
+    before 26 ignore both keys. A single card must have no rank.
     """
     what = {"scope": [], "list": [*names], "data_mode": ["all"]}
-    where = {"dump_path": path, "rank": _as_items(ranks), "step": _as_items(steps), "level": level}
+    where = {"dump_path": path, "rank": _as_items(ranks), "step": _as_items(steps), "level": level, "risk_level": "ALL"}
     if kind == VALUES:
         return {"task": "tensor", **where, "tensor": what}
     summary = {"summary_mode": "md5" if kind == MD5 else "statistics"}
-    finer = {"precision": "low", "risk_level": "ALL"}
-    return {"task": "statistics", **where, **finer, "statistics": {**what, **summary}}
+    return {"task": "statistics", **where, "precision": "low", "statistics": {**what, **summary}}
 
 
 def acl(models: Sequence[str], path: str, kind: str, steps: Ranges, names: Sequence[str]) -> Row:

@@ -19,6 +19,8 @@ compared, the stretch stays open.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
@@ -61,7 +63,16 @@ def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: 
         sum(row.finding.verdict not in DECIDED for row in golden) - len(open_rows),
         excluded,
         tuple(listed[:MOST_LISTED]),
+        _unaligned(findings, open_rows),
     )
+
+
+def _unaligned(findings: Sequence[Finding], open_rows: Sequence[GoldenRow]) -> int:
+    """Count the open tensors that may be tensors of the target without a partner: they have as many elements."""
+    alone = [one for one in findings if one.pair.golden is None and one.pair.target is not None]
+    left = Counter(math.prod(one.pair.target.shape) for one in alone if one.pair.target and not _is_exempt(one))
+    missing = Counter(row.elements or 0 for row in open_rows if row.finding.pair.target is None)
+    return sum((left & missing).values())
 
 
 def _recorded_graph(findings: Sequence[Finding]) -> Optional[RecordedGraph]:

@@ -55,6 +55,8 @@ class Coverage(NamedTuple):
     accounted number of tensors without a comparison of their own that compared tensors account for
     excluded  number of tensors that the user excluded
     first     the first open tensors in graph order, at most LISTED
+    unaligned number of open tensors that may be target tensors without a partner: these have as many elements, and may
+              differ
     """
 
     covered: int = 0
@@ -64,17 +66,19 @@ class Coverage(NamedTuple):
     accounted: int = 0
     excluded: int = 0
     first: Tuple[OpenTensor, ...] = ()
+    unaligned: int = 0
 
     @classmethod
     def sum(cls, coverages: Iterable[Coverage]) -> Coverage:
         """The sum of several coverages."""
-        covered = missed = tensors = unsized = accounted = excluded = 0
+        covered = missed = tensors = unsized = accounted = excluded = unaligned = 0
         first: list[OpenTensor] = []
         for one in coverages:
             covered, missed, tensors = covered + one.covered, missed + one.missed, tensors + one.tensors
             unsized, accounted, excluded = unsized + one.unsized, accounted + one.accounted, excluded + one.excluded
             first += one.first[: MOST_LISTED - len(first)]
-        return cls(covered, missed, tensors, unsized, accounted, excluded, tuple(first))
+            unaligned += one.unaligned
+        return cls(covered, missed, tensors, unsized, accounted, excluded, tuple(first), unaligned)
 
     @property
     def share(self) -> float:

@@ -26,6 +26,7 @@ NO_PARTNER = "missing"  # a verdict of SavedRow: no partner
 RUN_TO_RUN = 3.0  # largest ratio of errors in two reports that counts as the same error
 MIN_ELEMENTS = 16  # elements: the size of an error in fewer elements is not reliable
 
+EARLIER = "earlier"  # the folder for a report that an error replaces
 TENSORS = re.compile(r"(tensors(?:-\d+){0,3})\.(csv|parquet)")  # of all steps and ranks, or of one
 # The columns of that table by type; all others, statistics and metrics, are floating.
 WHOLE = frozenset(

@@ -86,3 +86,7 @@ class Ticket(NamedTuple):
     case: tuple[str, ...] = ()
     files: Callable[[], Files] = lambda: iter(())
     names: Callable[[], Mapping[str, str]] = dict
+
+    def __repr__(self) -> str:
+        name = next((self.row[key] for key in ("op", "parameter", "row", "rule") if self.row.get(key)), "")
+        return f"<ticket of {self.command}, place {self.place}: {self.row.get('cause', '')} {ascii(name[:80])[1:-1]}>"

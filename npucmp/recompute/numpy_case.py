@@ -1,4 +1,4 @@
-"""One record → the files of its case, computed by numpy. Only child processes import this."""
+"""One record → the files of its case, computed by numpy, or as it was recorded. Only child processes import this."""
 
 from __future__ import annotations
 
@@ -29,41 +29,53 @@ def write(
     Raises RefusedRecord for a call that numpy cannot compute, and the errors of the readers.
     """
     work, exact = compute_operator(task, context, settings)
+    files_of = _CaseFiles(work.treated, context)
+    leaves = len(_gradients(work)) if task.is_backward else 0
+    for at, tensor in work.recorded.items():
+        if tensor.slot not in slots or at >= len(exact) or exact[at] is None or not exact[at].size:
+            continue
+        files_of.add_output(tensor, work.values[at], *_place(work, at, leaves), exact[at].reshape(tensor.shape))
+    _write_files(task, row, folder, files_of, leaves)
+
+
+def write_recorded(task: Task, row: CallRow, context: ReadContext, folder: Path) -> None:
+    """Write the files of a call that only torch can compute, without results in float64: run.py computes them.
+
+    Raises RefusedRecord if no output has values, and the errors of the readers.
+    """
+    files_of = _CaseFiles("", context)
+    for tensor in task.outputs:
+        values = read(tensor, context)
+        if values.size:
+            files_of.add_output(tensor, values, 0, False, None)
+    _write_files(task, row, folder, files_of, None)
+
+
+def _write_files(task: Task, row: CallRow, folder: Path, files_of: _CaseFiles, most: Optional[int]) -> None:
+    """Write the files of a call whose outputs are added; `most` is the number of inputs that have a gradient."""
     operator, call = (task.forward, task.forward_call) if task.is_backward else (task.operator, task.call)
     assert operator is not None and call is not None
-    files_of = _CaseFiles(work.treated, context)
+    if not files_of.outputs:
+        raise RefusedRecord("no recomputed output has recorded values to compare")
     for one in operator.tensors:
         if one.slot.startswith("input"):
             files_of.add(f"input_{len(files_of.names)}", one)
     places: dict[str, list[Any]] = {"given": [], "saved": []}
     name, leaves = row.call.rpartition(".")[2], []
     if task.is_backward:
-        leaves = files_of.floats(RUNNING.get(name, ()))[: len(_gradients(work))]
+        leaves = files_of.floats(RUNNING.get(name, ()))[:most]
         by_slot = {one.slot: one for one in task.operator.tensors}
         inputs = [by_slot.get(f"input:{at}") for at in range(len(task.call.args))]
         places["given"] = files_of.add_all("given", inputs)
         if not op_type_of(operator).has("views", "hands on"):  # views return the arguments themselves, not copies
             results = {one.slot: one for one in operator.tensors}
             places["saved"] = files_of.add_all("saved", [results.get(slot or "") for slot in slots_of(call)])
-    outputs: list[dict[str, Any]] = []
-    for at, tensor in work.recorded.items():
-        if tensor.slot not in slots or at >= len(exact) or exact[at] is None or not exact[at].size:
-            continue
-        place, is_turned = _place(work, at, len(leaves))
-        number = len(outputs)
-        expected, actual = f"expected_{number}", f"actual_{number}"
-        files_of.arrays[expected] = exact[at].reshape(tensor.shape)
-        files_of.arrays[actual] = as_npy(work.values[at].reshape(tensor.shape), tensor.dtype)
-        outputs.append({"slot": tensor.slot, "dtype": tensor.dtype, "at": place, "turned": is_turned,
-                        "unit": unit_of(tensor.dtype), "expected": expected, "actual": actual})  # fmt: skip
-    if not outputs:
-        raise RefusedRecord("no recomputed output has recorded values to compare")
     for file, array in files_of.arrays.items():
         np.save(folder / f"{file}.npy", array, allow_pickle=False)
     args, kwargs = arguments_of(call, row, lambda slot: CaseTensor(files_of.names[slot]), Type)
     if name == "embedding":
         args[3:4] = [None] * len(args[3:4])  # max_norm would write into the weight
-    facts = {"operator": task.operator.name, "treated": work.treated, "rows": None, "outputs": outputs,
+    facts = {"operator": task.operator.name, "treated": files_of.treated, "rows": None, "outputs": files_of.outputs,
              "tensors": files_of.types, "leaves": leaves, **places}  # fmt: skip
     for file, text in files(row, Arguments(args, kwargs), task.is_backward, facts).items():
         (folder / file).write_text(text, encoding="utf-8")
@@ -73,10 +85,21 @@ class _CaseFiles:
     """The tensors of a case by file name, and the file name of each input by its slot."""
 
     def __init__(self, treated: str, context: ReadContext) -> None:
-        self._low, self._context = treated.rpartition(" ")[2], context
+        self.treated, self._low, self._context = treated, treated.rpartition(" ")[2], context
         self.names: dict[str, str] = {}
         self.arrays: dict[str, Any] = {}
         self.types: dict[str, str] = {}
+        self.outputs: list[dict[str, Any]] = []
+
+    def add_output(self, tensor: TensorRef, values: Any, place: int, is_turned: bool, exact: Any) -> None:
+        """Add a dumped output, and its float64 result unless run.py has to compute it."""
+        number = len(self.outputs)
+        actual, expected = f"actual_{number}", f"expected_{number}" if exact is not None else ""
+        if exact is not None:
+            self.arrays[expected] = exact
+        self.arrays[actual] = as_npy(values.reshape(tensor.shape), tensor.dtype)
+        self.outputs.append({"slot": tensor.slot, "dtype": tensor.dtype, "at": place, "turned": is_turned,
+                             "unit": unit_of(tensor.dtype), "expected": expected, "actual": actual})  # fmt: skip
 
     def add(self, name: str, one: TensorRef) -> None:
         """Add an input in the type that the kernel received."""

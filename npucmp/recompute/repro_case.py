@@ -107,8 +107,11 @@ def array(name):
     return np.load(HERE / f"{name}.npy")
 
 
+EXACT = {}  # results in float64 that are not in the files
+
+
 def print_error(source, one, got):
-    want = array(one["expected"]).astype(float)
+    want = (array(one["expected"]) if one["expected"] else EXACT[one["slot"]]).astype(float)
     with np.errstate(all="ignore"):
         error = np.abs(np.reshape(got, want.shape).astype(float) - want)
     use = np.isfinite(error)
@@ -130,27 +133,53 @@ def value(x):
 
 
 for one in CASE["outputs"]:
-    print_error("the dump", one, array(one["actual"]))
+    if one["expected"]:
+        print_error("the dump", one, array(one["actual"]))
 if torch is None:
     sys.exit("torch is not installed here: the call did not run on this machine")
 TYPES = {str(one).split(".")[-1]: one for one in vars(torch).values() if isinstance(one, torch.dtype)}
 '''
-_CALL = """T = {name: torch.from_numpy(array(name)).to(DEVICE, TYPES[dtype]) for name, dtype in CASE["tensors"].items()}
-leaves = [T[name].requires_grad_() for name in CASE["leaves"]]
-args, kwargs = value(CASE["args"]), {key: value(x) for key, x in CASE["kwargs"].items()}
-found = function(*args, **kwargs)
-results = torch.utils._pytree.tree_flatten(args[0] if found is None else found)[0]
+_CALL = """
+
+def call(device, wide):
+    global T
+    types = {name: "float64" if wide and TYPES[dtype].is_floating_point else dtype
+             for name, dtype in CASE["tensors"].items()}
+    T = {name: torch.from_numpy(array(name)).to(device, TYPES[dtype]) for name, dtype in types.items()}
+    leaves = [T[name].requires_grad_() for name in CASE["leaves"]]
+    args, kwargs = value(CASE["args"]), {key: value(x) for key, x in CASE["kwargs"].items()}
+    found = function(*args, **kwargs)
+    results = torch.utils._pytree.tree_flatten(args[0] if found is None else found)[0]
 """
-_BACK = """for at, name in CASE["saved"]:  # the backward reads the recorded results of the forward
-    results[at].data.copy_(T[name])
-pairs = [(results[at], T[name]) for at, name in CASE["given"]]
-results = []
-pairs[0][0].grad_fn.register_hook(lambda inputs, _: results.extend(inputs))
-results += torch.autograd.grad([y for y, _ in pairs], leaves, [g.to(y.dtype).reshape(y.shape) for y, g in pairs],
-                               allow_unused=True)
+_BACK = """    for at, name in CASE["saved"]:  # the backward reads the recorded results of the forward
+        results[at].data.copy_(T[name])
+    pairs = [(results[at], T[name]) for at, name in CASE["given"]]
+    found = []
+    pairs[0][0].grad_fn.register_hook(lambda inputs, _: found.extend(inputs))
+    found += torch.autograd.grad([y for y, _ in pairs], leaves, [g.to(y.dtype).reshape(y.shape) for y, g in pairs],
+                                 allow_unused=True)
+    results = found
 """
-_REPORT = """for one in CASE["outputs"]:
-    got = results[one["at"]].detach().cpu()
-    print_error(f"this {DEVICE}", one, (got.mT if one["turned"] else got).to(torch.float64).numpy())
+_REPORT = """    return results
+
+
+def numbers(result):
+    return result.detach().cpu().to(torch.float64).numpy()
+
+
+if not all(one["expected"] for one in CASE["outputs"]):  # npucmp had no torch: the float64 results are made here
+    exact = call("cpu", True)
+    for one in CASE["outputs"]:
+        dumped = array(one["actual"])
+        fitting = {at - len(exact): numbers(x) for at, x in enumerate(exact)
+                   if x is not None and x.numel() == dumped.size}
+        away = {at: np.linalg.norm(np.nan_to_num(x.ravel() - dumped.ravel())) for at, x in fitting.items()}
+        one["at"] = min(away, key=away.get)
+        EXACT[one["slot"]] = fitting[one["at"]].reshape(dumped.shape)
+        print_error("the dump", one, dumped)
+results = call(DEVICE, False)
+for one in CASE["outputs"]:
+    got = numbers(results[one["at"]])
+    print_error(f"this {DEVICE}", one, np.swapaxes(got, -1, -2) if one["turned"] else got)
 """
 _GRADIENTS = {False: _CALL + _REPORT, True: _CALL + _BACK + _REPORT}

@@ -84,6 +84,29 @@ class CaseEngine(TorchEngine):
         return rows
 
 
+class RecordedCaseEngine(CaseEngine):
+    """Writes the case of a task as it was recorded, without torch; its run.py computes the results."""
+
+    name = "recorded"
+
+    def missing(self) -> str:
+        return ""
+
+    def start(self, settings: ReplaySettings) -> None:
+        pass
+
+    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
+        from npucmp.recompute import numpy_case
+
+        row = row_of(_forward_call(task))
+        assert isinstance(row, CallRow)
+        numpy_case.write_recorded(task, row, context, self._folder)
+        words = "written as it was recorded: run.py computes it in float64, with torch"
+        return [
+            ReplayedOutput(task.operator.order, one.slot, "not in table", explanation=words) for one in task.outputs
+        ]
+
+
 def _forward_call(task: Task) -> Call:
     """The call of the forward."""
     return task.forward_call if task.is_backward and task.forward_call else task.call

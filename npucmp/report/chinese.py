@@ -23,6 +23,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PAINTED = re.compile(r"(\x1b\[[0-9;]+m)(.*?)(\x1b\[0m)")
 _GAP = re.compile(r"( {2,})")
 _HEAD = re.compile(r"(?:note|explain|[A-Z][A-Z ]+[A-Z]): ")  # note: …, AGREES: …
+_WHERE = re.compile(r" \((?:step|rank) \d+[^()]*\)$")  # of a note: … (step 1)
 _SPAN = re.compile(r"(`[^`]+`)")
 _CODE = re.compile(r"`[^`]+`")
 _LIST = re.compile(r"( *(?:#+|-|\d+\.) (?:note: )?)(.*)")
@@ -65,7 +66,9 @@ def _cell(text: str, is_first: bool = False) -> str:
     if is_first and text in SIDES:
         return catalogue().word(text)
     head = _HEAD.match(text) if catalogue().word(text) == text else None
-    return head[0] + translate(text[head.end() :]) if head else translate(text)
+    where = _WHERE.search(text) if head else None
+    end = where.start() if where else len(text)
+    return head[0] + translate(text[head.end() : end]) + text[end:] if head else translate(text)
 
 
 def keep_names(answer: Answer) -> None:

@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any, Iterator, Sequence
 
 from npucmp.model import Report, StepRankNumbers, Verdict, VerdictTally, brief, map_comparisons
+from npucmp.model.cause import first_of
 from npucmp.model.comparison import where_of
 from npucmp.model.ticket_facts import TicketFacts
 from npucmp.report import tables
 from npucmp.report.answer import DumpSummary, Listing, Row
 from npucmp.report.coverage import AlignedShare, coverage_facts
-from npucmp.report.phrases import count_of, in_bytes, numbers
+from npucmp.report.phrases import count_of, in_bytes, known_numbers, numbers
 from npucmp.report.rank_summary import (
     LEFT_OUT,
     SIDES,
@@ -51,9 +52,17 @@ class Parts:
 
     @property
     def notes(self) -> list[str]:
-        """The notes for the reader, each once."""
+        """The notes for the reader, each once, with the steps and ranks of a note that not all have."""
         runs = [note for one in self.every for note in one.run_notes]
-        own = [note for one in self.every for note in one.notes]
+        noted: dict[str, list[str]] = {}
+        for one in self.every:
+            where = known_numbers(step=one.step, rank=one.rank)
+            for note in dict.fromkeys(one.notes):
+                noted.setdefault(note, []).append(" ".join(f"{name} {number}" for name, number in where.items()))
+        own = [
+            note if len(places) == len(self.every) or not any(places) else f"{note} ({first_of(places, 3)})"
+            for note, places in noted.items()
+        ]
         return [*dict.fromkeys([*self.report.unreplayed, *runs, *own, *self.report.notes])]
 
     @property

@@ -171,10 +171,13 @@ def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = ()) 
         said.append(
             f"{count_of(coverage.tensors, 'golden tensor')}{share} {were} not compared, the first: {_first(coverage)}"
         )
-        if not coverage.unsized and not unpaired:
+        if coverage.unaligned:  # a fault may lie in them: without partners they must not be accepted
+            may = f"{coverage.unaligned:,} of them may be" if coverage.tensors > 1 else "it may be"
+            said.append(f"{may} among the target's tensors without a partner, which have the same sizes")
+        elif not coverage.unsized and not unpaired:
             options.append(f"accept with --coverage {_rounded_down(coverage.share)}")
         names = [*dict.fromkeys(one.op for one in coverage.first)]
-        if len(names) <= NAMED and coverage.tensors <= len(coverage.first):
+        if len(names) <= NAMED and coverage.tensors <= len(coverage.first) and not coverage.unaligned:
             options.append("exclude with " + " ".join(f"--exclude '{_glob(name)}'" for name in names))
         options.append("set partners with --mapping")
     if unpaired:

@@ -11,9 +11,11 @@ A temporary file of a killed process is removed by the next run that writes ther
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import shutil
 import stat
 import sys
 import tempfile
@@ -23,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, Union
 
-from npucmp.model.saved_report import TENSORS, FileRange
+from npucmp.model.saved_report import EARLIER, TENSORS, FileRange
 
 LAST = "summary.json"
 # files that only some reports have; an earlier one never belongs to a new report
@@ -34,6 +36,9 @@ OURS = re.compile(  # file names of reports; other names in a summary.json are n
     r"|worst|diff)(?:-[\w.-]{1,80})?\.csv|fusion_switch\.cfg|next_dump(?:_golden)?\.json|report\.\w{1,8}|tensors(?:-\d+){0,3}\.parquet"
 )
 _SUMMARY = 64 << 20  # bytes: limit of a summary.json that is read
+_DESCRIPTOR = re.compile(r"/dev/(?:(stdout|stderr)|fd/(\d{1,9}))|/proc/self/fd/(\d{1,9})")
+_NUMBERS = {"stdout": 1, "stderr": 2}
+_LINKS = 40  # the number that the system follows
 _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
 _PAGE = re.compile(r"\d+-\d+\.html")
@@ -120,11 +125,77 @@ def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True)
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write one file completely or not at all; its folder is created. Raises OSError; an existing file is then
-    unchanged."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = _temporary_file(path.parent, data)
+    unchanged. Where a link leads, the file there is written; a device, a pipe or a descriptor receives the data."""
+    folder = temporary_folder(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    place_file(_temporary_file(folder, data), path)
+
+
+def temporary_folder(path: Path) -> Path:
+    """Return the folder in which the file for a path is made: where it is replaced, never beside a device."""
+    place, is_stream = _destination(path)
+    return Path(tempfile.gettempdir()) if is_stream else place.parent
+
+
+def place_file(made: str, path: Path) -> None:
+    """Give a complete temporary file its name, or write its content to a device, a pipe or a descriptor. Raises
+    OSError; the temporary file is then removed."""
     try:
-        os.replace(made, path)
+        place, is_stream = _destination(path)
+        if not is_stream:
+            os.replace(made, place)
+            return
+        number = _DESCRIPTOR.fullmatch(str(place))
+        handle = (
+            os.open(place, os.O_WRONLY)
+            if number is None
+            else os.dup(_NUMBERS.get(number[1]) or int(number[2] or number[3]))
+        )
+        with os.fdopen(handle, "wb") as stream, open(made, "rb") as file:
+            shutil.copyfileobj(file, stream)
+        os.unlink(made)
+    except BaseException:
+        _remove(made)
+        raise
+
+
+def _destination(path: Path) -> tuple[Path, bool]:
+    """Return the place to which links lead, and whether data is written to it as to a stream. Raises OSError."""
+    place = Path(os.path.abspath(path))
+    for _ in range(_LINKS):
+        if _DESCRIPTOR.fullmatch(str(place)):
+            return place, True
+        if not place.is_symlink():
+            mode = place.stat().st_mode if place.exists() else stat.S_IFREG
+            return place, not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+        place = Path(os.path.abspath(place.parent.resolve() / os.readlink(place)))
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def replace_report(folder: Path, summary: bytes) -> None:
+    """Move the report in a folder to its folder EARLIER, and write `summary` as its LAST; nothing without a report.
+    Raises OSError."""
+    try:
+        found = json.loads((folder / LAST).read_bytes()) if os.path.getsize(folder / LAST) <= _SUMMARY else None
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return
+    if not isinstance(found, dict) or "npucmp" not in found:
+        return
+    names, earlier = listed_files(folder), folder / EARLIER
+    made = _temporary_file(folder, summary)
+    try:
+        if names:  # the summary of an error lists none
+            for name in (LAST, *listed_files(earlier), *_pages(earlier)):
+                _remove(earlier / name)
+            aside = earlier / f"{_PREFIX}{LAST}{_SUFFIX}"
+            earlier.mkdir(exist_ok=True)
+            os.replace(folder / LAST, aside)
+            for name in dict.fromkeys((*OPTIONAL_FILES, *names, *_pages(folder))):
+                if name != LAST and _is_file(folder / name):
+                    (earlier / name).parent.mkdir(exist_ok=True)
+                    os.replace(folder / name, earlier / name)
+            os.replace(aside, earlier / LAST)
+        os.replace(made, folder / LAST)
     except BaseException:
         _remove(made)
         raise
@@ -182,11 +253,15 @@ def _temporary_file(folder: Path, content: Content) -> str:
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether a path is a file; a folder of that name is not moved."""
+    """Return whether a path is a file or a link; a folder of that name is not moved. Raises OSError for a device or a
+    pipe, which no report replaces."""
     try:
-        return not stat.S_ISDIR(os.lstat(path).st_mode)
+        mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return False
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EEXIST, "is a device or a pipe, no file", str(path))
+    return not stat.S_ISDIR(mode)
 
 
 def _remove(path: str | os.PathLike[str]) -> None:

@@ -21,6 +21,11 @@ def content(answer: Answer) -> bytes:
     return "".join(f"{line}\n" for line in _lines(answer)).encode("utf-8")
 
 
+def error(command: str, message: str, status: int) -> str:
+    """Return the line of a command that failed."""
+    return _command("error", f"npucmp {command}", message) + "\n"
+
+
 def _lines(answer: Answer) -> Iterator[str]:
     failing = answer.result.exit_status == 1
     for one in answer.suspects.first[:MOST]:

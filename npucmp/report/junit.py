@@ -34,6 +34,18 @@ def content(answer: Answer) -> bytes:
     if not len(suite) or (status == 1 and not failing) or status not in (0, 1):
         kind = {0: "", 1: "failure"}.get(status, "error")
         _case(suite, result.command, "verdict", kind, f"{answer.word}: {answer.sentence}")
+    return _document(suite)
+
+
+def error(command: str, message: str, status: int) -> str:
+    """Return the file of a command that failed: one test case."""
+    suite = ElementTree.Element("testsuite", name=f"npucmp {command}", time="0.000")
+    _case(suite, command, "verdict", "error", message)
+    return _document(suite).decode()
+
+
+def _document(suite: ElementTree.Element) -> bytes:
+    """Return the file of one test suite, with the number of its cases."""
     counts = {f"{kind}s" if kind != "skipped" else kind: len(suite.findall(f"testcase/{kind}")) for kind in KINDS}
     for name, count in {"tests": len(suite), **counts}.items():
         suite.set(name, str(count))

@@ -23,6 +23,11 @@ def content(answer: Answer) -> bytes:
     return "\n".join(_lines(answer)).encode("utf-8", "backslashreplace")
 
 
+def error(command: str, message: str, status: int) -> str:
+    """Return the text of a command that failed."""
+    return f"**ERROR**: {_text(message)}\n"
+
+
 def _lines(answer: Answer) -> Iterator[str]:
     yield f"**{answer.word}**: {_text(answer.sentence)}"
     yield ""

@@ -12,8 +12,10 @@ from npucmp.report import csv, json, terminal
 from npucmp.report.answer import Answer, Columns, Suspect
 from npucmp.report.files import ConcatFile
 from npucmp.report.sanitise import visible
+from npucmp.report.summary_types import SuspectLine
 from npucmp.report.tables import head_of
 
+SUSPECTS = "suspects"  # a table that is no file
 MOST_SUSPECTS = 10  # suspects in a notebook cell
 LONGEST = 120  # characters of a path in one line; a sentence may have 300
 
@@ -87,14 +89,23 @@ def summary(answer: Answer) -> dict[str, Any]:
 
 
 def frame(answer: Answer, table: str = "") -> Any:
-    """Return the rows of a CSV file as a pandas DataFrame, with its columns in order. Without a name, the first table
-    is returned, with the additional columns `cause` and `limit`. Raises UsageError for an unknown name."""
+    """Return the rows of a CSV file as a pandas DataFrame, with its columns in order; "suspects" are the rows of JSON
+    Lines. Without a name, the first table is returned, with the additional columns `cause` and `limit`. Raises
+    UsageError for an unknown name."""
     import pandas
 
+    if table == SUSPECTS:
+        from npucmp.report.json_lines import suspect_row
+
+        rows = [
+            {**suspect_row(one), "evidence": "; ".join(evidence.sentence() for evidence in one.evidence)}
+            for one in answer.suspects.first
+        ]
+        return pandas.DataFrame(rows, columns=[*SuspectLine.__annotations__]).drop(columns="kind")
     known = {one.file.partition(".")[0]: one for one in answer.tables}
     name = table[: -len(".csv")] if table.endswith(".csv") else table or next(iter(known))
     if name not in known:
-        raise UsageError(f"{answer.result.command} has no table {table!r}", [*known])
+        raise UsageError(f"{answer.result.command} has no table {table!r}", [SUSPECTS, *known])
     one = known[name]
     columns: Columns = one.columns()
     if one.rows is not None and not any(columns.values()):  # merged reports

@@ -63,19 +63,21 @@ class SummaryRequest(NamedTuple):
 
 
 class PropagatedSummary(NamedTuple):
-    """Operators that propagate an error: their number, and the largest error."""
+    """Operators that propagate an error: their number, the largest error, its operator, and `where` among several steps
+    and ranks."""
 
     operators: int = 0
     largest: float = 0.0
     op: str = ""
+    where: str = ""
 
     @classmethod
-    def of(cls, roots: Sequence[Root]) -> PropagatedSummary:
+    def of(cls, roots: Sequence[Root], where: str = "") -> PropagatedSummary:
         """Count the operators of `roots` that propagate an error."""
         propagated = [root for root in roots if root.cause is Cause.PROPAGATED]
         worst = max(propagated, key=lambda root: root.value or 0.0, default=None)
         return (
-            cls(len(propagated), worst.value, worst.pair.operator.name)
+            cls(len(propagated), worst.value, worst.pair.operator.name, where)
             if worst and worst.value
             else cls(len(propagated))
         )
@@ -88,7 +90,8 @@ class PropagatedSummary(NamedTuple):
 
     def words(self) -> str:
         """Describe them in one line."""
-        size = f", largest rel_l2 {brief(self.largest)} at {self.op}" if self.largest else ""
+        where = f" ({self.where})" if self.where else ""
+        size = f", largest rel_l2 {brief(self.largest)} at {self.op}{where}" if self.largest else ""
         return f"{count_of(self.operators, 'operator')} downstream{size}"
 
 
@@ -274,7 +277,7 @@ def part_of(request: SummaryRequest, strict: bool, number: int, one: Comparison)
         runs=(RunInfo.of(one.target), RunInfo.of(one.golden)),
         run_notes=(*one.target.notes, *one.golden.notes),
         notes=one.notes,
-        passed=PropagatedSummary.of(one.roots),
+        passed=PropagatedSummary.of(one.roots, " ".join(where_words(one.target)) if request.several else ""),
         excused=_noise_excused(one.findings),
         unreadable=tuple(unreadable[:MOST] if request.several else unreadable),
         examples=dict(_examples(groups)),

@@ -25,20 +25,29 @@ def content(answer: Answer) -> bytes:
     """Return the log file with one run."""
     result = answer.result
     rules = sorted({_rule(one) for one in answer.suspects.first})
-    invocation: Row = {"executionSuccessful": result.exit_status in (0, 1), "exitCode": result.exit_status}
-    if result.exit_status not in (0, 1):
-        message = {"text": visible(f"{answer.word}: {answer.sentence}")}
-        invocation["toolExecutionNotifications"] = [{"level": "error", "message": message}]
-    run = {
-        "tool": {"driver": {"name": "npucmp", "version": __version__, "semanticVersion": _semantic(__version__),
-                            "rules": [_description(one, answer) for one in rules]}},
-        "invocations": [invocation],
-        "columnKind": "unicodeCodePoints",
+    found = {
         "results": [_result(one, answer, rules) for one in answer.suspects.first],
         "properties": {"command": result.command, "outcome": answer.word, "sentence": visible(answer.sentence)},
-    }  # fmt: skip
+    }
+    descriptions = [_description(one, answer) for one in rules]
+    return _log(result.exit_status, f"{answer.word}: {answer.sentence}", descriptions, found).encode()
+
+
+def error(command: str, message: str, status: int) -> str:
+    """Return the log file of a command that failed."""
+    return _log(status, message, [], {"results": [], "properties": {"command": command}})
+
+
+def _log(status: int, words: str, rules: list[Row], found: Row) -> str:
+    """Return a log file with one run; `words` are a notification unless the run decided."""
+    invocation: Row = {"executionSuccessful": status in (0, 1), "exitCode": status}
+    if status not in (0, 1):
+        message = {"text": visible(words)}
+        invocation["toolExecutionNotifications"] = [{"level": "error", "message": message}]
+    driver = {"name": "npucmp", "version": __version__, "semanticVersion": _semantic(__version__), "rules": rules}
+    run = {"tool": {"driver": driver}, "invocations": [invocation], "columnKind": "unicodeCodePoints", **found}
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-    return (json.dumps(strict(log), indent=1, ensure_ascii=True) + "\n").encode()
+    return json.dumps(strict(log), indent=1, ensure_ascii=True) + "\n"
 
 
 def _semantic(version: str) -> str:

@@ -24,14 +24,31 @@ from npucmp.model.cause import first_of_names
 from npucmp.model.check_finding import RuleDecision, RuleWords
 from npucmp.model.stack import source_line
 from npucmp.model.ticket_facts import Ticket
-from npucmp.report.phrases import count_of, describe
+from npucmp.report.phrases import count_of, describe, where_words
 from npucmp.report.sanitise import visible
 
 BAR = 30  # characters of the longest bar of a histogram
 Seen = tuple[Measurement, Optional[TensorPreview]]  # a measured tensor, and its values if they are to be shown
 
 
-def listing(run: Run, rows: Sequence[tuple[Operator, Sequence[Seen]]], top: Optional[int]) -> str:
+Rows = Sequence[tuple[Operator, Sequence[Seen]]]
+
+
+def listings(runs: Sequence[tuple[Run, Rows]], top: Optional[int]) -> Iterator[str]:
+    """Yield the listing of each run; operators that an earlier run lists too, as steps and ranks do, appear once."""
+    listed: dict[int, str] = {}
+    for run, rows in runs:
+        digest = hash(tuple((one.name, *((t.slot, t.dtype, t.shape) for t in one.tensors)) for one, _ in rows))
+        is_known = digest in listed and rows and not any(measured for _, measured in rows)
+        yield (
+            listing(run, (), None) + f"  the same operators as {listed[digest]}\n"
+            if is_known
+            else listing(run, rows, top)
+        )
+        listed.setdefault(digest, " ".join(where_words(run)) or visible(run.path))
+
+
+def listing(run: Run, rows: Rows, top: Optional[int]) -> str:
     """Return a heading and at most `top` operators (None: all); measured operators are listed tensor by tensor."""
     lines = [f"{visible(run.path)}  {visible(describe(run))}", *(f"note: {visible(note)}" for note in run.notes)]
     for operator, measured in rows[:top]:

@@ -98,12 +98,12 @@ class ToleranceEntry(TypedDict):
 
 
 class OpenEntry(TypedDict):
-    """A golden tensor that is not covered, and the reason."""
+    """A golden tensor that is not covered, and the reason. `verdict` is that of its row, "" without a row."""
 
     op: str
     slot: str
     elements: Optional[int]
-    dtype: str
+    verdict: str
     because: str
 
 
@@ -318,6 +318,18 @@ class ErrorObject(TypedDict):
     exit_status: int
 
 
+class ErrorLine(TypedDict):
+    """The only line of JSON Lines if the command fails; the other keys are those of an error."""
+
+    kind: str
+    schema_version: int
+    npucmp: str
+    command: str
+    error: ErrorEntry
+    hint: str
+    exit_status: int
+
+
 class DumpLine(TypedDict):
     """A line of JSON Lines: a side of the comparison."""
 
@@ -375,7 +387,7 @@ class VerdictLine(TypedDict):
     exit_status: int
 
 
-Line = Union[DumpLine, NoteLine, SuspectLine, NextLine, VerdictLine]
+Line = Union[DumpLine, NoteLine, SuspectLine, NextLine, VerdictLine, ErrorLine]
 TYPES: dict[str, tuple[Any, ...]] = {  # name of the schema → its type, or the types of its lines by their kind
     "compare": (CompareSummary,),
     "fusion-diff": (CompareSummary,),
@@ -388,7 +400,7 @@ TYPES: dict[str, tuple[Any, ...]] = {  # name of the schema → its type, or the
     "diff": (DiffSummary,),
     "merge": (MergeSummary,),
     "error": (ErrorObject,),
-    "json_lines": (DumpLine, NoteLine, SuspectLine, NextLine, VerdictLine),
+    "json_lines": (DumpLine, NoteLine, SuspectLine, NextLine, VerdictLine, ErrorLine),
 }
 KEYWORDS = {"parity": {"class": {"type": "string"}}}  # keys that Python has no field for
 

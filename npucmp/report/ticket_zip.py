@@ -17,7 +17,7 @@ from typing import IO, Any, Iterable, Optional
 from npucmp.errors import DumpError, UsageError
 from npucmp.model.ticket_facts import Ticket
 from npucmp.report.csv_text import csv_of
-from npucmp.report.files import replace_file
+from npucmp.report.files import place_file, replace_file, temporary_folder
 from npucmp.report.html import IN_AN_ELEMENT, LEVEL
 from npucmp.report.sanitise import strip_folders
 from npucmp.report.ticket import page as page_of
@@ -68,9 +68,10 @@ def require_ending(file: str | os.PathLike[str]) -> None:
 
 def write(path: Path, page: str, files: Iterable[tuple[str, Iterable[bytes]]]) -> list[str]:
     """Write the archive, and return the names in it. Raises OSError; an existing file is then unchanged."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = temporary_folder(path)
+    folder.mkdir(parents=True, exist_ok=True)
     names = [PAGE]
-    handle, aside = tempfile.mkstemp(".tmp", ".npucmp-", path.parent)
+    handle, aside = tempfile.mkstemp(".tmp", ".npucmp-", folder)
     try:
         with os.fdopen(handle, "wb") as raw:
             with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -87,7 +88,7 @@ def write(path: Path, page: str, files: Iterable[tuple[str, Iterable[bytes]]]) -
             raw.flush()
             os.fsync(raw.fileno())
         os.chmod(aside, 0o644)
-        os.replace(aside, path)
+        place_file(aside, path)
     except BaseException:
         with suppress(OSError):
             os.unlink(aside)

@@ -8,13 +8,14 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.dump.formats import graph_source, mentions_log_probs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Cause, Comparison, Report, Root, Run, RunHeader, map_comparisons
+from npucmp.model.roles import is_parameter
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
 from npucmp.workflows.select_runs import (
@@ -30,17 +31,33 @@ from npucmp.workflows.select_runs import (
 )
 from npucmp.workflows.tensor_details import with_accused, with_images, with_looks
 
+Dump = Union[StrPath, Mapping[str, Any]]
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
+MOST_OPENED = 4  # comparisons that are searched for calls without records: steps and ranks are alike
 FEW = 32  # tensors of a batch of log-probabilities
 SMALL = 4 << 20  # bytes of records up to which this process opens all runs; they take about 50 MB of memory
 
 
 @of_two(Options)
-def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
-    """Compare two dumps and return the Report.
+def compare(target: Dump, golden: Dump, options: Options) -> Report:
+    """Compare two dumps and return the Report. A dump is a path, or a mapping of names to arrays or tensors in memory,
+    in the order of execution: npucmp.compare(model.state_dict(), {"fc.weight": array}).
 
     Raises NpucmpError if there is nothing to compare. Errors of single tensors are in the report.
     """
+    if isinstance(target, (str, os.PathLike)) and isinstance(golden, (str, os.PathLike)):
+        return _compare_paths(target, golden, options)
+    from npucmp.workflows.arrays import as_paths
+
+    with as_paths(target, golden) as (left, right):
+        report = _compare_paths(left, right, options)
+    sides = ("target", target), ("golden", golden)
+    names = [side if isinstance(dump, Mapping) else os.fspath(dump) for side, dump in sides]
+    return replace(report, paths=tuple(names))
+
+
+def _compare_paths(target: StrPath, golden: StrPath, options: Options) -> Report:
+    """Return the report of two paths."""
     if options.replay not in (None, *ALIASES):
         raise UsageError(f"replay is {options.replay!r}", [*ALIASES])
     if options.recompute not in ("none", "auto", "all"):
@@ -53,6 +70,8 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     if options.precheck and not report.partial and report.comparisons and report.weights is None:
         (line,) = map_comparisons(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line)
+    if report.tally.causes.get(Cause.GAP) and report.weights is None:
+        report = _with_omitted_calls(report)
     if options.recompute == "all" and not report.partial and report.weights is None:
         from npucmp.workflows.replay_gaps import with_gap_words
 
@@ -61,6 +80,36 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
     if not report.partial and report.weights is None:
         report = with_images(with_accused(report, context), context)
     return replace(report, seconds=time.monotonic() - started)
+
+
+def _with_omitted_calls(report: Report) -> Report:
+    """Return the report of a GAP with a note on calls that the configuration of the dumps leaves out."""
+    numbers = range(min(len(report.comparisons), MOST_OPENED))
+    found = (note for notes in map_comparisons(report.comparisons, _omitted_calls, numbers=numbers) for note in notes)
+    return replace(report, notes=(*report.notes, *dict.fromkeys(found)))
+
+
+def _omitted_calls(_: int, comparison: Comparison) -> list[str]:
+    from npucmp.dump.readers.msprobe_config import omitted_calls, selected_calls
+
+    if not any(map(_has_hidden_writer, comparison.roots)):
+        return []
+    settings = (omitted_calls, '"risk_level": "ALL"'), (selected_calls, '"list": [] and "scope": []')
+    return [
+        f"{words}; the error of a GAP may originate there; to record all: {setting} in config.json"
+        for reason, setting in settings
+        for words in map(reason, (comparison.target, comparison.golden))
+        if words
+    ]
+
+
+def _has_hidden_writer(root: Root) -> bool:
+    """Return whether an input differs that an operator without a record may have written: not a parameter, a tensor
+    that ranks share, or an input of the network, which its first operator reads."""
+    if root.cause is not Cause.GAP or root.ranks or is_parameter(root.pair):
+        return False
+    kinds = {reason.kind for reason in root.evidence}
+    return "between" in kinds or ("fed" in kinds and root.pair.order > 0)
 
 
 def _compare_opened(sides: Sides, options: Options, context: ReadContext) -> Report:

@@ -20,7 +20,7 @@ from npucmp.recompute.redacted_case import RedactedCaseEngine
 from npucmp.recompute.repro_case import CALL, NOT_KEPT
 from npucmp.recompute.run import replay_tasks
 from npucmp.recompute.task import Engine, ReplaySettings, Task, tasks_of
-from npucmp.recompute.torch_engine import CaseEngine
+from npucmp.recompute.torch_engine import CaseEngine, RecordedCaseEngine
 from npucmp.workflows.option_fields import ExtractFields
 from npucmp.workflows.options import of_three
 from npucmp.workflows.replay import supported
@@ -72,7 +72,7 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
         engine = _engine(task, partial, options)
         (rows,) = replay_tasks([task], (engine,), context, settings, 1)
         files = sorted(one.name for one in partial.iterdir())
-        if CALL not in files or not any(row.status == REPLAYED for row in rows):
+        if CALL not in files:
             raise _refusal(dump, op, rows)
         names = Pseudonyms()
         call = _call(partial / CALL, names if options.redact else None)
@@ -90,16 +90,19 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
 
 
 def _engine(task: Task, folder: Path, options: ExtractOptions) -> Engine:
-    """Return the engine that computes a case: torch, or numpy if torch is missing and numpy supports the call.
+    """Return the engine that writes a case: torch, or numpy if torch is missing and numpy supports the call; else
+    the case has the recorded tensors alone.
 
-    Raises MissingExtra if only torch can compute or cut the case.
+    Raises MissingExtra if torch has to cut or redact the case.
     """
     with_torch, with_numpy = CaseEngine(folder, options.smallest), NumpyCaseEngine(folder)
     missing = with_torch.missing()
     if missing and options.smallest:
         raise MissingExtra(missing, "reducing a case to its fewest rows")
     if missing and with_numpy.refuses(task)[0] and not with_torch.refuses(task)[0]:
-        raise MissingExtra(missing, "computing the expected results")
+        if options.redact:
+            raise MissingExtra(missing, "computing the expected results")
+        return RecordedCaseEngine(folder)
     engine = with_numpy if missing else with_torch
     return RedactedCaseEngine(folder, engine) if options.redact else engine
 
@@ -108,7 +111,7 @@ def _refusal(dump: StrPath, op: str, rows: Sequence[ReplayedOutput]) -> Unsuppor
     why = next((row for row in rows if row.status != REPLAYED), None)
     if why is not None and why.explanation.startswith(NOT_KEPT):
         return UnsupportedError(f"{dump}: {op}: {why.explanation}; nothing was written")
-    words = "no output" if why is None else f"{why.status}: {why.explanation}"
+    words = "no output" if why is None else why.explanation or why.status
     return UnsupportedError(f"{dump}: {op} cannot be replayed, so there is nothing to extract: {words}")
 
 

@@ -574,13 +574,18 @@ class PlanFields:
     """The options of plan."""
 
     side: str = option("target", "Side to dump: target or golden.", metavar="SIDE", shows_default=True)
-    steps: Numbers = option(None, "Steps to dump, from 0: --steps 3, --steps 0-2.", metavar="N")
-    ranks: Numbers = option(None, "Ranks to dump: --ranks 0,8-15 (default: all).", metavar="N")
+    step: Numbers = option(None, "Steps to dump, from 0: --steps 3, --steps 0-2.", "--steps", "--step", metavar="N")
+    rank: Numbers = option(None, "Ranks to dump: --ranks 0,8-15 (default: all).", "--ranks", "--rank", metavar="N")
     layout: Optional[str] = option(
         None,
         "For compare, with msprobe: sizes of the target's parallel layout, as of compare: --layout tp=2,pp=2. Records "
         "the ranks of one data-parallel replica at level mix, with the optimizer step.",
         metavar="SIZES",
+    )
+    level: Optional[str] = option(
+        None,
+        "With msprobe: L0 records modules, L1 operators, mix both (default: L1; for check and precheck mix).",
+        metavar="LEVEL",
     )
     ops: Sequence[str] = option((), "Only operators whose name matches; repeatable.", metavar="GLOB", repeats=True)
     kind: Optional[str] = option(

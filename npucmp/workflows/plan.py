@@ -10,7 +10,7 @@ from typing import Optional, Sequence
 
 from npucmp.align.layout_sizes import LayoutSizes, stated_layout
 from npucmp.dump.formats import heads, open_head
-from npucmp.dump_plan.dump_config import recorded_operators
+from npucmp.dump_plan.dump_config import LEVELS, recorded_operators
 from npucmp.dump_plan.frameworks import framework as framework_of
 from npucmp.dump_plan.frameworks import names as framework_names
 from npucmp.dump_plan.plan_result import Planned, Size, estimate_size, fit_to_disk, make_plan
@@ -57,8 +57,7 @@ def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -
     ops = (options.ops,) if isinstance(options.ops, str) else tuple(options.ops)
     layout = _layout(asks, module, options)
     steps, (ranks, notes) = _steps(asks, module, kind, options), _ranks(layout, options)
-    if layout is not None:
-        asks = asks._replace(level="mix")  # parameters and their gradients have names
+    asks = asks._replace(level=_level(asks, module, options))
     request = DumpRequest(
         asks, options.side, os.fspath(folder), kind, steps, ranks, (), options.model, options.layout or ""
     )
@@ -131,10 +130,23 @@ def _kind(asks: Question, module: Framework, options: PlanOptions) -> str:
 def _steps(asks: Question, module: Framework, kind: str, options: PlanOptions) -> Ranges:
     if kind == DETECTION:  # recorded at any step
         return ()
-    if options.steps is None:
+    if options.step is None:
         first, last = asks.steps
         return ((first, max(last, 2 if module.SERVES else 0)),)  # the first pass of a service may be a warm-up
-    return parse_numbers("steps", options.steps).ranges
+    return parse_numbers("steps", options.step).ranges
+
+
+def _level(asks: Question, module: Framework, options: PlanOptions) -> str:
+    """Return msprobe's level: the stated one, mix with a layout. Raises UsageError if the plan has no such level."""
+    if options.level is None:
+        return asks.level if options.layout is None else "mix"  # parameters and their gradients have names
+    if module.FORMAT != "msprobe":
+        raise UsageError(f"{module.NAME} has no levels: --level is an option of msprobe's configuration")
+    if options.level not in LEVELS:
+        raise UsageError(f"--level is {options.level!r:.60}", [*LEVELS])
+    if options.layout is not None and options.level != "mix":
+        raise UsageError(f"--layout needs --level mix, not {options.level}: parameters need names")
+    return options.level
 
 
 def _layout(asks: Question, module: Framework, options: PlanOptions) -> Optional[LayoutSizes]:
@@ -153,7 +165,7 @@ def _layout(asks: Question, module: Framework, options: PlanOptions) -> Optional
 def _ranks(sizes: Optional[LayoutSizes], options: PlanOptions) -> tuple[Ranges, list[str]]:
     """Return the ranks to dump, and notes: with a layout, the target's ranks of one data-parallel replica unless the
     user selects others."""
-    selected = parse_numbers("ranks", options.ranks).ranges
+    selected = parse_numbers("ranks", options.rank).ranges
     if sizes is None:
         return selected, []
     if options.side == "golden":
@@ -184,10 +196,11 @@ def _whole_replicas(sizes: LayoutSizes, ranges: Ranges) -> Optional[int]:
 def _again(options: PlanOptions, ops: tuple[str, ...]) -> list[str]:
     """Return the options that the plan of the other side needs too."""
     words = [f"--{options.kind}"] if options.kind else []
-    for name, selected in (("steps", options.steps), ("ranks", options.ranks)):
+    for name, selected in (("steps", options.step), ("ranks", options.rank)):
         if selected is not None:
             words += [f"--{name}", _ranges_text(parse_numbers(name, selected).ranges)]
     words += ["--layout", options.layout] if options.layout is not None else []
+    words += ["--level", options.level] if options.level is not None else []
     words += [word for glob in ops for word in ("--ops", glob)]
     words += ["--from", os.fspath(options.before)] if options.before is not None else []
     words += ["--disk", str(options.disk)] if options.disk is not None else []

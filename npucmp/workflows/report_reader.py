@@ -24,7 +24,18 @@ from npucmp.dump.readers.safe_open import RegularFile, Stream, open_regular
 from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
 from npucmp.model.check_finding import SEVERITIES
 from npucmp.model.replay_result import GUILTY_ABOVE
-from npucmp.model.saved_report import BOOL, SOUND, TENSORS, TEXT, WHOLE, Key, SavedReport, SavedRow, SavedSuspect
+from npucmp.model.saved_report import (
+    BOOL,
+    EARLIER,
+    SOUND,
+    TENSORS,
+    TEXT,
+    WHOLE,
+    Key,
+    SavedReport,
+    SavedRow,
+    SavedSuspect,
+)
 
 SUMMARY = "summary.json"
 MERGED = {"merge": "compare"}  # reports that are made from other reports
@@ -148,6 +159,9 @@ def summary_of(path: str, data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise DumpError(f"{path}/{SUMMARY}", "not JSON") from None
     command = summary.get("command") if isinstance(summary, dict) and "npucmp" in summary else None
+    if command is not None and isinstance(summary.get("error"), dict):
+        message = f"npucmp {command} failed: {summary['error'].get('message')}"
+        raise DumpError(path, f"{message}; an earlier report is in its folder {EARLIER}, if there was one")
     if not isinstance(command, str) or MERGED.get(command, command) not in TABLES:
         wanted = (
             "of npucmp"

@@ -60,6 +60,10 @@ class DumpContents(NamedTuple):
     runs: list[tuple[Run, Rows]]
     notes: list[str]
 
+    def __repr__(self) -> str:
+        operators = sum(len(rows) for _, rows in self.runs)
+        return f"<{len(self.runs)} runs, {operators} operators, {len(self.notes)} notes>"
+
 
 def place_of(text: str, tensor: TensorRef) -> int:
     """Parse an index as a place in C order. Raises UsageError if the tensor has no such element."""

@@ -101,7 +101,7 @@ def test_arrays_without_dumps(tmp_path):
     assert words(same, ROW) == "images output:0: the same 24 samples" and same.exit_status == 0
     labels = precheck("-", "-", data=tuple(f"{folder}/labels.npy" for folder in folders))
     assert status(labels, ROW) in ("same", "close")
-    with pytest.raises(UsageError, match="--data"):
+    with pytest.raises(UsageError, match="data="):
         precheck("-", "-")
 
 

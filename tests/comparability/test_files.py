@@ -206,7 +206,7 @@ def test_deep_and_wide_trees_are_bounded(tmp_path):
 
 
 def test_files_alone_need_one():
-    with pytest.raises(UsageError, match="needs --env"):
+    with pytest.raises(UsageError, match="needs env="):
         precheck("-", "-")
     with pytest.raises(UsageError, match="must replace both dumps"):
         precheck("-", "dump", env=("a", "b"))

@@ -183,7 +183,7 @@ def test_what_a_framework_cannot_make_is_told(question, framework):
 def test_files_are_as_documented(framework):
     for one, question, side in EVERY:
         if one == framework:
-            for name, text in plan(question, one, "here", side=side, steps="1,4-6", ranks="0,2-3").files.items():
+            for name, text in plan(question, one, "here", side=side, step="1,4-6", rank="0,2-3").files.items():
                 if name != "run.sh":
                     check = FILES.get(name) or (ATB if framework == "mindie" else MSPROBE)
                     assert check(json.loads(text))

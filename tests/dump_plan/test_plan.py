@@ -51,6 +51,9 @@ def section(text: str, title: str) -> list[str]:
         (["compare", "--framework", "pytorch", "--layout", "tp=9999,pp=9999"], "99,980,001 ranks; at most 262,144"),
         (["compare", "--framework", "acl", "--layout", "tp=2"], "acl has no plan for --layout; nearest: pytorch"),
         (["compare", "--framework", "mindie", "--layout", "tp=2"], "mindie has no plan for --layout"),
+        (["compare", "--framework", "pytorch", "--level", "L3"], "--level is 'L3'; nearest: L0, L1, mix"),
+        (["compare", "--framework", "acl", "--level", "mix"], "acl has no levels"),
+        (["compare", "--framework", "pytorch", "--layout", "tp=2", "--level", "L1"], "--layout needs --level mix"),
         (["overflow", "--framework", "pytorch", "--layout", "tp=2"], "overflow does not put ranks together"),
     ],
 )
@@ -100,8 +103,10 @@ def test_both_sides_name_each_other(framework, tmp_path, monkeypatch):
 
 CONFIGS = [
     ("pytorch", "compare", {"ops": "*softmax*"}, ["tensor", "list"], ["softmax"]),
-    ("pytorch", "compare", {"steps": "0,2-4", "ranks": "8"}, ["step"], [0, "2-4"]),
-    ("pytorch", "compare", {"steps": "0,2-4", "ranks": "8"}, ["rank"], [8]),
+    ("pytorch", "compare", {"step": "0,2-4", "rank": "8"}, ["step"], [0, "2-4"]),
+    ("pytorch", "compare", {"step": "0,2-4", "rank": "8"}, ["rank"], [8]),
+    ("pytorch", "compare", {}, ["risk_level"], "ALL"),
+    ("pytorch", "replay", {"level": "mix"}, ["level"], "mix"),
     ("pytorch", "compare", {}, ["level"], "L1"),
     ("pytorch", "check", {}, ["level"], "mix"),
     ("pytorch", "check", {}, ["step"], ["0-2"]),
@@ -117,16 +122,16 @@ CONFIGS = [
     ("mindspore-graph", "compare", {"ops": "Default/*Conv2D-op?"}, ["common_dump_settings", "kernels"],
      ["name-regex(^(.*/)?Default..*Conv2D-op.$)"]),
     ("mindspore-graph", "compare", {"ops": "a"}, ["common_dump_settings", "dump_mode"], 1),
-    ("mindspore-graph", "compare", {"ranks": "1-2"}, ["common_dump_settings", "support_device"], [1, 2]),
+    ("mindspore-graph", "compare", {"rank": "1-2"}, ["common_dump_settings", "support_device"], [1, 2]),
     ("mindspore-graph", "rerun-diff", {}, ["common_dump_settings", "statistic_category"],
      ["max", "min", "l2norm", "md5"]),
     ("acl", "compare", {"ops": ["conv1", "a b"], "model": "net"}, ["dump", "dump_list"],
      [{"model_name": "net", "layer": ["conv1", "a b"]}]),
     ("acl", "overflow", {}, ["dump"], {"dump_path": "here/dump", "dump_debug": "on"}),
-    ("acl", "compare", {"kind": "statistics", "steps": "0,3-5"}, ["dump", "dump_step"], "0|3-5"),
-    ("mindie", "compare", {"ops": ["word*", "LmHead"], "steps": "1,5"}, ["op_name"], "word,LmHead"),
-    ("mindie", "compare", {"steps": "1,5"}, ["exec_range"], "1,5"),
-    ("mindie", "compare", {"ranks": "0,3"}, ["device"], "0,3"),
+    ("acl", "compare", {"kind": "statistics", "step": "0,3-5"}, ["dump", "dump_step"], "0|3-5"),
+    ("mindie", "compare", {"ops": ["word*", "LmHead"], "step": "1,5"}, ["op_name"], "word,LmHead"),
+    ("mindie", "compare", {"step": "1,5"}, ["exec_range"], "1,5"),
+    ("mindie", "compare", {"rank": "0,3"}, ["device"], "0,3"),
 ]  # fmt: skip
 
 
@@ -148,12 +153,12 @@ def test_options_become_settings(framework, question, options, keys, wanted):
         ("tp=2,dp=2,pp=2", {}, ["0-1", "4-5"], "1 of 2 data-parallel replicas"),
         ("order=tp-pp-dp,tp=2,dp=2,pp=2", {}, ["0-3"], "--ranks 0-7 records all"),
         ("order=dp-tp,dp=2,tp=2", {}, [0, 2], "1 of 2 data-parallel replicas"),
-        ("tp=2,dp=3", {"ranks": "2-5"}, ["2-5"], "2 of 3 data-parallel replicas"),
-        ("tp=2,dp=2", {"ranks": "0-3"}, ["0-3"], ""),
-        ("tp=2,dp=2", {"ranks": [1, 2]}, [1, 2], "--ranks 1,2: no whole data-parallel replicas of tp=2,dp=2"),
-        ("tp=2,dp=2", {"ranks": "0-99999999999"}, ["0-99999999999"], "no whole data-parallel replicas"),
+        ("tp=2,dp=3", {"rank": "2-5"}, ["2-5"], "2 of 3 data-parallel replicas"),
+        ("tp=2,dp=2", {"rank": "0-3"}, ["0-3"], ""),
+        ("tp=2,dp=2", {"rank": [1, 2]}, [1, 2], "--ranks 1,2: no whole data-parallel replicas of tp=2,dp=2"),
+        ("tp=2,dp=2", {"rank": "0-99999999999"}, ["0-99999999999"], "no whole data-parallel replicas"),
         ("tp=2", {"side": "golden"}, [], ""),
-        ("tp=2", {"side": "golden", "ranks": "0-1"}, [], "all ranks of the golden are recorded"),
+        ("tp=2", {"side": "golden", "rank": "0-1"}, [], "all ranks of the golden are recorded"),
     ],
 )
 def test_a_layout_asks_for_the_ranks_of_one_replica(layout, options, ranks, told):
@@ -310,7 +315,7 @@ def listed(found: npucmp.Planned) -> list[str]:
 
 
 def test_an_earlier_dump_tells_the_size(before):
-    found = npucmp.plan("compare", "pytorch", "here", before=before, steps="0-3", ranks="0-7")
+    found = npucmp.plan("compare", "pytorch", "here", before=before, step="0-3", rank="0-7")
     known = found.size.known
     assert found.size == (known * KB, 4, 8, known * KB * 32, known, known) and known >= 6
     assert npucmp.plan("compare", "pytorch", "here", before=before, kind="statistics").size.total < KB * known
@@ -321,7 +326,7 @@ def test_an_earlier_dump_tells_the_size(before):
 
 def test_a_disk_takes_fewer_steps_then_the_first_operators(before):
     def planned(disk: int, **more: object) -> npucmp.Planned:
-        return npucmp.plan("compare", "pytorch", "here", before=before, steps="1-3", disk=disk, **more)
+        return npucmp.plan("compare", "pytorch", "here", before=before, step="1-3", disk=disk, **more)
 
     whole = planned(10**9).size.each
     assert (planned(10**9).warnings, listed(planned(10**9))) == ((), [])

@@ -118,6 +118,40 @@ def test_unknown_questions_are_told():
     assert str(got.exception) == "no question 'overflw'; nearest: overflow"
 
 
+def calls(*names):
+    """A run of msprobe with these calls."""
+    operators = tuple(
+        Operator(f"Torch.{name}.{at}.forward", name, "", "forward", at, (READ, WRITTEN))
+        for at, name in enumerate(names)
+    )
+    return Run("dump", "msprobe", operators, detail="pytorch · L1 tensor")
+
+
+@pytest.mark.parametrize(
+    "names, config, wanted",
+    [
+        (["matmul"] * 30, None, ["calls"]),
+        (["matmul"] * 29 + ["cat"], None, []),
+        (["matmul"] * 29, None, []),  # too few to tell
+        (["matmul"] * 30, {"risk_level": "ALL"}, []),
+        (["matmul"] * 2, {"risk_level": "CORE"}, ["calls"]),
+        (["matmul"] * 30, {"tensor": {"list": ["matmul"]}}, ["whole"]),  # `list` selects whatever the risk is
+        (["matmul"] * 30, {"tensor": {"scope": ["a", "b"]}, "risk_level": "ALL"}, ["whole"]),
+        (["matmul"] * 30, {"dump_path": "of/another", "risk_level": "ALL"}, ["calls"]),
+        (["matmul"] * 30, "no json", ["calls"]),
+    ],
+)
+def test_calls_that_msprobe_leaves_out(names, config, wanted, tmp_path):
+    """By config.json beside the dump, or by the absence of all views, casts and constants."""
+    dump = tmp_path / "dump" / "step0" / "rank0" / "dump.json"
+    dump.parent.mkdir(parents=True)
+    if config is not None:
+        told = {"task": "tensor", "dump_path": "npu/dump", **config} if isinstance(config, dict) else config
+        (tmp_path / "config.json").write_text(json.dumps(told))
+    one = calls(*names)
+    assert needs("compare", Run(str(dump), one.format, one.operators, detail=one.detail)) == wanted
+
+
 def without_sums(folder):
     """The dump as msprobe 26.2 writes it with "precision": "high"."""
     for file in folder.rglob("dump.json"):

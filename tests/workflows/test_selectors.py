@@ -94,8 +94,8 @@ def test_one_golden_run_serves_several(tmp_path):
     ("options", "words"),
     [
         ({"step": "7-9"}, r"has no step 7-9; it holds step 0 rank 0, step 0 rank 1"),
-        ({"pair": ["step7=step0"]}, r"--pair step7=step0: the target has no step 7; it holds step 0 rank 0"),
-        ({"pair": ["rank1=rank9"]}, r"--pair rank1=rank9: the golden has no rank 9; it holds step 0 rank 0"),
+        ({"pair": ["step7=step0"]}, r"pair= ?step7=step0: the target has no step 7; it holds step 0 rank 0"),
+        ({"pair": ["rank1=rank9"]}, r"pair= ?rank1=rank9: the golden has no rank 9; it holds step 0 rank 0"),
     ],
 )
 def test_errors_name_what_was_asked_and_what_there_is(tmp_path, options, words):

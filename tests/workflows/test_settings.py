@@ -67,7 +67,7 @@ def test_a_report_by_other_rules_is_refused(dumps, tmp_path, monkeypatch, words)
     for before, after in ((plain, other), (other, plain)):
         with pytest.raises(UsageError) as refused:
             npucmp.diff(before, after)
-        assert words[0] in str(refused.value) and "\n" not in str(refused.value)
+        assert f"{words[0].strip('-').replace('-', '_')}=" in str(refused.value) and "\n" not in str(refused.value)
         assert "rules differ" in str(refused.value)
     got = cli("diff", plain, other)
     assert isinstance(got.exception, UsageError) and "FIXED" not in got.stdout
@@ -93,7 +93,7 @@ def test_a_report_of_python_has_its_rules_too(dumps, tmp_path):
     paths = dumps / "target", dumps / "golden"
     plain, loose = npucmp.compare(*paths), npucmp.compare(*paths, rtol=0.5)
     for before, after in ((plain, loose), (write_folder(plain, tmp_path / "a"), write_folder(loose, tmp_path / "b"))):
-        with pytest.raises(UsageError, match="--rtol"):
+        with pytest.raises(UsageError, match="rtol="):
             npucmp.diff(before, after)
     rows = npucmp.compare(*paths, tolerances=[Tolerance("rel_l2", 0.5)])
     assert npucmp.diff(rows, report(dumps, tmp_path / "c", "--tolerances", dumps / "rules.csv")).exit_status == 0
@@ -148,7 +148,7 @@ def test_other_commands(dumps, tmp_path):
         cli(command, *paths, "-q", "-o", folders[1])
         cli(command, *paths, "-q", "-o", folders[2], *words)
         npucmp.diff(folders[0], folders[1])
-        with pytest.raises(UsageError, match=words[0]):
+        with pytest.raises(UsageError, match=f"{words[0][2:].replace('-', '_')}="):
             npucmp.diff(folders[0], folders[2])
 
 

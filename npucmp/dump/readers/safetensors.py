@@ -5,12 +5,15 @@
     8       N      JSON: {name: {"dtype": "F32", "shape": [3, 4], "data_offsets": [begin, end]}, "__metadata__": {…}}
     8 + N   *      the values, C order, little endian; begin and end count from here
 
-The data of all tensors covers the rest of the file without gaps and overlaps. Source: huggingface/safetensors.
+The data of all tensors covers the rest of the file without gaps and overlaps. Source: huggingface/safetensors. In a
+file with {ORDER: "execution"} among its metadata, the places of the tensors are in the order of execution, as
+`write_tensors` writes them.
 """
 
 from __future__ import annotations
 
-from typing import Any, Union
+import json
+from typing import Any, BinaryIO, Mapping, Union
 
 from npucmp.dump.limits import tensor_size
 from npucmp.dump.readers.safe_open import RegularFile
@@ -24,8 +27,14 @@ _DTYPES = {
     "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
     "F8_E5M2": "float8_e5m2", "F8_E4M3": "float8_e4m3fn", "F8_E8M0": "float8_e8m0", "C64": "complex64",
 }  # fmt: skip
+WORDS = {dtype: word for word, dtype in _DTYPES.items()}
+ORDER = "npucmp.order"
 _DIGITS = 18  # of a size or an offset
 _KEYS = {"dtype", "shape", "data_offsets"}
+
+
+class InOrder(dict[str, Union[Payload, str]]):
+    """The entries of a file that records the order of execution."""
 
 
 def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
@@ -36,8 +45,9 @@ def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
     file.limits.require(file.path, "table_bytes", length, "a header of {:,} bytes", 0)
     start = 8 + length
     found = json_object(text_of(file.path, file.read(8, length)), file.path, "a safetensors header", _DIGITS)
-    found.pop("__metadata__", None)
-    place, read = 0, {}
+    metadata = found.pop("__metadata__", None)
+    has_order = isinstance(metadata, dict) and metadata.get(ORDER) == "execution"
+    place, read = 0, InOrder() if has_order else dict[str, Union[Payload, str]]()
     for name, fact in sorted(found.items(), key=lambda item: _span(file, *item)):
         begin, end = _span(file, name, fact)
         if begin != place:
@@ -47,6 +57,20 @@ def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
     if start + place != file.size:
         raise DumpError(file.path, f"holds {file.size - start} bytes of data, its header promises {place}", start)
     return read
+
+
+def write_tensors(file: BinaryIO, tensors: Mapping[str, tuple[str, tuple[int, ...], Any]]) -> None:
+    """Write tensors (type, shape, values as a buffer) in their order, which is the order of execution."""
+    header: dict[str, Any] = {"__metadata__": {ORDER: "execution"}}
+    place = 0
+    for name, (dtype, shape, data) in tensors.items():
+        end = place + memoryview(data).nbytes
+        header[name] = {"dtype": WORDS[dtype], "shape": [*shape], "data_offsets": [place, end]}
+        place = end
+    text = json.dumps(header).encode()
+    file.write(len(text).to_bytes(8, "little") + text)
+    for _, _, data in tensors.values():
+        file.write(data)
 
 
 def _span(file: RegularFile, name: str, fact: Any) -> tuple[int, int]:

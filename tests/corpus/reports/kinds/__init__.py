@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+
 KINDS: tuple[str, ...] = (
     "autograd_nodes",
     "parameter_gradients",
@@ -36,6 +37,8 @@ KINDS: tuple[str, ...] = (
     "factors",
     "infinite_arguments",
     "overflow_sentences",
+    "left_over_names",
+    "calls_left_out",
 )
 
 
