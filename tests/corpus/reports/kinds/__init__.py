@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-
 KINDS: tuple[str, ...] = (
     "autograd_nodes",
     "parameter_gradients",
