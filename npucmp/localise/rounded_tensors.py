@@ -67,6 +67,7 @@ def rounding_of(finding: Finding, context: ReadContext) -> Optional[Evidence]:
         raise
     except NpucmpError:
         return None
+    own = {target.dtype, golden.dtype}
     for name in TYPES:
         words = (
             (
@@ -83,10 +84,19 @@ def rounding_of(finding: Finding, context: ReadContext) -> Optional[Evidence]:
             ),
         )
         for coarse, fine, sentence in words:
-            if is_rounded(coarse, fine, name):
+            if is_rounded(coarse, fine, name) and (name in own or shows_type(coarse, fine)):
                 facts = {"count": moments.elements, "changed": moments.differing}
                 return reason("rounded", sentence, slot=finding.pair.slot, dtype=name, **facts)
     return None
+
+
+def shows_type(coarse: Array, fine: Array) -> bool:
+    """Whether an element that rounding changed is a finite number other than 0. Zeros and infinities are no numbers of
+    one type: every type whose range ends before makes them."""
+    import numpy as np
+
+    values = coarse.astype(np.float64)
+    return bool(((values != fine.astype(np.float64)) & np.isfinite(values) & (values != 0.0)).any())
 
 
 def is_rounded(coarse: Array, fine: Array, name: str) -> bool:

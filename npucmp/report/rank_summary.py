@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.evidence import has_other_masks, is_bit_equal
+from npucmp.measure.metrics import METRICS
 from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, StepRankNumbers, Verdict, VerdictTally, brief
 from npucmp.model.comparison import by_verdict
 from npucmp.report import tables
@@ -39,6 +40,7 @@ LEFT_OUT = {  # verdicts that leave a tensor undecided
     Verdict.DTYPE: "of types that cannot be compared",
 }
 SIDES = ("target", "golden")
+_OTHER_METRICS = {metric.name for metric in METRICS} - {"rel_l2"}
 MOST = 50  # suspects and lines of a kind in a part if there are several parts; the tables have all
 
 
@@ -75,7 +77,8 @@ class PropagatedSummary(NamedTuple):
     def of(cls, roots: Sequence[Root], where: str = "") -> PropagatedSummary:
         """Count the operators of `roots` that propagate an error."""
         propagated = [root for root in roots if root.cause is Cause.PROPAGATED]
-        worst = max(propagated, key=lambda root: root.value or 0.0, default=None)
+        measured = (root for root in propagated if root.metric not in _OTHER_METRICS)  # a count is no rel_l2
+        worst = max(measured, key=lambda root: root.value or 0.0, default=None)
         return (
             cls(len(propagated), worst.value, worst.pair.operator.name, where)
             if worst and worst.value

@@ -119,7 +119,8 @@ def _open(path: Path, context: ReadContext) -> Run:
     operators, plain = _torch_operators(dump), _plain_operators(dump)
     for order, operator in enumerate(operators + plain):
         operator.order = order
-    ordered = not plain or (found.tracked and not operators)
+    counted = len({int(number) for _, number in dump.calls}) == len(dump.calls)
+    ordered = counted if not plain else found.tracked and not operators
     return Run(
         path=str(path),
         format=NAME,
@@ -127,7 +128,7 @@ def _open(path: Path, context: ReadContext) -> Run:
         step=_number(path, "step"),
         rank=_number(path, "rank"),
         detail=_detail(dump, operators + plain),
-        notes=_notes(found, bool(operators), ordered),
+        notes=_notes(found, bool(operators) and bool(plain), ordered, counted),
         ordered=ordered,
     )
 
@@ -139,11 +140,15 @@ def _detail(dump: _HdfFiles, operators: list[_Operator]) -> str:
     return " · ".join(word for word in words if word)
 
 
-def _notes(found: reader.FileListing, torch: bool, ordered: bool) -> tuple[str, ...]:
+def _notes(found: reader.FileListing, beside: bool, ordered: bool, counted: bool) -> tuple[str, ...]:
+    """`beside`: calls have datasets beside them. `counted`: no two calls have one number, so that the numbers count the
+    operators of the whole run."""
     notes = []
-    if not ordered and torch:
+    if not counted:
+        notes.append("order: guessed, several operators have the same number; they are sorted by number and name")
+    if beside:
         notes.append("datasets outside /{operator}/{number}/{input|output} follow the others")
-    elif not ordered:
+    elif counted and not ordered:
         notes.append("the file does not record the order of creation; operators are sorted by name")
     if found.soft:
         notes.append(f"{found.soft} soft links were not followed")

@@ -139,6 +139,18 @@ def test_operators_stand_in_the_order_of_their_numbers(tmp_path):
     assert not any(operator.unique for operator in run.operators)
 
 
+def test_equal_numbers_of_several_operators_are_no_order(tmp_path):
+    """A number that counts the calls of each operator says nothing about the order of the run."""
+
+    def write(file):
+        for path in ("/matmul/0/output/result", "/add/0/output/result", "/add/1/output/result"):
+            tensor(file, path, ramp(2))
+
+    run = made(tmp_path / "x.h5", write)
+    assert [operator.name for operator in run.operators] == ["add:0", "matmul:0", "add:1"]
+    assert not run.ordered and run.notes[0].startswith("order: guessed, several operators have the same number")
+
+
 def test_slots_and_arguments(tmp_path):
     addmm, convolution = opened(torch_dump(tmp_path / "x.h5", NPU)).operators[2:4]
     assert [one.slot for one in addmm.tensors] == ["input:grads.grad_0", "input:mat1", "output:grad_inputs.result_0"]
