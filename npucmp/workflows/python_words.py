@@ -9,7 +9,8 @@ from typing import Any, Callable
 from npucmp.errors import NpucmpError
 from npucmp.workflows.option_fields import KINDS, flag, spell_options
 
-_OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*[a-z])(?![\w-])(?:=| (?=[A-Z]+\b))?")
+_COMMAND = r"\bnpucmp [a-z][a-z-]*(?: (?:--[a-z][a-z-]*|[A-Z]+\b))+"  # a command line to type, which keeps its options
+_OPTION = re.compile(_COMMAND + r"|(?<![\w-])(--[a-z][a-z-]*[a-z])(?![\w-])(?:=| (?=[A-Z]+\b))?")
 
 
 def in_python(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -31,7 +32,7 @@ def in_python(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def reworded(text: str) -> str:
     """Return a message with the arguments of Python in place of options."""
-    return _OPTION.sub(lambda found: _arguments().get(found[1], found[0]), text)
+    return _OPTION.sub(lambda found: _arguments().get(found[1] or "", found[0]), text)
 
 
 @cache

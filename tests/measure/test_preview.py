@@ -144,7 +144,7 @@ def test_steps_are_shown_by_ranges(tmp_path):
         0,
     )
     assert npucmp.load(tmp_path, "Functional.relu.0.forward", "input:0", step=3).tolist() == [1, 1, 1]
-    with pytest.raises(UsageError, match="choose one by --step and --rank"):
+    with pytest.raises(UsageError, match="choose one by step= and rank="):
         npucmp.load(tmp_path, "Functional.relu.0.forward")
 
 

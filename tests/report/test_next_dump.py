@@ -52,6 +52,7 @@ def test_it_asks_for_the_root_its_producer_and_its_reader(dumps):
         "rank": [],
         "step": [0],
         "level": "L1",
+        "risk_level": "ALL",
         "tensor": {"scope": [], "list": [f"Functional.linear.{i}.forward" for i in (3, 2, 4)], "data_mode": ["all"]},
     }
     assert [*found.files] == ["next_dump.json"]  # one file does for both sides

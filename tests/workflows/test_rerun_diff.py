@@ -648,7 +648,7 @@ def test_a_table_of_errors_is_no_noise(tmp_path):
     CliRunner().invoke(command, ["compare", *paths, "-o", str(tmp_path / "c"), "-q"])
     CliRunner().invoke(command, ["rerun-diff", *paths, "-o", str(tmp_path / "r"), "-q"])
     for table in ("c/tensors.csv", "r/tensors.csv", "r/rerun.csv"):
-        with pytest.raises(UsageError, match="is a table of errors; --noise requires"):
+        with pytest.raises(UsageError, match="is a table of errors; noise= requires"):
             npucmp.compare(*paths, noise=tmp_path / table)
 
 

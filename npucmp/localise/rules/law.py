@@ -177,7 +177,10 @@ class _Affine(NamedTuple):
 
 def _affine(case: RuleContext) -> Iterator[tuple[_Affine, _Affine]]:
     """Yield the pair of target and golden for each choice of weight and bias among the parameters, because names do not
-    always identify them. Yield nothing if a weight differs among the elements that are normalised together."""
+    always identify them. Yield nothing if a weight differs among the elements that are normalised together, or if one
+    run alone recorded an input."""
+    if case.node is not None and any(one.verdict is Verdict.MISSING for one in case.node.inputs):
+        return
     read = [] if case.node is None else [one for one in case.node.inputs if is_parameter(one.pair)]
     read = [one for one in read if not is_argument(one.pair)]
     known = [one.measurement.moments for one in read if one.measurement.moments is not None]
