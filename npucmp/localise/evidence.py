@@ -123,13 +123,24 @@ def draw_reasons(finding: Finding, read: float = 0.0) -> list[Evidence]:
     if not alone or (is_scaled and not counts[-1]):
         words = "a random operator that dropped the same elements in both runs: its mask is not the cause"
         return [reason("random", words)]
-    least = math.ceil(math.log10(max(finding.limit, read))) + WHOLE_BIN + 1 if max(finding.limit, read) else 1
-    others = sum(counts[least:WHOLE_BIN]) + sum(counts[WHOLE_BIN + 1 : -1])
-    if others or is_scaled:
+    if is_scaled or _kept_apart(counts, moments.compared, max(finding.limit, read)):
         words = "a random operator: its kept elements differ, and its mask may differ too"
         return [reason("random", words), remedy]
     words = "a random operator that drew another mask: {share} of its elements are zero in one run alone"
     return [reason("random", words, share=f"{100 * alone / moments.compared:.3g} %"), remedy]
+
+
+def _kept_apart(counts: Sequence[int], compared: int, error: float) -> bool:
+    """Whether more of the elements that both runs kept differ than an error of this size makes of the small ones: it
+    reaches the decade d of relative error in a share error / d of them. One element more is no sign."""
+    beyond = sum(counts[WHOLE_BIN + 1 : -1])
+    if not error:
+        return bool(beyond or sum(counts[1:WHOLE_BIN]))
+    for decade in range(WHOLE_BIN, math.ceil(math.log10(error)) + WHOLE_BIN, -1):
+        if beyond > 1 + error * 10.0 ** (WHOLE_BIN - decade) * compared:
+            return True
+        beyond += counts[decade - 1]
+    return False
 
 
 def _inputs(own: Finding, worst: WorstInput, reads: bool) -> Evidence:

@@ -4,7 +4,8 @@ A framework's debugger writes variables as tensors of their own; a device's dump
 or not at all. If all operators that read such a tensor are compared and agree, another value in the target would have
 shown. If a reader diverges, the tensor was not compared and may be the cause.
 
-The reader of a parameter in the record of an operator is that operator, if the target recorded none of its parameters.
+The reader of a parameter in the record of an operator is that operator, if the target recorded none of its parameters;
+so is the reader of a later operand of a product or a sum that no operator wrote, if the target recorded fewer operands.
 The readers of a golden operator that has no input are those that a graph names. Without a graph they are the operators
 in the scope of its name ("conv1/" of "conv1/kernel") that read a tensor of as many elements in the target alone.
 """
@@ -16,8 +17,10 @@ from collections import defaultdict
 from typing import Iterator, Sequence
 
 from npucmp.dump.readers.names import file_name_of
+from npucmp.flow.contents import content_of
 from npucmp.model import Finding, Operator, TensorRef, Verdict
 from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_golden_parameter, is_output
 
 STRIPPED = 3  # words of a name: definition: "moving_variance_read" stands behind the scope of a variable
@@ -32,6 +35,9 @@ class GoldenWeights:
         self._alone: dict[int, set[int]] = defaultdict(set)  # elements of inputs that only the target read, by order
         self._named: dict[str, int] = {}  # orders by the names of operators and of those that they were fused from
         self._sources: dict[str, list[Finding]] = defaultdict(list)  # golden inputs by the output that a graph names
+        written = [one for one in findings if is_output(one.pair) and one.pair.golden is not None]
+        self._written = frozenset(map(content_of, written))
+        self._shapes = frozenset(one.pair.golden.shape for one in written if one.pair.golden is not None)
         for finding in findings:
             pair = finding.pair
             if pair.golden is not None and pair.golden.source:
@@ -54,6 +60,7 @@ class GoldenWeights:
             return frozenset()
         if pair.target_op is not None:
             known = is_golden_parameter(pair) and not _records_parameters(pair.target_op)
+            known = known or self._is_operand(finding)
             return frozenset((pair.order,)) if known else frozenset()
         if not all(tensor.is_output for tensor in pair.golden_op.tensors):
             return frozenset()
@@ -63,6 +70,24 @@ class GoldenWeights:
             orders = [self._named.get(file_name_of(row.pair.operator.name), -1) for row in sourced]
             return frozenset() if -1 in orders else frozenset(orders)
         return frozenset(self._in_scope(name, math.prod(pair.golden.shape)))
+
+    def _is_operand(self, finding: Finding) -> bool:
+        """Whether a tensor is a later operand of a product or a sum of elements, which no operator of the golden wrote,
+        and the target recorded fewer operands."""
+        pair = finding.pair
+        role, _, key = finding.pair.slot.partition(":")
+        if role != "input" or not key.isdecimal() or key == "0" or pair.golden_op is None or pair.target_op is None:
+            return False
+        if is_gradient(pair.golden_op) or not op_type_of(pair.golden_op).has("contracts", "elementwise"):
+            return False
+        recorded = [tensor for tensor in pair.target_op.tensors if not tensor.is_output]
+        return len(recorded) <= int(key) and bool(recorded) and not self._is_written(finding)
+
+    def _is_written(self, finding: Finding) -> bool:
+        """Whether an operator of the golden may have written a tensor: by the content, or by the shape if that is
+        unknown."""
+        pair, content = finding.pair, content_of(finding)
+        return pair.golden is None or (content in self._written if content else pair.golden.shape in self._shapes)
 
     def _in_scope(self, name: str, elements: int) -> Iterator[int]:
         """The operators with the longest scope in common with a name that read as many elements in the target alone."""

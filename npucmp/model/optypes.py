@@ -244,6 +244,7 @@ TABLE = (
     OpTypeRow("index_select", "picks, keeps sums", "GatherNd take"),
     OpTypeRow("cat", "saves nothing, shifts", "concat concatenate ConcatV2"),
     OpTypeRow("stack", "saves nothing, shifts", "Pack"),
+    OpTypeRow("one_hot", "picks", "OneHotD"),
     OpTypeRow("index_add", "picks"),
     OpTypeRow("index_put", "picks"),
     OpTypeRow("repeat", "saves nothing, shifts, keeps sums", "repeat_interleave Tile"),

@@ -149,6 +149,26 @@ def kernel(target, golden):
     return measure_block(target, golden, bars_for("float32", "float32", 0.0, 0.0))
 
 
+KEPT = np.random.default_rng(4).standard_normal((2, 400)) * [[1.0], [3e-7]]
+MASKS = np.random.default_rng(5).random((2, 400)) < 0.7
+
+
+@pytest.mark.parametrize(
+    "golden, target, says",
+    [
+        (1.0, 1.0, "drew another mask: 4"),  # the error of the inputs is large beside small elements
+        (1.0, 1.4, "its kept elements differ"),
+        (1.0, np.where(np.arange(400) % 9, 1.0, 1.01), "its kept elements differ"),
+    ],
+)
+def test_kept_elements_differ_by_more_than_the_errors_of_small_ones(golden, target, says):
+    x, y = (np.float32(mask * factor * value) for mask, factor, value in
+            zip(MASKS, (target, golden), (KEPT.sum(0), KEPT[0])))  # fmt: skip
+    one = found(op="dropout", limit=4.8e-7)
+    one = one._replace(measurement=one.measurement._replace(moments=kernel(x, y)))
+    assert says in words(evidence.draw_reasons(one, 3e-7))[0]
+
+
 NOISE = np.random.default_rng(3).standard_normal(64).astype(np.float32)
 ONE = np.array([2.25], np.float32)
 ROWS = np.linspace(0.8, 1.2, 64, dtype=np.float32)

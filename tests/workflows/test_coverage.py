@@ -265,6 +265,24 @@ def test_a_parameter_that_only_the_golden_recorded_is_covered_by_its_reader(tmp_
     assert ("weights that only the golden recorded were not compared" in words) is (factor != 1.0)
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+@pytest.mark.parametrize("kind, is_written", [("matmul", False), ("add", False), ("matmul", True), ("exp", False)])
+def test_an_operand_that_only_the_golden_recorded_is_covered_by_its_reader(tmp_path, kind, is_written, factor):
+    """It is open if an operator wrote it, or if its reader is neither a product nor a sum."""
+    x, w = np.random.RandomState(3).standard_normal((2, 8, 8)).astype(np.float32)
+    y = x @ w
+    before = {"Torch.sin.0.forward": {"in": [x], "out": [w]}} if is_written else {}
+    last = {"Torch.tanh.0.forward": {"in": [y], "out": [np.tanh(y)]}}
+    golden = {**before, f"Torch.{kind}.0.forward": {"in": [x, w], "out": [y]}, **last}
+    target = {**({"Torch.sin.0.forward": {"in": [x], "out": []}} if is_written else {}),
+              f"Torch.{kind}.0.forward": {"in": [x], "out": [np.float32(factor) * y]}, **last}  # fmt: skip
+    report = status(tmp_path, target, golden)
+    is_covered = kind != "exp" and not is_written
+    assert report.exit_status == (1 if factor != 1.0 else 0 if is_covered else 2)
+    says = "weights that only the golden recorded were not compared and may be the cause: input:1" in screen(report)
+    assert says is (factor != 1.0 and is_covered)
+
+
 def product(width, is_apart, lost=""):
     """A linear layer between two others, forward and backward; its bias may be added apart from its product, of which
     the weight is turned. `lost` is the gradient that is recorded as zeros."""

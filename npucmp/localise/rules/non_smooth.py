@@ -2,9 +2,9 @@
 
 A flipped element is completely wrong, so rel_l2 is √e. But flips are few and large, and the other elements are as good
 as the inputs: an error that is spread over more elements is not a flip, even if it is small. Two elements may flip in
-any tensor. The operators inside a module and the order of its elements are unknown; for modules only the size counts. A
-share of 16 e is assumed to flip at most, so rel_l2 is 4 √e. Evidence: 205 such gradients of silent clean pairs of the
-corpus, up to 2.6 √e.
+any tensor. The operators inside a module and the order of its elements are unknown, unless its class is one of these
+operators (ReLU); for other modules only the size counts. A share of 16 e is assumed to flip at most, so rel_l2 is 4 √e.
+Evidence: 205 such gradients of silent clean pairs of the corpus, up to 2.6 √e.
 
 The rule covers the gradients of relu, max, clamp, where and dropout, and modules with unknown operators inside. If the
 tensors that the forward read and wrote were compared, e is their error, because the incoming gradient flips nothing. In
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 
+from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.rule_context import (
     FLIP_COUNT,
     FLIP_SHARE,
@@ -29,11 +30,16 @@ from npucmp.localise.rule_context import (
 from npucmp.localise.rules.growth import GROWTH
 
 
+def _is_opaque(node: OperatorFindings) -> bool:
+    """Whether the operators inside a module are unknown. A module of the class ReLU is that operator alone."""
+    return bool(node.operator.path) and not (node.op.name and node.op.has("non-smooth"))
+
+
 def _chosen_by(case: RuleContext) -> float:
     """The error of the values that decided the choice: the tensors that the forward read and wrote, if they were
     compared. The incoming gradient flips nothing. A module may enlarge the errors of its inputs before it chooses."""
     node = case.node
-    saved = [error_of(one) for one in node.extra_inputs] if node is not None and not node.operator.path else []
+    saved = [error_of(one) for one in node.extra_inputs] if node is not None and not _is_opaque(node) else []
     known = [error for error in saved if error is not None]
     if not known or len(known) < len(saved):
         return case.input_error
@@ -71,7 +77,7 @@ def _is_sparse(case: RuleContext) -> bool:
     """Whether the number of elements that are far off does not exceed those that flipped or were read as far off,
     compared decade by decade of relative error."""
     node, own = case.node, shares_beyond(case.finding)
-    if node is None or not own or node.operator.path:
+    if node is None or not own or _is_opaque(node):
         return True
     if not _are_few(case):
         return False

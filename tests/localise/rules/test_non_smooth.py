@@ -44,6 +44,16 @@ class TestNonSmooth(RuleContract):
     }
     silent = {
         **spelled("relu", lambda op: case(op, READ, (SPREAD, Y), phase="backward")),
+        "a module whose class is the operator itself": case(
+            "ReLU", READ, (SPREAD, Y), phase="backward", path="Module.act"
+        ),
+        "a few elements of a small module whose class is the operator itself": case(
+            "ReLU",
+            [(noisy(SMALL, 1e-7), SMALL)],
+            (np.where(np.arange(16).reshape(4, 4) % 3, SMALL, 0), SMALL),
+            phase="backward",
+            path="Module.act",
+        ),
         "forward": case("relu", READ, (FLIPPED, Y)),
         "more than that": case("relu", READ, (noisy(Y, 0.3), Y), phase="backward"),
         "smooth": case("tanh", READ, (FLIPPED, Y), phase="backward"),

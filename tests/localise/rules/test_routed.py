@@ -44,6 +44,9 @@ class TestRouted(RuleContract):
             input_error=1e-6,
             changed_choice_share=1e-4,
         ),
+        "ones at as many places as the indices that differ": case(
+            "OneHot", [(MOVED, PLACES, "int64")], (np.eye(64)[MOVED], np.eye(64)), input_error=1e-6
+        ),
         "it came from nowhere": case("tanh", [], (OTHER, Y), input_error=1e-6, node=False, changed_choice_share=0.02),
     }
     silent = {
