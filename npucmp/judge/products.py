@@ -59,14 +59,13 @@ def are_reduced(votes: Mapping[str, float]) -> bool:
 
 
 class OperandFigures(NamedTuple):
-    """The root mean square of a golden tensor, rel_l2, its number of elements, whether it needs more than 11 bits, and
-    whether one side alone does: the other was rounded to 16 bits behind the product, whose units add in float32."""
+    """The root mean square of a golden tensor, rel_l2, its number of elements, and whether it needs more than 11
+    bits."""
 
     rms: float
     error: float
     elements: int
     is_long: bool = True
-    is_cast: bool = False
 
 
 class MatrixProduct(NamedTuple):
@@ -102,12 +101,7 @@ class MatrixProduct(NamedTuple):
         share = size * size if self.terms else 1.0
         adds = share * ROUNDED * ROUNDED * (a.is_long + b.is_long)
         read, wrote = math.hypot(a.error, b.error), self.wrote.error
-        if (
-            self.wrote.is_cast
-            or not 0.0 < adds < math.inf
-            or self.wrote.elements < AVERAGED_ELEMENTS
-            or not max(read, wrote) < 1.0
-        ):
+        if not 0.0 < adds < math.inf or self.wrote.elements < AVERAGED_ELEMENTS or not max(read, wrote) < 1.0:
             return 0.0
         came = max(1.0, share) * read * read / adds
         least = min(1.0, share) * read * read / adds if self.terms else 0.0
@@ -302,10 +296,9 @@ def _figures(finding: Finding) -> Optional[OperandFigures]:
     moments, tensors = finding.measurement.moments, (finding.pair.target, finding.pair.golden)
     if moments is None or not moments.compared or any(one is None or one.dtype != "float32" for one in tensors):
         return None
-    few, bits = sorted((moments.target.bits, moments.golden.bits))
-    rms, is_long = math.sqrt(moments.yy / moments.compared), bits > SHORT_BITS[-1]
-    is_cast = is_long and 0 < few <= SHORT_BITS[-1]
-    return OperandFigures(rms, metrics.rel_l2(moments), moments.elements, is_long, is_cast)
+    bits = max(moments.target.bits, moments.golden.bits)
+    rms = math.sqrt(moments.yy / moments.compared)
+    return OperandFigures(rms, metrics.rel_l2(moments), moments.elements, bits > SHORT_BITS[-1])
 
 
 class _UnrecordedProducts:

@@ -256,13 +256,6 @@ def test_a_product_at_a_limit_gives_no_vote(are_long, read, wrote, rms, expected
     assert MatrixProduct(pair, OperandFigures(rms, wrote, 256), 16).vote == expected
 
 
-def test_a_result_that_one_side_rounded_to_16_bits_tells_nothing():
-    """float16 rounds as much as the operands of these units: the values show that the result was rounded."""
-    pair = operand(0.0), operand(0.0)
-    assert MatrixProduct(pair, WROTE._replace(error=2.9e-4), 16).vote == 1.0
-    assert MatrixProduct(pair, WROTE._replace(error=2.9e-4, is_cast=True), 16).vote == 0.0
-
-
 def test_operands_of_few_bits_and_few_elements_tell_nothing():
     short = operand(0.0, is_long=False)
     assert MatrixProduct((short, short), WROTE._replace(error=2.9e-4), 16).vote == 0.0
