@@ -184,6 +184,7 @@ def main() -> None:
     except OSError as error:
         _discard_output()
         status = _print_error(error)
+    _discard_errors()
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -274,6 +275,15 @@ def _discard_output() -> None:
     if it was closed before the start."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _discard_errors() -> None:
+    """Discard what stderr does not take, because Python would try again at exit and end with 120."""
+    if sys.stderr is not None:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _print_error(error: BaseException) -> int:
