@@ -27,7 +27,7 @@ from npucmp.model.roles import is_folded
 BY_STATISTICS = "by their statistics"
 SUMS_RESIDUAL = 1e-6  # of the error: definition: the residual that sums in float64 leave of a factor that is exact
 FRACTION_CHANCE = 0.01  # share of quotients: chosen: so many are a simple fraction by chance, not measured
-PLAIN = 10  # denominator: definition: a decimal number tells a fraction with a smaller denominator
+PLAIN = 10  # denominator: definition: a decimal number shows a fraction with a smaller denominator
 FEW_DIFFER = 16  # elements: chosen: one of so many that differs is not the whole tensor, not measured
 FEWEST_SCATTERED = 16  # elements: chosen: fewer have a common factor by chance, not measured
 

@@ -115,7 +115,7 @@ def _side_of(measurement: Measurement, side: int) -> Optional[tuple[TensorRef, S
 
 def _vote(measurement: Measurement, side: int) -> Optional[str]:
     """The 16-bit type to which the values of one side were rounded, WIDE if they need more bits; None if they show
-    neither, or if the other side holds numbers of the type that nothing rounded: rounding leaves these as they are."""
+    neither, or if the other side holds numbers of the type that nothing rounded: rounding does not change these."""
     found = _side_of(measurement, side)
     if found is None or not found[1].bits:
         return None
