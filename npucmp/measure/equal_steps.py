@@ -19,7 +19,7 @@ LEVELS = 255  # steps: definition: the distance of the least and the greatest in
 READ = 1 << 16  # elements of a tensor that are read: work
 FEWEST = 8  # distinct values: chosen: fewer lie on a grid of 255 steps by chance, not measured
 ROUNDING = 4.0 * SINGLE  # relative: definition: a scale, an integer and their product, each rounded to float32
-PARTS = 4  # chosen: the least gap of values is a few steps at most, if there are FEWEST values, not measured
+PARTS = 4  # steps: chosen: the least gap of values is a few at most, if there are FEWEST values, not measured
 CHANNELS = 1 << 12  # slices of a tensor: work
 
 Array = npt.NDArray[Any]

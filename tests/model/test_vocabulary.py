@@ -38,7 +38,8 @@ REVIEWED = {  # (module, word): why it may stand there
     ("align/weights/parts.py", "Conv1D"): "the layout of a weight, in words",
     ("report/parity.py", "top_k"): "a setting of a sampler, in words",
 }
-CALLED = {  # modules that make calls again: they know functions by name, as a trait makes no call
+CALLED = {  # modules that make calls again, or name them to a tool: they know functions by name
+    "dump/readers/msprobe_config.py": "which calls msprobe leaves out",
     "recompute/table.py": "which function a call is",
     "recompute/numpy_table.py": "which formula an operator of a graph is",
     "recompute/call_table.py": "which formula a function is",
