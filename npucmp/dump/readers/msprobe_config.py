@@ -32,7 +32,7 @@ MANY = 30  # calls; a fifth of the calls of a transformer are of LOW_RISK, so no
 def config_of(run: Run) -> Mapping[str, Any]:
     """Return the config.json of a dump, which lies in the folder of the dump or above it; {} if there is none."""
     folder = Path(run.path).absolute().parent
-    for place in (folder, *folder.parents[:_ABOVE]):
+    for place in (folder, *[*folder.parents][:_ABOVE]):  # Python 3.9 has no slices of parents
         file = place / CONFIG
         with suppress(OSError, ValueError, RecursionError):
             if file.is_file() and file.stat().st_size <= _BYTES:
