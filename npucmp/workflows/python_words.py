@@ -10,7 +10,7 @@ from npucmp.errors import NpucmpError
 from npucmp.workflows.option_fields import KINDS, flag, spell_options
 
 _COMMAND = r"\bnpucmp [a-z][a-z-]*(?: (?:--[a-z][a-z-]*|[A-Z]+\b))+"  # a command line to type, which keeps its options
-_OPTION = re.compile(_COMMAND + r"|(?<![\w-])(--[a-z][a-z-]*[a-z])(?![\w-])(?:=| (?=[A-Z]+\b))?")
+_OPTION = re.compile(_COMMAND + r"|(?<![\w-])(--[a-z][a-z-]*[a-z])(?![\w-])(?:=| (?=[A-Z]+\b|['\"]))?")
 
 
 def in_python(function: Callable[..., Any], name: str) -> Callable[..., Any]:

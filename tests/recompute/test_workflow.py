@@ -144,7 +144,7 @@ def test_the_screen_tells_who_and_how_much():
 def test_bad_usage():
     with pytest.raises(UsageError, match="no engine 'jax'"):
         replay(SAMPLES / "msprobe_softmax" / "target", engine="jax")
-    with pytest.raises(UsageError, match=r"no operator fits --include 'softmax'; nearest: \*softmax\*"):
+    with pytest.raises(UsageError, match=r"no operator fits include='softmax'; nearest: \*softmax\*"):
         replay(SAMPLES / "msprobe_softmax" / "target", include="softmax")
     with pytest.raises(UsageError, match="nothing to replay"):
         replay(SAMPLES / "msprobe_softmax" / "target", include="*softmax*", exclude="*softmax*")
