@@ -86,7 +86,7 @@ function errorMark(operator) {
   const mark = { operator, at: operators.order[operator], read: null, wrote: null, limit: null, dtype: "", excused: "", alone: Boolean(ofOperator("alone", operator)) };
   let furthest = null;
   for (let row = firstRow[operator]; row < firstRow[operator + 1]; row++) {
-    if (rows.argument?.[row]) continue;
+    if (rows.argument?.[row] || cell("rule", row) === "another autograd node") continue;  // no error of this call
     const error = rows.error?.[row] ?? rows.rel_l2?.[row] ?? null;
     const output = rows.output?.[row];
     const limit = rows.limit?.[row] ?? null;
