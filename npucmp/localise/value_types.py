@@ -1,4 +1,4 @@
-"""The types that the values of a run show, whatever its files say.
+"""Read the types of a run from its values, which may be coarser than those of its files.
 
 A file of float32 may hold a run of float16 or bfloat16: engines with float32 outputs widen their values, and numpy has
 no bfloat16. The moments of a tensor show whether every value is a number of 16 bits (judge/precision.py). One tensor
