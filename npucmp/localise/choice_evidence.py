@@ -16,7 +16,7 @@ from npucmp.model.roles import is_output
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from npucmp.localise.root_values import ValueReader
+    from npucmp.localise.value_reader import ValueReader
 
     Array = npt.NDArray[Any]
 

@@ -1,7 +1,7 @@
 """Evidence of the values of a root's tensor, read once more: a region, the negation of a mask, a choice among equal
 values, ids in another order, and memory that was overwritten before it was read.
 
-The first roots of a step and rank are examined, with tensors of at most `ELEMENTS` elements. Nothing here changes a
+The first roots of a step and rank are examined, with tensors of at most `ELEMENTS` elements (value_reader.py). Nothing here changes a
 cause.
 """
 
@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.localise.evidence import reason
-from npucmp.model import Cause, Evidence, Finding, Root, TensorRef
-from npucmp.model.dtypes import lookup
+from npucmp.localise.value_reader import ValueReader
+from npucmp.model import Cause, Evidence, Finding, Root
 from npucmp.model.roles import is_output
 
 if TYPE_CHECKING:
@@ -26,50 +25,10 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 MOST = 8  # roots of a step and rank: work
-ELEMENTS = 1 << 22  # of a tensor that is read again: work
 # limits: chosen: an element that is off by less, in rms of the tensor, may be one that rounding makes, not measured
 BEYOND = 4.0
 CLEAR = 16.0  # times: chosen: errors of a clear region exceed those of the rest by as much, not measured
 FEWEST = 4  # elements: chosen: fewer may be exchanged or lie in one region by chance, not measured
-
-
-class ValueReader:
-    """The values of tensors, each read once; None for tensors without values, too large or unreadable ones."""
-
-    def __init__(self, context: ReadContext) -> None:
-        self._context = context
-        self._read: dict[int, tuple[TensorRef, Optional[Array]]] = {}
-
-    def of(self, tensor: Optional[TensorRef]) -> Optional[Array]:
-        """Return the values as bool, int64 or float64."""
-        if tensor is None:
-            return None
-        if id(tensor) not in self._read:
-            self._read[id(tensor)] = tensor, self._values(tensor)  # the tensor stays, so that its id does
-        return self._read[id(tensor)][1]
-
-    def _values(self, tensor: TensorRef) -> Optional[Array]:
-        from npucmp.measure.preview import array_of
-
-        dtype = lookup(tensor.dtype)
-        if dtype is None or dtype.kind == "c" or math.prod(tensor.shape) > ELEMENTS:
-            return None
-        try:
-            values = array_of(tensor, self._context)
-        except SystemFailure:
-            raise
-        except NpucmpError:
-            return None
-        if values.dtype.kind == "b":
-            return values
-        return values.astype("int64" if values.dtype.kind in "iu" else "float64")
-
-    def pair(self, finding: Finding) -> Optional[tuple[Array, Array]]:
-        """Return the values of the target and the golden; None unless both have them in one shape."""
-        golden, target = finding.pair.golden, finding.pair.target
-        x = self.of(target) if golden is not None and target is not None else None
-        y = self.of(golden) if x is not None else None
-        return (x, y) if x is not None and y is not None and x.shape == y.shape and x.size else None
 
 
 def with_values(
