@@ -1,8 +1,7 @@
 """Evidence of the values of a root's tensor, read once more: a region, the negation of a mask, a choice among equal
 values, ids in another order, and memory that was overwritten before it was read.
 
-The first roots of a step and rank are examined, with tensors of at most `ELEMENTS` elements (value_reader.py). Nothing here changes a
-cause.
+The first roots of a step and rank are examined, with tensors that value_reader.py reads. Nothing here changes a cause.
 """
 
 from __future__ import annotations

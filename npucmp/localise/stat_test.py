@@ -139,7 +139,7 @@ class NoiseTest:
 
     def _argument_level(self, node: OperatorFindings) -> Optional[Level]:
         """The noise of an operator that the two runs call with other arguments although all figures of its inputs are
-        equal: the roundings of its own types alone, whatever type the run has; None for other operators."""
+        equal: the roundings of its own types alone, also if the run has a coarser type; None for other operators."""
         if not node.inputs or not argument_reasons(node.pair):
             return None
         if any(None in one.measurement.statistics or _differs(one) for one in node.inputs):
