@@ -36,7 +36,8 @@ class OperatorFindings:
     error_from_other_rank  an error arrives with these data that descends from a root of another rank
     remote_inputs_missing  other ranks send data to it, and not all of these data are compared
     recomputed             the forward from which a backward reads, if it ran again on one side only, with other values,
-                           or drew a mask that was not recorded
+                           or drew a mask that was not recorded; is_rerun_lost: the forward of another layer that did,
+                           because the second execution of its own has no record
     unequal                outputs of a collective that differ from those of other ranks, by slot (remote_inputs.py)
     row                    the row of its first tensor
     """
@@ -52,6 +53,7 @@ class OperatorFindings:
     error_from_other_rank: bool = False
     remote_inputs_missing: bool = False
     recomputed: str = ""
+    is_rerun_lost: bool = False
     unequal: dict[str, Any] = field(default_factory=dict)
     row: int = -1
     operator: Operator = field(init=False)
@@ -116,11 +118,14 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
     for node in nodes:
         if node.operator.phase == "backward":
             partner = next((forward[call] for call in _calls(node) if call in forward), None)
-            if node.pair.golden_op is not None and node.pair.golden_op.order in again:
-                partner = by_order[again[node.pair.golden_op.order].order]
+            golden_order = node.pair.golden_op.order if node.pair.golden_op is not None else -1
+            if golden_order in again.recorded:
+                partner = by_order[again.recorded[golden_order].order]
             node.recomputed = _recomputed_forward(node, partner, alone) if partner else ""
             if partner and not partner.outputs and draws_numbers(partner.operator):
                 node.recomputed = partner.operator.name
+            if golden_order in again.unrecorded:
+                node.recomputed, node.is_rerun_lost = again.unrecorded[golden_order].name, True
             node.extra_inputs += partner.inputs + partner.outputs if partner and not node.recomputed else []
             if GRADIENTS in node.operator.name:
                 gradients.setdefault(node.operator.call, []).append(node)

@@ -177,13 +177,19 @@ def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
     return reason(kind, words, op=read.pair.operator.name, slot=read.pair.slot, error=error)
 
 
-def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, recomputed: str) -> list[Evidence]:
+def unsaved_reasons(
+    own: Finding, unread: Sequence[Finding], left_out: str, recomputed: str, is_rerun_lost: bool = False
+) -> list[Evidence]:
     """The evidence of a gradient whose saved tensors are unknown. `left_out` names the forward if the user excluded it;
-    `recomputed` names it if it ran again and its values were not compared."""
+    `recomputed` names it if it ran again and its values were not compared; is_rerun_lost: this is another layer's."""
     words = "the tensors saved by the forward pass were not dumped"
     if recomputed:
         words = "its forward pass ran again as {names}, with other values that were not compared"
-        if op_type_of(own.pair.operator).has("random"):
+        if is_rerun_lost:
+            words = (
+                "its forward pass ran again without a record, as that of another layer did ({names}), and drew numbers"
+            )
+        elif op_type_of(own.pair.operator).has("random"):
             words = "its forward pass ran again as {names}, and what that drew was not compared"
         left_out = recomputed
     elif unread:

@@ -20,7 +20,7 @@ normalisation are not BORN again.
 from __future__ import annotations
 
 import math
-from typing import Optional, Sequence
+from typing import TYPE_CHECKING, Optional, Sequence
 
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of, number_findings
@@ -29,7 +29,6 @@ from npucmp.localise import evidence
 from npucmp.localise.alignment_confidence import begins_upstream, uncertain_cause
 from npucmp.localise.explanations import Explanations
 from npucmp.localise.gaps import Gaps
-from npucmp.localise.golden_weights import GoldenWeights
 from npucmp.localise.intervals import WORDS, Intervals, OperatorReads, differs
 from npucmp.localise.parameter_drift import Updates, rounded_parameters
 from npucmp.localise.recomputation import NAME as RECOMPUTED
@@ -47,6 +46,9 @@ from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import SUM_ROUNDING
 from npucmp.model.finding import OTHER_NODE
 from npucmp.model.roles import containers, is_folded, is_meaningless, is_parameter
+
+if TYPE_CHECKING:
+    from npucmp.localise.golden_weights import GoldenWeights
 
 
 class RootSearch:
@@ -106,6 +108,7 @@ class RootSearch:
         self.carriers: dict[int, int] = {}
         self._carrier: Optional[int] = None  # the order of a carrier whose output was not read yet
         self._roots: list[Root] = []
+        self._golden_weights: Optional[GoldenWeights] = None
         self._descending: set[int] = set()  # rows of outputs that descend from a root, also within their limits
 
     def results(self) -> tuple[list[Finding], list[Root]]:
@@ -220,7 +223,7 @@ class RootSearch:
         if not self._intervals.is_saved_known(node):
             left_out = self._uncompared.forward_of(node)
             reasons = evidence.unsaved_reasons(
-                own, self._intervals.uncompared_saved_tensors(node), left_out, node.recomputed
+                own, self._intervals.uncompared_saved_tensors(node), left_out, node.recomputed, node.is_rerun_lost
             )
             return Cause.UNKNOWN, reasons + self._interval_reasons(node, own, reads)
         by_statistics = not worst.differs and worst.alike == evidence.BY_STATISTICS
@@ -228,9 +231,19 @@ class RootSearch:
             return Cause.SUSPECT, [*reordered, evidence.tensor_reason(own), *evidence.argument_reasons(pair)]
         reasons = evidence.own_reasons(pair, own, worst, bool(node.inputs) or node.has_remote_inputs)
         reasons += evidence.folded_reasons(node.inputs)
-        reasons += evidence.uncompared_weights(GoldenWeights(self.findings).of_reader(pair.order))
+        reasons += evidence.uncompared_weights(self._golden_weights_of(pair.order))
         reasons += evidence.follower_reasons(pair, self._unpaired.at(pair.order + 1))
         return Cause.WORSENED if worst.differs else Cause.BORN, reasons
+
+    def _golden_weights_of(self, order: int) -> list[str]:
+        """The names of the weights of an operator that only the golden recorded."""
+        if self._golden_weights is None:
+            if not any(one.verdict is Verdict.MISSING and one.pair.target is None for one in self.findings):
+                return []
+            from npucmp.localise.golden_weights import GoldenWeights  # few runs lack weights
+
+            self._golden_weights = GoldenWeights(self.findings)
+        return self._golden_weights.of_reader(order)
 
     def reordered_reasons(self, node: OperatorFindings) -> list[Evidence]:
         """The evidence of inputs whose statistics agree and whose elements an operator of one run may have moved."""

@@ -61,7 +61,7 @@ def _refused_call(task: Task) -> tuple[str, str]:
         what = "the gradient of a call" if task.is_backward and formula is not None else "a call"
         return "not in table", f"{name} is {what} that {'only torch' if row is not None else 'no engine'} can replay"
     if call is None or (task.is_backward and task.forward is None):
-        return "no data", "the forward of this call was not dumped"
+        return "no data", "the forward that it reads was not dumped"
     if not call.args and not call.kwargs:
         return "no data", "the inputs of this call were not dumped"
     return "", ""

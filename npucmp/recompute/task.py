@@ -82,7 +82,7 @@ def tasks_of(run: Run, calls: Mapping[str, Call]) -> list[Task]:
         call = calls.get(operator.name)
         if call is not None:
             first = forwards.get(operator.call) if operator.phase == "backward" else None
-            forward = again.get(operator.order, first)
+            forward = again.recorded.get(operator.order, None if operator.order in again.unrecorded else first)
             found.append(Task(operator, call, forward, calls[forward.name] if forward is not None else None))
     return found
 

@@ -29,7 +29,7 @@ class TorchEngine:
         if task.call.prefix.rpartition(".")[2] in ("Module", "Cell"):
             return "container", "a module is not a single call, and its record has no hyper-parameters"
         if call is None or (task.is_backward and task.forward is None):
-            return "no data", "the forward of this call was not dumped"
+            return "no data", "the forward that it reads was not dumped"
         if not call.args and not call.kwargs:
             return "no data", "the inputs of this call were not dumped"
         row = row_of(call)

@@ -90,7 +90,7 @@ def test_no_framework_is_imported():
         (lambda: npucmp.plan("compare", "pytorch", "x", disk="1GB"), "disk= needs before=DUMP"),
         (lambda: npucmp.plan("compare", "acl", "x", kind="md5"), "nearest: kind='values', kind='statistics'"),
         (lambda: npucmp.plan("compare", "pytorch", "x", step="a"), "step= a: needs"),
-        (lambda: npucmp.compare({"a": 1}, {"a": 1}, include="b"), "no operator fits include= 'b'"),
+        (lambda: npucmp.compare({"a": 1}, {"a": 1}, include="b"), "no operator fits include='b'"),
     ],
 )
 def test_errors_name_arguments_of_python(call, words):
