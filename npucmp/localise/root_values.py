@@ -1,5 +1,5 @@
-"""Evidence of the values of a root's tensor, read once more: a region, the negation of a mask, a choice among equal
-values, ids in another order, and memory that was overwritten before it was read.
+"""Evidence of the values of a root's tensor, read once more: a rounding, a region, the negation of a mask, a choice
+among equal values, ids in another order, and memory that was overwritten before it was read.
 
 The first roots of a step and rank are examined, with tensors that value_reader.py reads. Nothing here changes a cause.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.localise.evidence import reason
+from npucmp.localise.rounded_tensors import with_rounding
 from npucmp.localise.value_reader import ValueReader
 from npucmp.model import Cause, Evidence, Finding, Root
 from npucmp.model.roles import is_output
@@ -63,6 +64,8 @@ def _with_values(
     pair = reader.pair(own)
     if pair is None:
         return root
+    if root.cause in (Cause.BORN, Cause.GAP):
+        root = with_rounding(root, own, *pair)
     if negation := _negation(*pair):
         return replace(root, evidence=(*root.evidence, negation))
     more: list[Evidence] = []

@@ -7,16 +7,12 @@ type and hold a few simple numbers, rounding changes nothing, and the tensors do
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Optional
 
-from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.localise.evidence import reason
-from npucmp.measure.preview import array_of
-from npucmp.model import Cause, Evidence, Finding, Root
-from npucmp.model.dtypes import lookup, numpy_dtype
+from npucmp.model import Evidence, Finding, Root
+from npucmp.model.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,47 +21,24 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.generic]
 
 TYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")  # finest first
-MOST = 1 << 22  # elements: work: a larger tensor is not read again
 
 
-def with_rounding(
-    findings: Sequence[Finding], roots: Sequence[tuple[int, Root]], context: ReadContext
-) -> list[tuple[int, Root]]:
-    """Return the roots with their clocks; evidence is added to those whose tensor one side rounded. `context` limits
-    the files that may be read."""
-    wanted = {(root.pair.order, root.slot) for _, root in roots if root.cause in (Cause.BORN, Cause.GAP)}
-    tensors = {
-        (finding.pair.order, finding.pair.slot): finding
-        for finding in (findings if wanted else ())
-        if (finding.pair.order, finding.pair.slot) in wanted
-    }
-    return [(clock, _with_evidence(root, tensors.get((root.pair.order, root.slot)), context)) for clock, root in roots]
-
-
-def _with_evidence(root: Root, finding: Optional[Finding], context: ReadContext) -> Root:
-    if finding is None or root.cause not in (Cause.BORN, Cause.GAP):
-        return root
-    found = rounding_of(finding, context)
+def with_rounding(root: Root, finding: Finding, x: Array, y: Array) -> Root:
+    """Return a root with the evidence that one side of its tensor, whose values are x and y, was rounded."""
+    found = rounding_of(finding, x, y)
     if found is None:
         return root
     at = next((at for at, one in enumerate(root.evidence) if one.kind in ("gap", "fed", "tensor")), 0)
     return replace(root, evidence=(*root.evidence[: at + 1], found, *root.evidence[at + 1 :]))
 
 
-def rounding_of(finding: Finding, context: ReadContext) -> Optional[Evidence]:
+def rounding_of(finding: Finding, x: Array, y: Array) -> Optional[Evidence]:
     """The evidence that one side of a tensor is the other side rounded to a coarser type; None if no rounding makes
-    them equal, or if values cannot be read."""
+    them equal, or if they hold no numbers."""
     target, golden, moments = finding.pair.target, finding.pair.golden, finding.measurement.moments
     if target is None or golden is None or moments is None or not moments.differing:
         return None
-    kinds = [row.kind for row in map(lookup, (target.dtype, golden.dtype)) if row is not None]
-    if target.shape != golden.shape or math.prod(golden.shape) > MOST or not {*kinds} <= {*"fiu"} or len(kinds) < 2:
-        return None
-    try:
-        x, y = array_of(target, context), array_of(golden, context)
-    except SystemFailure:
-        raise
-    except NpucmpError:
+    if x.dtype.kind not in "fi" or y.dtype.kind not in "fi":
         return None
     own = {target.dtype, golden.dtype}
     for name in TYPES:

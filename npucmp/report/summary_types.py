@@ -318,16 +318,10 @@ class ErrorObject(TypedDict):
     exit_status: int
 
 
-class ErrorLine(TypedDict):
+class ErrorLine(ErrorObject):
     """The only line of JSON Lines if the command fails; the other keys are those of an error."""
 
     kind: str
-    schema_version: int
-    npucmp: str
-    command: str
-    error: ErrorEntry
-    hint: str
-    exit_status: int
 
 
 class DumpLine(TypedDict):

@@ -40,7 +40,6 @@ from npucmp.localise.coverage import coverage_of
 from npucmp.localise.multi_rank import side_by_side
 from npucmp.localise.notes import notes_of
 from npucmp.localise.parameter_drift import Updates
-from npucmp.localise.rounded_tensors import with_rounding
 from npucmp.localise.rules import Rulebook, quantised
 from npucmp.localise.thresholds import make_findings
 from npucmp.localise.value_types import holds_steps, with_types_of, with_value_types
@@ -484,7 +483,6 @@ def _put_roots(
 ) -> RankRoots:
     findings, roots = found
     context = work.options.context(work.target, work.golden)
-    roots = with_rounding(findings, roots, context)
     if any(root.cause is not Cause.PROPAGATED for _, root in roots) and _has_values(known.findings):
         from npucmp.localise.root_values import with_values
 
