@@ -22,6 +22,7 @@ from npucmp.model.optypes import holds_weights_alone, op_type_of
 from npucmp.model.precheck_result import InputRelation, InputRow, ItemResult, Status
 from npucmp.model.roles import forward_of, is_layer, mark_of
 from npucmp.run_differences.answers import AlignedStep, close, differs, not_applicable, same, unknown
+from npucmp.run_differences.consequences import own_difference
 from npucmp.run_differences.data_relation import HARMLESS, Array, same_values
 from npucmp.run_differences.tensors import TensorSummary, readable_values, relation_of
 
@@ -51,8 +52,8 @@ REMEDIES = {
 class InputPair(NamedTuple):
     """A network input of both sides in one step.
 
-    certain  False for integers that follow an operator that computed different integers from floats: the network may
-             have chosen them from its own outputs, as argmax does
+    certain  False for floats behind an operator that differs although it reads the same, and for integers behind one
+             that computed different integers from floats, as argmax does: the network may have made them
     """
 
     together: AlignedStep
@@ -66,17 +67,19 @@ def pairings(both: RunPair) -> Iterator[InputPair]:
     """Yield the network inputs that both sides read at the same place, with their role: input, labels or tokens."""
     for one, here, there in both.steps:
         partner = {id(pair.target): pair.golden for pair in one.pairs if pair.target is not None}
+        places = {id(pair.target): pair.order for pair in one.pairs}
         mine, others = ([*step.inputs, *_labels(step)] for step in (here, there))
         theirs = {id(tensor.ref): tensor for tensor in others}
         labels = {id(tensor.ref) for tensor in here.labels}
-        last = _chosen_from(both, one)
+        last, own = _chosen_from(both, one), own_difference(both, one)
         seen = set()
         for tensor in mine:
             golden = theirs.get(id(partner.get(id(tensor.ref))))
             if golden is None or id(tensor.ref) in seen:
                 continue
             seen.add(id(tensor.ref))
-            certain = tensor.operator.order <= last or tensor.dtype in FLOATS
+            is_float = tensor.dtype in FLOATS
+            certain = places[id(tensor.ref)] <= own if is_float else tensor.operator.order <= last
             yield InputPair(one, tensor, golden, _role(tensor, id(tensor.ref) in labels, here), certain)
 
 
@@ -185,9 +188,11 @@ def _of(both: RunPair, role: str) -> ItemResult:
     found = first.relation
     where = f"{first.op} {first.slot}" + (f" in step {first.step}" if first.step and len(both.steps) > 1 else "")
     more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
+    if not first.certain:
+        return unknown(f"{where}: {found.words}{more}; {MADE}")
     severity = "warning" if all(row.relation.kind == "rounded" or not row.certain for row in odd) else "error"
     return differs(
-        f"{where}: {found.words}{more}" + ("" if first.certain else f"; {MADE}"),
+        f"{where}: {found.words}{more}",
         severity,
         places=len(odd),
         first=f"{first.op} {first.slot}",
@@ -216,7 +221,7 @@ def labels(both: RunPair) -> ItemResult:
             share = float(np.count_nonzero(x != y)) / max(1, x.size)
             shuffled = np.array_equal(np.sort(x, axis=None), np.sort(y, axis=None))
             words = f"labels differ in {share:.0%}" + (", which are the same in another order" if shuffled else "")
-            words += f" ({one.target.operator.name})" + ("" if one.certain else f"; {MADE}")
+            words += f" ({one.target.operator.name})"
             return found._replace(because=words, value=share)
     return found
 

@@ -71,7 +71,9 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
     elif alone and before is not None and alone[0].order > before.pair.order:
         between = _alone_reason("operators between these two tensors: {}", alone)
     elif alone:
-        between = _alone_reason("the error starts in code that was not dumped, or before that in {}", alone)
+        between = _alone_reason(
+            "operators of one run before it: {}; code that was not dumped may read their outputs", alone
+        )
     elif before is not None and not _tells_outputs(before.pair):
         words = (
             "the error starts upstream: in an operator whose outputs were not dumped, or in code that was not dumped"

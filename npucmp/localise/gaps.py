@@ -204,6 +204,8 @@ class Gaps:
         fed = is_parameter(finding.pair)
         left_out = [] if fed else self._uncompared.excluded_operators(start, node.pair.order)
         alone = [] if fed else self._unpaired.writers(finding, start, source is not None)
+        if source is None and not fed and not alone:
+            alone = self._unpaired.preceding(finding.pair)
         displaced = None if self._sources.of(finding) else self._sources.overwriting_operator(finding)
         overtaken = self._sources.reordered_operator(finding)
         tainted = self._intervals.any_tainted

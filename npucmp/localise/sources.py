@@ -20,9 +20,9 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.products import READER_DISTANCE
 from npucmp.localise.rule_context import error_size
-from npucmp.model import Finding, Pair, TensorRef, Verdict
+from npucmp.model import Finding, Operator, Pair, TensorRef, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
-from npucmp.model.roles import is_meaningless, is_output, is_parameter
+from npucmp.model.roles import is_meaningless, is_output, is_parameter, kind_of
 
 
 class TensorSource(NamedTuple):
@@ -90,6 +90,8 @@ class Sources:
         for at in range(len(before) - 1, -1, -1):
             pair = before[at].pair
             if pair.order == order or pair.golden is None or is_parameter(pair):
+                continue
+            if pair.golden.shape and kind_of(pair.golden.dtype) != kind_of(golden.dtype):
                 continue
             if math.prod(pair.golden.shape) == elements and agrees(before[at]):
                 return before[at]
@@ -297,6 +299,12 @@ class UnpairedOperators:
         last = max((place for place in before if _may_read(self._pairs[place], read)), default=-1)
         return [self._pairs[place] for place in takewhile(self._pairs.__contains__, count(last)) if place < end]
 
+    def preceding(self, reader: Pair) -> list[Pair]:
+        """The operators of one run that compute floats before a reader in the same pass, the latest first."""
+        before = (pair for order, pair in self._pairs.items() if order < reader.order)
+        passes = (pair for pair in before if is_gradient(pair.operator) == is_gradient(reader.operator))
+        return [pair for pair in passes if _computes(pair.operator)][::-1]
+
     def reordering_writer(self, read: Finding) -> Optional[Pair]:
         """The latest operator of one run whose output has the statistics of an input and whose elements it may have
         moved; None without one, or if both runs have such operators."""
@@ -314,6 +322,13 @@ class UnpairedOperators:
             if size > 1 and any(repr(one.statistics) == repr(tensor.statistics) for one in outputs):
                 writers[unpaired.target_op is not None] = unpaired
         return next(iter(writers.values())) if len(writers) == 1 else None
+
+
+def _computes(operator: Operator) -> bool:
+    """Whether it writes floats that it does not only view or hand on."""
+    kind = op_type_of(operator)
+    writes = any(one.is_output and kind_of(one.dtype) == "f" for one in operator.tensors)
+    return writes and not (kind.has("views") or kind.has("hands on"))
 
 
 def _may_read(unpaired: Pair, read: Finding) -> bool:

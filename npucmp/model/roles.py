@@ -176,21 +176,28 @@ def _within(operator: Operator, tensor: TensorRef) -> str:
 
 
 def _of_calls(calls: Sequence[Operator], operators: Sequence[Operator]) -> dict[str, Weight]:
-    """Parameters, named by the calls that read them. A call after the first gradient that reads the same as an earlier
-    call is a recomputed forward (checkpointing), and has no parameters of its own."""
+    """Parameters, named by the calls that read them. A call after the first gradient has no parameters of its own if an
+    earlier call reads the same (a recomputed forward) or others in their shapes, which an optimizer may have updated in
+    between (a validation, a second pass of a discriminator)."""
     backward = {one.call: one for one in operators if one.phase == "backward" and one.call}
     turn = next((one.order for one in operators if is_gradient(one)), math.inf)
     found: dict[str, Weight] = {}
     known: dict[object, str] = {}
+    first: set[object] = set()  # of the forward before the first gradient
     for one in calls:
         kind, gradient = op_type_of(one), backward.get(one.call)
         for word, tensor in zip(("weight", "bias"), _read_as_parameters(one, kind)):
-            name, key = f"{one.call or one.name}.{word}", (kind, word, tensor.shape, mark_of(tensor))
+            read = kind, word, tensor.shape
+            name, key = f"{one.call or one.name}.{word}", (*read, mark_of(tensor))
             made = _gradient_of(tensor, gradient)
             if one.order > turn and mark_of(tensor) is not None and key in known:
                 again = found[known[key]]
                 found[again.name] = again._replace(gradient=again.gradient or made)
                 continue
+            if one.order > turn and read in first:
+                continue
+            if one.order < turn and mark_of(tensor) is not None:
+                first.add(read)
             known.setdefault(key, name)
             found[name] = Weight(name, kind, one.order, (one, tensor), made, named=False)
     return found

@@ -72,3 +72,6 @@ class AlignedRuns(Protocol):
 
     def agree(self, pair: Pair) -> Optional[bool]:
         """Return whether two float tensors agree within rounding; None if unknown."""
+
+    def are_equal(self, pair: Pair) -> Optional[bool]:
+        """Return whether two tensors are equal: by their bits, else by their records; None if unknown."""

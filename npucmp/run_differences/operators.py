@@ -14,6 +14,7 @@ from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.precheck_result import ItemResult
 from npucmp.model.roles import mark_of
 from npucmp.run_differences.answers import AlignedRuns, AlignedStep, differs, same, unknown
+from npucmp.run_differences.consequences import shapes_by_value
 
 UNPAIRED_SHARE = 0.05  # above this share of operators without a partner the networks differ
 
@@ -193,14 +194,23 @@ def _moved_operators(one: AlignedStep) -> list[Operator]:
 
 def shapes(both: AlignedRuns) -> ItemResult:
     """Outputs of matched operators with different shapes. A constant ratio indicates the batch size or the sequence
-    length."""
-    count, odd = 0, list[Pair]()
+    length. It is a note if they follow from values that differ."""
+    count, odd, following = 0, list[Pair](), list[Pair]()
     for one in both.aligned_steps:
         outputs = [pair for pair in one.pairs if is_output(pair) and not is_gradient(pair.operator)]
         count += len(outputs)
-        odd += [pair for pair in outputs if _squeeze(_shape(pair.target)) != _squeeze(_shape(pair.golden))]
+        differing = [pair for pair in outputs if _squeeze(_shape(pair.target)) != _squeeze(_shape(pair.golden))]
+        by_value = shapes_by_value(both, one) if differing else ()
+        odd += [pair for pair in differing if pair.order not in by_value]
+        following += [pair for pair in differing if pair.order in by_value]
     if not count:
         return unknown("no operator has a partner with outputs")
+    if following and not odd:
+        first = following[0]
+        words = f"{len(following):,} of {count:,} outputs have another shape, which follows from values that differ"
+        words += f"; first: {first.operator.name}"
+        remedy = "compare the runs: npucmp compare names the first operator that differs"
+        return differs(words, "note", places=len(following), first=first.operator.name, remedy=remedy)
     if not odd:
         return same(f"{count:,} outputs", places=count)
     first = odd[0]

@@ -7,7 +7,7 @@ values of differing inputs are read again, bounded and for at most INPUTS inputs
 from __future__ import annotations
 
 import math
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import Container, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align import Alignment
 from npucmp.dump.limits import ReadContext
@@ -17,6 +17,7 @@ from npucmp.model.precheck_result import Status
 from npucmp.model.roles import inputs_of, weights_of
 from npucmp.run_differences import arguments, operators
 from npucmp.run_differences.answers import RANDOM_SHARE, AlignedStep
+from npucmp.run_differences.consequences import own_difference
 
 INPUTS = 4
 LARGE = 0.1  # rel_l2 of a weight that noise of earlier steps does not reach
@@ -39,11 +40,12 @@ def _reasons(comparisons: Sequence[Comparison], context: ReadContext) -> Iterato
         return
     first = comparisons[0]
     odd = {id(one.pair): one for one in first.findings if one.verdict in DIFFERS}
-    if odd:
-        yield from _inputs(first, odd, context)
-        yield from _weights(first, odd)
     differing = frozenset(id(one.pair) for one in odd.values() if _is_beyond(one, operators.agreement(one.pair)))
-    both = _FirstComparison((_together(first),), differing)
+    step = _together(first)
+    both = _FirstComparison((step,), differing, odd)
+    if odd:
+        yield from _inputs(first, odd, own_difference(both, step), context)
+        yield from _weights(first, odd)
     for what, hold in NAME_CHECKS.items():
         found = hold(both)
         if found.status is Status.DIFFERS and found.severity not in ("warning", "note"):
@@ -53,14 +55,19 @@ def _reasons(comparisons: Sequence[Comparison], context: ReadContext) -> Iterato
 
 
 class _FirstComparison(NamedTuple):
-    """The first step and rank, and the identities of differing pairs."""
+    """The first step and rank, and the identities of differing pairs, also of those that round-off may explain."""
 
     aligned_steps: tuple[AlignedStep, ...]
     differing: frozenset[int]
+    odd: Container[int]
 
     def agree(self, pair: Pair) -> bool:
         """Whether the comparison found no difference."""
         return id(pair) not in self.differing
+
+    def are_equal(self, pair: Pair) -> bool:
+        """Whether the comparison found no difference beyond the limit of the tensor."""
+        return id(pair) not in self.odd
 
 
 def _together(one: Comparison) -> AlignedStep:
@@ -84,11 +91,13 @@ def _together(one: Comparison) -> AlignedStep:
     )
 
 
-def _inputs(one: Comparison, odd: dict[int, Finding], context: ReadContext) -> Iterator[str]:
-    """Yield how the network inputs of both runs differ."""
+def _inputs(one: Comparison, odd: dict[int, Finding], last: float, context: ReadContext) -> Iterator[str]:
+    """Yield how the network inputs of both runs differ; what is read behind the place `last` may follow from that."""
     here, there = ({id(tensor) for _, tensor in inputs_of(run, weights_of(run))} for run in (one.target, one.golden))
     entering = [
-        finding for finding in odd.values() if id(finding.pair.target) in here and id(finding.pair.golden) in there
+        finding
+        for finding in odd.values()
+        if id(finding.pair.target) in here and id(finding.pair.golden) in there and finding.pair.order <= last
     ]
     if not entering:
         return

@@ -27,7 +27,10 @@ NOWHERE = (
     "was not dumped made it"
 )
 BETWEEN = "operators between these two tensors: tanh.1.forward (only in the golden)"
-BEFORE = "the error starts in code that was not dumped, or before that in tanh.1.forward (only in the golden)"
+BEFORE = (
+    "operators of one run before it: tanh.1.forward (only in the golden); "
+    "code that was not dumped may read their outputs"
+)
 SECOND, THIRD = "exp.2.forward (only in the target)", "erf.3.forward (only in the golden)"
 LATER = "the golden runs this operator before linear.5.forward, the target after it: its partner may be another call"
 AGREE = f"{DIFFERS}, but all tensors dumped upstream match; last matching tensor: relu.0.forward output:0; "

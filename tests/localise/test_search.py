@@ -232,9 +232,9 @@ def test_code_that_was_not_dumped_is_told_where_no_operator_of_one_run_stands_be
     assert "the error starts between these two tensors, in code that was not dumped" in root.because
 
 
-@pytest.mark.parametrize("shape, told", [((8, 16), True), ((3,), False)])
-def test_an_operator_of_one_run_may_be_the_origin_of_an_input_of_unknown_origin(tmp_path, shape, told):
-    """The operator may have written what uncaptured code changed again, if it writes as many elements."""
+@pytest.mark.parametrize("shape", [(8, 16), (3,)])
+def test_an_operator_of_one_run_may_be_the_origin_of_an_input_of_unknown_origin(tmp_path, shape):
+    """Code that was not dumped may read what the operator wrote, and write another size."""
     target = two_branches(False)
     add = target["Tensor.__add__.0.forward"]
     add["in"] = [add["in"][0] * np.float32(1.5) + np.float32(1), add["in"][1]]
@@ -245,8 +245,7 @@ def test_an_operator_of_one_run_may_be_the_origin_of_an_input_of_unknown_origin(
     golden["Tensor.__add__.0.forward"]["in"][0] = golden["Tensor.__add__.0.forward"]["in"][0] * np.float32(3)
     root = report(tmp_path, target, golden).roots[0]
     assert (root.pair.operator.name, root.slot) == ("Tensor.__add__.0.forward", "input:0")
-    assert ("or before that in Torch.sin.0.forward (only in the target)" in root.because) == told
-    assert ("the error starts between these two tensors, in code that was not dumped" in root.because) != told
+    assert "operators of one run before it: Torch.sin.0.forward (only in the target)" in root.because
 
 
 def test_an_operator_of_one_run_that_reads_what_code_overwrites_in_place_is_named(tmp_path):
