@@ -211,9 +211,15 @@ def _again(ticket: Ticket) -> Iterator[str]:
         found = ticket.summary.get("target")
         dump = strip_folders(str(found.get("path", "DUMP"))) if isinstance(found, dict) else "DUMP"
         yield "If the dump has values and arguments of this call, extract it into a folder that runs without npucmp:"
-        lines += [shlex.join(["npucmp", "extract", dump, name, "-o", "case"]), "python case/run.py"]
+        at = [word for key, number in _at(ticket.row) for word in (f"--{key}", number)]
+        lines += [shlex.join(["npucmp", "extract", dump, name, *at, "-o", "case"]), "python case/run.py"]
     yield ""
     yield block(lines)
+
+
+def _at(row: Cells) -> list[tuple[str, str]]:
+    """The step and the rank of a row, as far as it has them."""
+    return [(key, row[key]) for key in ("step", "rank") if row.get(key, "").isdigit()]
 
 
 def _others(ticket: Ticket) -> Iterator[str]:
@@ -225,7 +231,12 @@ def _others(ticket: Ticket) -> Iterator[str]:
             filter(None, (row.get("rule") if not row.get("evidence") else "", row.get("op"), row.get("slot")))
         )
         words = _because(row)[:300]
-        yield f"- {visible(row.get('cause', ''))} {_code(name or row.get('row'))}{': ' + _code(words) if words else ''}"
+        at = _at(row) if _at(row) != _at(ticket.row) else []
+        place = f" ({' '.join(map(' '.join, at))})" if at else ""
+        yield (
+            f"- {visible(row.get('cause', ''))} {_code(name or row.get('row'))}{place}"
+            f"{': ' + _code(words) if words else ''}"
+        )
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
