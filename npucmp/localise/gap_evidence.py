@@ -56,7 +56,13 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
     parameter = is_parameter(gap.pair)
     if not left_out and (parameter or before is None):
         is_statistic = parameter and slot in running_statistics(gap.pair.operator)
-        what = "a running statistic" if is_statistic else "a parameter" if parameter else "an input of the network or of the dumped part"
+        what = (
+            "a running statistic"
+            if is_statistic
+            else "a parameter"
+            if parameter
+            else "an input of the network or of the dumped part"
+        )
         words = f"{what} already differs: {{slot}}, {{because}}{so_far}"
         return [reason("fed", words, slot=slot, because=because), *more]
     words = f"{{slot}} differs ({{because}}){so_far}"
