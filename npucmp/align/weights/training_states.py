@@ -46,8 +46,8 @@ def paired_states(target: TrainingState, golden: TrainingState, context: ReadCon
     """Pair two states by the names of their tensors and numbers. One-element tensors are numbers if the other side
     holds a number of that name."""
     if bool(target.heads) is not bool(golden.heads):
-        side, other, held = ("golden", "target", golden) if golden.heads else ("target", "golden", target)
-        words = f"state of the training ({first_of([*held.heads])}) only in {side}: the {other} holds none"
+        where, missing, held = ("golden", "target", golden) if golden.heads else ("target", "golden", target)
+        words = f"state of the training ({first_of([*held.heads])}) only in {where}: the {missing} holds none"
         return PairedStates(notes=(words,))
     numbers: list[dict[str, Number]] = [{**state.numbers} for state in (target, golden)]
     tensors: list[dict[str, TensorRef]] = [{**state.tensors} for state in (target, golden)]
