@@ -31,7 +31,8 @@ SAME = 0.02  # relative difference of two factors that are one, and of the rest 
 NEAR = 30.0  # times 1 / loss scale: chosen: clipping changes the factor by the norm of the gradient
 LEAST_SCALE = 8.0  # of a loss scale: chosen: smaller factors have other causes
 SMALL = 64  # whole numbers: chosen: a larger one fits any factor
-ROUND_OFFS = 4.0  # of float32 in an update: two parameters are rounded on each side
+MOST_REST = 0.4  # share of an update that rounding may leave of a factor: chosen
+ROUND_OFFS = 2.0  # of float32 in an update: definition: of the product with the rate, and of the sum
 UNIT = 2.0**-24
 
 
@@ -144,16 +145,14 @@ def _relation(updates: Sequence[_Update], scale: Optional[float]) -> list[Eviden
     if all(here and not there for here, there in moved):
         words = "the target updates {what}, the golden leaves it unchanged"
         return [reason("update", words, what="the parameter" if len(moved) == 1 else "each of them")]
-    factors = [_factor(one.target, one.golden, one.noise) for one in updates]
-    clear = [factor for factor in factors if factor is not None]
-    if len(clear) == len(updates) and max(clear) - min(clear) <= SAME * abs(float(np.median(clear))):
+    clear = _common([_factor(one.target, one.golden, one.noise) for one in updates])
+    if clear:
         squares = sum(float(one.golden @ one.golden) for one in updates)
         return _factor_reasons(sum(float(one.target @ one.golden) for one in updates) / squares, scale)
-    decays = [_factor(one.target - one.golden, one.before, one.noise) for one in updates]
-    shrunk = [decay for decay in decays if decay is not None]
-    if len(shrunk) == len(updates) and max(shrunk) - min(shrunk) <= SAME * abs(float(np.median(shrunk))):
+    shrunk = _common([_factor(one.target - one.golden, one.before, one.noise) for one in updates])
+    if shrunk:
         words = "the updates differ by {factor} times the parameter itself: another weight decay"
-        return [reason("update", words, factor=f"{float(np.median(shrunk)):.3g}")]
+        return [reason("update", words, factor=f"{shrunk:.3g}")]
     both = [(np.linalg.norm(one.target), np.linalg.norm(one.golden), float(one.target @ one.golden)) for one in updates]
     cosines = [dot / (x * y) for x, y, dot in both if x and y]
     ratios = [float(x / y) for x, y, _ in both if y]
@@ -166,15 +165,27 @@ def _relation(updates: Sequence[_Update], scale: Optional[float]) -> list[Eviden
     return [reason("update", words, **facts)]
 
 
-def _factor(x: Array, y: Array, noise: float) -> Optional[float]:
-    """Return the factor of y that gives x, if what it leaves is a small share of x or rounding."""
+def _factor(x: Array, y: Array, noise: float) -> Optional[tuple[float, float]]:
+    """Return the factor of y that gives x and its uncertainty, if what it leaves is a small share of x or rounding."""
     import numpy as np
 
-    square = float(y @ y)
-    factor = float(x @ y) / square if square else math.nan
-    rest = float(np.linalg.norm(x - factor * y)) if math.isfinite(factor) else math.inf
-    size = float(np.linalg.norm(x))
-    return factor if factor and size > noise and rest <= SAME * size + noise else None
+    length, size = float(np.linalg.norm(y)), float(np.linalg.norm(x))
+    factor = float(x @ y) / length**2 if length else 0.0
+    rest = float(np.linalg.norm(x - factor * y))
+    rounding = noise * (1.0 + abs(factor))
+    if not factor or rest > SAME * size + rounding or rest > MOST_REST * size:
+        return None
+    return factor, rounding / length
+
+
+def _common(factors: Sequence[Optional[tuple[float, float]]]) -> float:
+    """Return the median of factors that are one within their uncertainty; 0 if they are not, or one is unknown."""
+    known = sorted(factor for factor in factors if factor is not None)
+    if len(known) < len(factors):
+        return 0.0
+    middle = known[len(known) // 2][0]
+    alike = all(abs(factor - middle) <= SAME * abs(middle) + 2.0 * unsure for factor, unsure in known)
+    return middle if alike else 0.0
 
 
 def _factor_reasons(factor: float, scale: Optional[float]) -> list[Evidence]:
