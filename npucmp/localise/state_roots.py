@@ -79,11 +79,11 @@ def _lost(head: str, members: Sequence[JudgedWeight], odd: Sequence[StateNumber]
         return []
     parameters = {row.pair.role.layer for row in lost if row.pair.role.layer is not None}
     facts = {"head": Fact(head), "keys": Fact(first_of([*keys], NUMBERS))}
-    words = "the state of the {head} is lost: {keys}"
+    words = "the state of the {head} is lost: only the golden holds {keys}"
     if parameters:
-        many = "parameters" if len(parameters) > 1 else "parameter"
-        words, facts["count"] = f"{words} of {{count}} {many}", Fact(len(parameters))
-    return [Evidence("lost state", f"{words} only in the golden", facts)]
+        words = "the state of the {head} is lost: of {count} parameters, only the golden holds {keys}"
+        facts["count"] = Fact(len(parameters))
+    return [Evidence("lost state", words, facts)]
 
 
 def _differing(members: Sequence[JudgedWeight], rows: Sequence[JudgedWeight], finder: FaultFinder) -> list[Evidence]:
@@ -105,7 +105,7 @@ def _differing(members: Sequence[JudgedWeight], rows: Sequence[JudgedWeight], fi
             else f"{{key}}: {fault.words}"
         )
         facts.update({"key": Fact(key), "count": Fact(len(own)), "every": Fact(every)})
-        reasons += [Evidence("state", words, facts), *size_reasons(own)]
+        reasons += [Evidence("state", words, facts), *size_reasons(own, fault)]
     return reasons
 
 

@@ -9,7 +9,6 @@ recorded loss scale is told with that scale.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence
 
@@ -138,13 +137,10 @@ def _relation(updates: Sequence[_Update], scale: Optional[float]) -> list[Eviden
         return []
     moved = [(np.linalg.norm(one.target) > 0, np.linalg.norm(one.golden) > 0) for one in updates]
     if all(there and not here for here, there in moved):
-        words = (
-            "the target leaves {what} unchanged, the golden updates it: the update was lost, or the optimizer lacks it"
-        )
-        return [reason("update", words, what="the parameter" if len(moved) == 1 else "each of them")]
+        words = "the golden updates these parameters, the target leaves them: their update was lost, or not called"
+        return [reason("update", words)]
     if all(here and not there for here, there in moved):
-        words = "the target updates {what}, the golden leaves it unchanged"
-        return [reason("update", words, what="the parameter" if len(moved) == 1 else "each of them")]
+        return [reason("update", "the golden leaves these parameters unchanged, the target updates them")]
     clear = _common([_factor(one.target, one.golden, one.noise) for one in updates])
     if clear:
         squares = sum(float(one.golden @ one.golden) for one in updates)
@@ -200,9 +196,9 @@ def _factor_reasons(factor: float, scale: Optional[float]) -> list[Evidence]:
 def spelled_factor(factor: float, scale: Optional[float]) -> str:
     """Return a factor as a number, and as a quotient if it is one by the loss scale or by a small whole number:
     "0.000244 (1/4096)"."""
-    wholes = (round(1.0 / factor), 0.0 if scale is None else scale)
-    for whole, most in zip(wholes, (SMALL, math.inf)):
-        if 2.0 < whole <= most and abs(factor * whole - 1.0) <= SAME / 4.0:
+    small = round(1.0 / factor)
+    for whole, within in (((scale or 0.0), SAME), (small if small <= SMALL else 0, SAME / 4.0)):
+        if whole > 2.0 and abs(factor * whole - 1.0) <= within:
             return f"{factor:.3g} (1/{whole:g})"
     return f"{factor:.3g}"
 

@@ -285,16 +285,19 @@ def _order_of(x: Array, y: Array, slack: Array) -> Optional[list[int]]:
 
 def _rounded(x: Array, y: Array) -> Optional[WeightFault]:
     """Return a fault if one side is the other one rounded to a coarser type, to the nearest number or towards zero."""
-    sides = (x, y, "it is the golden's"), (y, x, "the golden is it")
-    for coarse, fine, who in sides:
+    sides = (
+        (x, y, "it is the golden rounded to {dtype}, bit for bit", "it is the golden cut off to {dtype}, bit for bit"),
+        (y, x, "the golden is it rounded to {dtype}, bit for bit", "the golden is it cut off to {dtype}, bit for bit"),
+    )
+    for coarse, fine, rounded, cut_off in sides:
+        if not shows_type(coarse, fine):
+            continue
         for name in TYPES:
-            if shows_type(coarse, fine) and is_rounded(coarse, fine, name):
-                words = f"{who} rounded to {{dtype}}, bit for bit"
-                return WeightFault(f"{who} {name}", words, {"dtype": name})
+            if is_rounded(coarse, fine, name):
+                return WeightFault(f"{rounded} {name}", rounded, {"dtype": name})
         bits = fine.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
-        if shows_type(coarse, fine) and np.array_equal(bits.view(np.float32), coarse):
-            words = f"{who} cut off to {{dtype}} (rounded towards zero), bit for bit"
-            return WeightFault(f"{who} cut off", words, {"dtype": "bfloat16"})
+        if np.array_equal(bits.view(np.float32), coarse):
+            return WeightFault(cut_off, cut_off, {"dtype": "bfloat16"})
     return None
 
 
@@ -303,7 +306,7 @@ def _linear(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
     summand, factor = _summand(x, y, slack), _factor(x, y, slack)
     if summand is None or factor is None:
         return summand or factor
-    words = f"{factor.words}, or the golden plus {{summand:.4g}}"
+    words = "it is {factor:.4g} times the golden, or the golden plus {summand:.4g}"
     return WeightFault(f"{factor.label} {summand.label}", words, {**factor.facts, **summand.facts})
 
 

@@ -141,7 +141,7 @@ def _described(families: Mapping[tuple[str, str], list[JudgedWeight]], finder: F
     return found
 
 
-def size_reasons(members: Sequence[JudgedWeight]) -> list[Evidence]:
+def size_reasons(members: Sequence[JudgedWeight], fault: WeightFault) -> list[Evidence]:
     """Return how far the parameters of a place are from the golden: their rel_l2 and cosine."""
     known = [row.finding.measurement.moments for row in members]
     moments = [one for one in known if one is not None and one.compared]
@@ -154,7 +154,8 @@ def size_reasons(members: Sequence[JudgedWeight]) -> list[Evidence]:
     if len(errors) > 1:
         words, facts["least"] = "rel_l2 {least:.2e} to {error:.2e}, cosine {cosine:.4f} or more", Fact(errors[0])
     elements = min(one.compared for one in moments)
-    if max(map(abs, cosines)) * math.sqrt(elements) < UNRELATED and elements >= ENOUGH:
+    is_small = max(map(abs, cosines)) * math.sqrt(elements) < UNRELATED and elements >= ENOUGH
+    if fault == UNDESCRIBED and is_small:
         words += ": unrelated values"
     return [Evidence("size", words, facts)]
 
@@ -167,7 +168,7 @@ def _root(place: int, row: JudgedWeight, fault: WeightFault, members: Sequence[J
         what = "layers" if pair.role.expert is None else "experts of all layers"
         words = f"all {count} {what}: {{family}}: {words}"
         facts["family"] = Fact(_short(pair))
-    reasons = [Evidence("weight", words, facts), *size_reasons(members)]
+    reasons = [Evidence("weight", words, facts), *size_reasons(members, fault)]
     if finding.verdict is Verdict.DIVERGED and 0.0 < row.share < 1.0:
         reasons.append(
             Evidence(

@@ -1,4 +1,4 @@
-"""Files of torch.save with nested values, and dumps of several steps, for cases about checkpoints and training steps."""
+"""Files of torch.save with nested values, and dumps of several steps, for cases about checkpoints and steps."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""BatchNorm in evaluation, in the orders of kernels (x, scale, offset, mean, variance) and of torch.nn.functional: moving
-statistics that were not loaded, or other weights, or both equal."""
+"""BatchNorm in evaluation, in the orders of kernels (x, scale, offset, mean, variance) and of torch.nn.functional:
+moving statistics that were not loaded, or other weights, or both equal."""
 
 from __future__ import annotations
 

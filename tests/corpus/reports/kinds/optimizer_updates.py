@@ -1,5 +1,5 @@
 """A network trained for a few steps, whose target's optimizer differs: gradients unscaled twice or clipped before they
-are unscaled, another learning rate, another weight decay, an update that is lost, or a sign; or a gradient that is wrong."""
+are unscaled, another learning rate or weight decay, a lost update, a sign; or a gradient is wrong."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
     elif kind != "equal":
         compare |= {"says": ["the optimizer's update", "originates in 1 place"]}
         never = ["learning rates differ", "same +optimizer"]
-        says = {"twice": [f"1/{scale:g}"], "clip": [f"1/{scale:g}"], "rate": [rf"{times:g}( .1/10.)? times"], "lost": ["lost"],
+        by_scale = [f"1/{scale:g}"]
+        says = {"twice": by_scale, "clip": by_scale, "rate": [rf"{times:g}( .1/10.)? times"], "lost": ["lost"],
                 "decay": ["weight decay"], "sign": ["-1 times|opposite"]}[kind]  # fmt: skip
         compare["says"] += says
         precheck |= {

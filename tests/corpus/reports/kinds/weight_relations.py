@@ -34,7 +34,7 @@ def _relations(random: np.random.Generator) -> dict[str, tuple[Callable[[Array],
         "plus": (lambda x: x + summand, [rf"plus {summand:g}\b"], "rounded to"),
         "times": (lambda x: factor * x, [rf"{factor:g} times"], "rounded to|plus"),
         "step": (moved, [r"rel_l2 \d\.\d+e-0[2-6]"], UNPROVEN),
-        "seed": (lambda x: random.standard_normal(x.shape) / np.sqrt(x.shape[-1]), [r"rel_l2 [1-9]\.\d+e[+]00"], UNPROVEN),
+        "seed": (lambda x: random.standard_normal(x.shape) / np.sqrt(x.shape[-1]), [r"[1-9]\.\d+e[+]00"], UNPROVEN),
         "transposed": (lambda x: x.T if x.ndim == 2 else x, ["transposed"], "times the golden"),
         "rows": (lambda x: x[::-1], ["another order"], "times the golden"),
     }  # fmt: skip
