@@ -23,7 +23,6 @@ from npucmp.model.precheck_result import InputRelation, InputRow, ItemResult, St
 from npucmp.model.roles import forward_of, is_layer, mark_of
 from npucmp.run_differences.answers import AlignedStep, close, differs, not_applicable, same, unknown
 from npucmp.run_differences.data_relation import HARMLESS, Array, same_values
-from npucmp.run_differences.operators import chosen_from
 from npucmp.run_differences.tensors import TensorSummary, readable_values, relation_of
 
 
@@ -70,14 +69,12 @@ def pairings(both: RunPair) -> Iterator[InputPair]:
         mine, others = ([*step.inputs, *_labels(step)] for step in (here, there))
         theirs = {id(tensor.ref): tensor for tensor in others}
         labels = {id(tensor.ref) for tensor in here.labels}
-        last, chosen = _chosen_from(both, one), chosen_from(both, one)
+        last = _chosen_from(both, one)
         seen = set()
         for tensor in mine:
             golden = theirs.get(id(partner.get(id(tensor.ref))))
             if golden is None or id(tensor.ref) in seen:
                 continue
-            if tensor.shape != golden.shape and tensor.operator.order > chosen:
-                continue  # rows that the network chose by its values
             seen.add(id(tensor.ref))
             certain = tensor.operator.order <= last or tensor.dtype in FLOATS
             yield InputPair(one, tensor, golden, _role(tensor, id(tensor.ref) in labels, here), certain)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import re
 from functools import lru_cache
-from typing import AbstractSet as Set
-from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model.dtypes import lookup
 from npucmp.model.dump import Operator, Run, TensorRef
@@ -146,7 +145,6 @@ def is_buffer(operator: Operator, tensor: TensorRef, rank: Optional[int]) -> boo
     return any(one.is_output and one.shape == tensor.shape for one in operator.tensors)
 
 
-UPDATED = 0.1  # relative change of the extremes and the norm of a weight matrix by one update: chosen
 GIVEN = re.compile(r"inputs\d+|_arg_.*")  # names of the network's inputs in MindSpore and TensorFlow
 Held = tuple[Operator, TensorRef]
 
@@ -217,19 +215,14 @@ def _within(operator: Operator, tensor: TensorRef) -> str:
 
 def _of_calls(calls: Sequence[Operator], operators: Sequence[Operator]) -> dict[str, Weight]:
     """Parameters, named by the calls that read them. A call after the first gradient that reads the same as an earlier
-    call is a recomputed forward (checkpointing), and has no parameters of its own. Neither has a call that reads them
-    after an update within the step, as a validation does."""
+    call is a recomputed forward (checkpointing), and has no parameters of its own."""
     backward = {one.call: one for one in operators if one.phase == "backward" and one.call}
     turn = next((one.order for one in operators if is_gradient(one)), math.inf)
-    written = {mark_of(tensor) for one in operators if one.order > turn for tensor in one.tensors if tensor.is_output}
     found: dict[str, Weight] = {}
     known: dict[object, str] = {}
     for one in calls:
         kind, gradient = op_type_of(one), backward.get(one.call)
-        read = [*zip(("weight", "bias"), _read_as_parameters(one, kind))]
-        if one.order > turn and gradient is None and read and _is_updated(read[0][1], kind, written, found.values()):
-            continue
-        for word, tensor in read:
+        for word, tensor in zip(("weight", "bias"), _read_as_parameters(one, kind)):
             name, key = f"{one.call or one.name}.{word}", (kind, word, tensor.shape, mark_of(tensor))
             made = _gradient_of(tensor, gradient)
             if one.order > turn and mark_of(tensor) is not None and key in known:
@@ -239,26 +232,6 @@ def _of_calls(calls: Sequence[Operator], operators: Sequence[Operator]) -> dict[
             known.setdefault(key, name)
             found[name] = Weight(name, kind, one.order, (one, tensor), made, named=False)
     return found
-
-
-def _is_updated(tensor: TensorRef, kind: OpType, written: Set[object], earlier: Iterable[Weight]) -> bool:
-    """Whether a weight is an earlier one of the step after its update: a recorded operator wrote it, or its figures
-    are near those of the earlier one."""
-    mark = mark_of(tensor)
-    if mark is not None and mark in written:
-        return True
-    peers = (one.weight[1] for one in earlier if one.type == kind)
-    return any(peer.shape == tensor.shape and _is_near(tensor, peer) for peer in peers)
-
-
-def _is_near(tensor: TensorRef, other: TensorRef) -> bool:
-    """Whether the recorded figures of two tensors differ by a step of an optimizer at most, and differ."""
-    here, there = tensor.statistics, other.statistics
-    if here is None or there is None or here == there:
-        return False
-    known = [(a, b) for a, b in ((here.max, there.max), (here.min, there.min), (here.norm, there.norm))
-             if a is not None and b is not None]  # fmt: skip
-    return len(known) == 3 and all(abs(a - b) <= UPDATED * max(abs(a), abs(b)) for a, b in known)
 
 
 def _read_as_parameters(operator: Operator, kind: OpType) -> Iterator[TensorRef]:

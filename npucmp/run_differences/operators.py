@@ -13,7 +13,7 @@ from npucmp.model.dtypes import is_short, lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.precheck_result import ItemResult
 from npucmp.model.roles import mark_of
-from npucmp.run_differences.answers import AlignedRuns, AlignedStep, close, differs, same, unknown
+from npucmp.run_differences.answers import AlignedRuns, AlignedStep, differs, same, unknown
 
 UNPAIRED_SHARE = 0.05  # above this share of operators without a partner the networks differ
 
@@ -203,47 +203,12 @@ def shapes(both: AlignedRuns) -> ItemResult:
         return unknown("no operator has a partner with outputs")
     if not odd:
         return same(f"{count:,} outputs", places=count)
-    if all(_follows(both, pair) for pair in odd):
-        words = f"{len(odd):,} of {count:,} outputs have another shape, which values that differ choose"
-        return close(f"{words} (first: {odd[0].operator.name})", places=len(odd), first=odd[0].operator.name)
     first = odd[0]
     target, golden = _shape(first.target), _shape(first.golden)
     words = _ratio(odd) or f"first: {first.operator.name} {list(target)} against {list(golden)}"
     summary = f"{len(odd):,} of {count:,} outputs have another shape: {words}"
     return differs(
         summary, places=len(odd), first=first.operator.name, target=str(list(target)), golden=str(list(golden))
-    )
-
-
-def _follows(both: AlignedRuns, pair: Pair) -> bool:
-    """Whether a shape depends on values that differ, as that of the rows which nonzero finds."""
-    at = pair.target_op.order if pair.target_op is not None else -1
-    steps = (one for one in both.aligned_steps if any(pair is other for other in one.pairs))
-    return any(chosen_from(both, one) <= at for one in steps)
-
-
-def chosen_from(both: AlignedRuns, one: AlignedStep) -> float:
-    """The position of the first target operator that makes integers or booleans of inputs with equal shapes, and whose
-    outputs differ: shapes behind it may depend on values. Infinite if there is none."""
-    read: dict[int, list[Pair]] = {}
-    for pair in one.pairs:
-        if pair.target_op is not None and not pair.slot.startswith("output:"):
-            read.setdefault(pair.target_op.order, []).append(pair)
-    return min((pair.target_op.order for pair in one.pairs if pair.target_op is not None and is_output(pair)
-                and _is_whole(pair.target) and not is_gradient(pair.operator)
-                and _same_shapes(read.get(pair.target_op.order, ()))
-                and (_shape(pair.target) != _shape(pair.golden) or both.agree(pair) is False)),
-               default=math.inf)  # fmt: skip
-
-
-def _is_whole(tensor: Optional[TensorRef]) -> bool:
-    row = lookup(tensor.dtype) if tensor is not None else None
-    return row is not None and row.kind in "biu"
-
-
-def _same_shapes(pairs: Sequence[Pair]) -> bool:
-    return bool(pairs) and all(
-        _shape(pair.target) == _shape(pair.golden) for pair in pairs if pair.target and pair.golden
     )
 
 

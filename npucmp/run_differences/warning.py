@@ -39,11 +39,11 @@ def _reasons(comparisons: Sequence[Comparison], context: ReadContext) -> Iterato
         return
     first = comparisons[0]
     odd = {id(one.pair): one for one in first.findings if one.verdict in DIFFERS}
+    if odd:
+        yield from _inputs(first, odd, context)
+        yield from _weights(first, odd)
     differing = frozenset(id(one.pair) for one in odd.values() if _is_beyond(one, operators.agreement(one.pair)))
     both = _FirstComparison((_together(first),), differing)
-    if odd:
-        yield from _inputs(first, odd, operators.chosen_from(both, both.aligned_steps[0]), context)
-        yield from _weights(first, odd)
     for what, hold in NAME_CHECKS.items():
         found = hold(both)
         if found.status is Status.DIFFERS and found.severity not in ("warning", "note"):
@@ -84,14 +84,12 @@ def _together(one: Comparison) -> AlignedStep:
     )
 
 
-def _inputs(one: Comparison, odd: dict[int, Finding], chosen: float, context: ReadContext) -> Iterator[str]:
-    """Yield how the network inputs of both runs differ. Shapes of tensors behind the operator at the place `chosen`
-    depend on values that differ."""
+def _inputs(one: Comparison, odd: dict[int, Finding], context: ReadContext) -> Iterator[str]:
+    """Yield how the network inputs of both runs differ."""
     here, there = ({id(tensor) for _, tensor in inputs_of(run, weights_of(run))} for run in (one.target, one.golden))
     entering = [
         finding for finding in odd.values() if id(finding.pair.target) in here and id(finding.pair.golden) in there
     ]
-    entering = [finding for finding in entering if not _is_chosen(finding.pair, chosen)]
     if not entering:
         return
     from npucmp.run_differences.tensors import input_difference
@@ -102,13 +100,6 @@ def _inputs(one: Comparison, odd: dict[int, Finding], chosen: float, context: Re
         if words := input_difference(pair.target, pair.golden, context):
             yield f"inputs differ: {pair.target_op.name} {pair.slot}: {words}"
             return
-
-
-def _is_chosen(pair: Pair, chosen: float) -> bool:
-    """Whether values that differ chose the rows of a tensor."""
-    if pair.target is None or pair.golden is None or pair.target_op is None:
-        return False
-    return pair.target.shape != pair.golden.shape and pair.target_op.order > chosen
 
 
 def _weights(one: Comparison, odd: dict[int, Finding]) -> Iterator[str]:
