@@ -18,6 +18,7 @@ from npucmp.health.curves.curve import Curve
 from npucmp.health.curves.curve_pair import CurveComparison, compare_curves
 from npucmp.health.curves.log_reader import read_log
 from npucmp.health.facts import Op, Parameter, Step, Tensor
+from npucmp.localise.update_roots import loss_scale_words, spelled_factor
 from npucmp.model import Pair, first_of
 from npucmp.model.optypes import op_type_of
 from npucmp.model.precheck_result import ItemResult
@@ -159,7 +160,8 @@ def _entering(step: Step, op: Op) -> Optional[float]:
 
 
 class MoveComparison(NamedTuple):
-    """The moves of a matrix on both sides: ratio of mean |dw|, cosine of the moves, and cosine of the gradients."""
+    """The moves of a matrix on both sides: ratio of mean |dw|, 0 if the target does not move it; cosine of the moves,
+    and cosine of the gradients."""
 
     name: str
     ratio: float
@@ -174,7 +176,16 @@ def optimizer(both: RunPair) -> ItemResult:
         return not_applicable(f"requires that {trouble} is the same")
     if not same_start(both):
         return not_applicable("requires the same inputs and weights")
-    found = [*_moves(both)]
+    lost, found = list[str](), list[MoveComparison]()
+    for move in _moves(both):
+        if move.ratio:
+            found.append(move)
+        else:
+            lost.append(move.name)
+    if lost:
+        words = f"{len(lost)} of {len(lost) + len(found)} matrices are not updated in the target ({first_of(lost)})"
+        remedy = "the optimizer lacks them, or their update was lost: npucmp compare shows the first"
+        return differs(words, remedy=remedy, places=len(lost), first=lost[0], value=0.0)
     if not found:
         return unknown("needs the values of parameters in two steps of both")
     gradients = [one.gradients for one in found if one.gradients is not None]
@@ -187,10 +198,14 @@ def optimizer(both: RunPair) -> ItemResult:
     if gradients and float(np.median(gradients)) < ALONG:
         return not_applicable("the gradients differ before the optimizer: run npucmp compare", **more)
     if cosine > ALONG and high - low <= SPREAD * ratio:
-        words = f"updates of target are {ratio:.3g} times as large, in the same direction (cosine {cosine:.4f})"
-        return differs(
-            f"{words}: learning rates differ by {ratio:.3g}", remedy="use one learning rate and schedule", **more
-        )
+        scales = (step.loss_scale for healths in both.healths[1:] for health in healths for step in health.steps[:1])
+        scale = next((known for known in scales if known is not None), None)
+        by_scale = loss_scale_words(ratio, scale).format(scale=f"{scale or 0.0:g}")
+        spelled = spelled_factor(ratio, scale)
+        words = f"updates of target are {spelled} times as large, in the same direction (cosine {cosine:.4f})"
+        causes = by_scale or "another learning rate, or gradients that are scaled, averaged or clipped another way"
+        remedy = "compare the learning rates, and where gradients are unscaled, averaged and clipped"
+        return differs(f"{words}: {causes}", remedy=remedy, **more)
     if not both.is_same("precision.types") and cosine > 0:
         return not_applicable("the runs compute in different precisions, which changes the updates", **more)
     words = f"updates of target are {ratio:.3g} times as large ({low:.3g} to {high:.3g}), cosine {cosine:.2f}"
@@ -222,7 +237,7 @@ def _one_step(both: RunPair, twins: MatchedParameter, target: Parameter, golden:
         return None
     dx, dy = (np.asarray(after - before, np.float64).ravel() for before, after in ((x0, x1), (y0, y1)))
     size = float(np.abs(dy).mean()), float(np.abs(dx).mean())
-    if not size[0] or not size[1] or not np.isfinite(sum(size)):
+    if not size[0] or not np.isfinite(sum(size)):
         return None
     steep = target.gradients[a], golden.gradients[b]
     cosine = None

@@ -16,6 +16,7 @@ from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import first_of
 from npucmp.model.dtypes import is_short
 from npucmp.model.precheck_result import ItemResult
+from npucmp.model.roles import running_statistics
 from npucmp.run_differences.answers import RANDOM_SHARE, close, differs, not_applicable, same, unknown
 from npucmp.run_differences.data_relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
 
@@ -204,7 +205,7 @@ def buffers(both: RunPair) -> ItemResult:
         averaging = {op.operator.order: op for op in here.forward if op.type.has("averages")}
         for pair in one.pairs:
             op = averaging.get(pair.target_op.order) if pair.target_op is not None else None
-            if op is None or pair.slot not in {f"input:{place}" for place in op.type.overwritten}:
+            if op is None or pair.slot not in running_statistics(op.operator):
                 continue
             if pair.target is None or pair.golden is None or _is_called_again(op):
                 continue

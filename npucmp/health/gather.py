@@ -16,7 +16,7 @@ from npucmp.health.optimizer_kernels import UpdateGroup, groups_of, parameter_na
 from npucmp.measure.tensor_stats import Probe, StatsResult, StatsTask, TensorStats, work_through
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
-from npucmp.model.roles import Held, Weight, forward_of, inputs_of, is_layer, weights_of
+from npucmp.model.roles import Held, Weight, forward_of, inputs_of, is_layer, running_statistics, weights_of
 
 SIDE_BY_SIDE = 64  # steps of a parameter that are read together
 NONE: Mapping[str, Any] = MappingProxyType({})
@@ -211,7 +211,7 @@ def _probes(step: _Read) -> dict[int, tuple[str, ...]]:
     first = next((one for one in step.forward if op_type_of(one).has("averages")), None)
     evaluates = not any(map(is_gradient, step.operators))
     for one in step.forward:
-        kind = op_type_of(one)
+        kind, statistics = op_type_of(one), running_statistics(one)
         for tensor in one.tensors:
             more: tuple[str, ...] = ()
             if kind.has("rectifies") and tensor.is_output:
@@ -220,7 +220,7 @@ def _probes(step: _Read) -> dict[int, tuple[str, ...]]:
                 more = ("beyond",)
             elif kind.has("loss") and not tensor.is_output:
                 more = ("samples", "whole")
-            elif kind.has("averages") and tensor.slot in {f"input:{place}" for place in kind.overwritten}:
+            elif tensor.slot in statistics:
                 more = ("whole",)
             elif one is first and tensor.slot == "input:0" and evaluates:
                 more = ("means",)

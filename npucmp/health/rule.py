@@ -74,6 +74,7 @@ NEEDS: Mapping[str, Need] = {
     "bits": Need(lambda health: int(health.has_bits), "needs values or checksums"),
     "marks": Need(lambda health: int(health.has_marks), "needs values or checksums"),
     "steps": Need(lambda health: len(health.steps) - 1, "needs two dumped steps"),
+    "four steps": Need(lambda health: len(health.steps) - 3, "needs four dumped steps"),
     "changes": Need(_pairs, "needs two dumped steps"),
     "updates": Need(lambda health: sum(len(one.updates) for one in health.parameters), "no optimizer was dumped"),
     "ranks": Need(lambda health: len(health.ranks) - 1, "needs two ranks"),

@@ -17,7 +17,7 @@ from npucmp.localise.sources import Writer
 from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Evidence, Finding, Pair, Side
 from npucmp.model.arguments import by_name
-from npucmp.model.roles import is_parameter
+from npucmp.model.roles import is_parameter, running_statistics
 
 
 class Around(NamedTuple):
@@ -55,7 +55,14 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
     more, so_far = [*argument_reasons(gap.pair), *pattern_reasons(gap)], _before_words(around)
     parameter = is_parameter(gap.pair)
     if not left_out and (parameter or before is None):
-        what = "a parameter" if parameter else "an input of the network or of the dumped part"
+        is_statistic = parameter and slot in running_statistics(gap.pair.operator)
+        what = (
+            "a running statistic"
+            if is_statistic
+            else "a parameter"
+            if parameter
+            else "an input of the network or of the dumped part"
+        )
         words = f"{what} already differs: {{slot}}, {{because}}{so_far}"
         return [reason("fed", words, slot=slot, because=because), *more]
     words = f"{{slot}} differs ({{because}}){so_far}"

@@ -60,7 +60,7 @@ from npucmp.localise.stat_shift import likely_error
 from npucmp.model import Evidence, Finding, Statistics, Verdict
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.moments import SHORT_BITS
-from npucmp.model.roles import is_output, is_parameter
+from npucmp.model.roles import is_output, is_parameter, running_statistics
 
 UPDATE = 0.5  # of a parameter's size: chosen: no step of a training network changes a parameter by more, not measured
 ERROR_GROWTH = 2.0  # times the error of the previous step: chosen: not measured
@@ -105,11 +105,12 @@ class Updates:
                 by_shape[shape] = max(by_shape.get(shape, 0.0), self._size(finding) or 0.0)
         shared: dict[int, list[tuple[str, str]]] = defaultdict(list)  # by content
         for node in nodes:
+            statistics = running_statistics(node.operator)
             for finding in node.inputs:
                 key = _key(finding)
                 self._errors[key] = _proven_error(finding) or 0.0
                 self._figures[key] = _figures(finding)
-                if finding.pair.slot in {f"input:{place}" for place in node.op.overwritten}:
+                if finding.pair.slot in statistics:
                     self._statistic_error[key] = _statistic_error(node)
                 if not is_parameter(finding.pair):  # a graph does not always mark parameters
                     self._gradients[key] = min(1.0, by_shape.get(_shape(finding), 0.0))

@@ -4,8 +4,9 @@ The verdict on a parameter comes before; these sentences change none. They are l
 that holds for the values is taken:
 
     codes without a scale · another shape · all zero · the values of another golden parameter · transposed · an update
-    of low rank that is missing · rows or columns in another order, named by shards where shards explain it · a constant
-    factor · the same numbers in another order · zero rows · single elements, rows or columns that differ
+    of low rank that is missing · rounded to a coarser type, bit for bit · an update of low rank with another scale ·
+    rows or columns in another order, named by shards where shards explain it · a constant factor or summand · the same
+    numbers in another order · zero rows · single elements, rows or columns that differ
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from npucmp.dump.readers.assembly import sliced
 from npucmp.dump.readers.values import blocks
 from npucmp.dump.readers.weight_payloads import transposed
 from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.localise.rounded_tensors import TYPES, is_rounded, shows_type
 from npucmp.model import Payload
 
 TOTAL = 1 << 26  # elements of all parameters that are read whole to describe them: work
@@ -37,6 +39,8 @@ STEP_SHARE = 0.01  # of the largest value: chosen: one step of int8, 1 of 127
 DISTINCT = 2  # values of a sample: chosen: a parameter of one value has no holder
 LEAST_SHARDS = 2  # shards: definition: one shard has no other
 MOSTLY = 0.5  # share of elements: chosen: a factor moves most of them beyond the rounding
+EXACT = 2.0**-23  # of a value: definition: one rounding to float32 of each of two operands
+SMALL_REST = 0.01  # of the summand: chosen: what rounding may leave of a constant that is named
 FACTOR_SPREAD = 8.0  # limits of single elements: chosen: a factor is rounded once more
 Fact = Union[str, int, float]
 
@@ -47,6 +51,9 @@ class WeightFault(NamedTuple):
     label: str
     words: str
     facts: Mapping[str, Fact] = {}
+
+
+DIFFERS = WeightFault("differs", "its values differ")
 
 
 class FaultFinder:
@@ -61,7 +68,7 @@ class FaultFinder:
         """Return what the target's parameter of a wrong pair is."""
         target, golden = pair.target, pair.golden
         if target is None or golden is None or target.payload is None or golden.payload is None:
-            return WeightFault("differs", "its values are others")
+            return DIFFERS
         try:
             if target.is_bare is not golden.is_bare:
                 side = target if target.is_bare else golden
@@ -154,13 +161,27 @@ class FaultFinder:
                 continue
         return None
 
+    def _update(self, pair: CheckpointPair, x: Array, y: Array, golden: Payload) -> Optional[WeightFault]:
+        """Return a fault if the target holds the golden's update of low rank times another scale."""
+        if golden.made_by != "sum":
+            return None
+        base = whole_values(golden.parts[0], self._context)
+        update, own = y - base, x - base
+        squares = float((update * update).sum())
+        factor = float((own * update).sum()) / squares if squares else math.nan
+        rest = np.abs(own - factor * update)
+        if not math.isfinite(factor) or (rest > FACTOR_SPREAD * (pair.limit.rtol * np.abs(y) + pair.limit.atol)).any():
+            return None
+        words = "the update of low rank (LoRA) is {factor:.4g} times the golden's: another scale"
+        return WeightFault(f"update {factor:.3g}", words, {"factor": factor})
+
     # by all values
 
     @np.errstate(invalid="ignore")
     def _by_values(self, pair: CheckpointPair, target: Payload, golden: Payload) -> WeightFault:
         size = math.prod(target.shape)
         if size > min(WHOLE, self._left):
-            return WeightFault("differs", "its values are others")
+            return DIFFERS
         self._left -= size
         x, y = (whole_values(one, self._context) for one in (target, golden))
         limit = pair.limit
@@ -170,6 +191,9 @@ class FaultFinder:
         bad = ~((np.abs(x - y) <= slack) | (x == y) | (np.isnan(x) & np.isnan(y)))
         if not bad.any():
             return WeightFault("steps", "single codes are off by more than half a step")
+        related = _rounded(x, y) or self._update(pair, x, y, golden)
+        if related is not None:
+            return related
         if len(x.shape) == 1 and (moved := self._moved_shards(x, y, slack)) is not None:
             return moved
         if len(x.shape) == 2:
@@ -179,8 +203,8 @@ class FaultFinder:
                 )
                 if moved is not None:
                     return moved
-        factor = _factor(x, y, slack) if bad.mean() > MOSTLY else None
-        return factor or _zero(x, bad) or _sorted_alike(x, y, slack) or _places(bad)
+        linear = _linear(x, y, slack) if bad.mean() > MOSTLY else None
+        return linear or _zero(x, bad) or _sorted_alike(x, y, slack) or _places(bad)
 
     def _moved(self, x: Array, y: Array, slack: Array, axis: int) -> Optional[WeightFault]:
         """Return a fault if the target holds the golden's rows in another order."""
@@ -259,6 +283,45 @@ def _order_of(x: Array, y: Array, slack: Array) -> Optional[list[int]]:
     return found
 
 
+def _rounded(x: Array, y: Array) -> Optional[WeightFault]:
+    """Return a fault if one side is the other one rounded to a coarser type, to the nearest number or towards zero."""
+    sides = (
+        (x, y, "it is the golden rounded to {dtype}, bit for bit", "it is the golden cut off to {dtype}, bit for bit"),
+        (y, x, "the golden is it rounded to {dtype}, bit for bit", "the golden is it cut off to {dtype}, bit for bit"),
+    )
+    for coarse, fine, rounded, cut_off in sides:
+        if not shows_type(coarse, fine):
+            continue
+        for name in TYPES:
+            if is_rounded(coarse, fine, name):
+                return WeightFault(f"{rounded} {name}", rounded, {"dtype": name})
+        bits = fine.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+        if np.array_equal(bits.view(np.float32), coarse):
+            return WeightFault(cut_off, cut_off, {"dtype": "bfloat16"})
+    return None
+
+
+def _linear(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
+    """Return a fault if the target is the golden times a factor, or plus a constant; a golden of one value is both."""
+    summand, factor = _summand(x, y, slack), _factor(x, y, slack)
+    if summand is None or factor is None:
+        return summand or factor
+    words = "it is {factor:.4g} times the golden, or the golden plus {summand:.4g}"
+    return WeightFault(f"{factor.label} {summand.label}", words, {**factor.facts, **summand.facts})
+
+
+def _summand(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
+    """Return a fault if the target is the golden plus a constant, within the rounding of both and of their sum."""
+    away = x - y
+    summand = float(np.median(away))
+    rounding = FACTOR_SPREAD * slack + EXACT * (np.abs(x) + abs(summand))
+    if x.size < FEWEST or not math.isfinite(summand) or not summand or (np.abs(away - summand) > rounding).any():
+        return None
+    if float(rounding.max()) > SMALL_REST * abs(summand):
+        return None
+    return WeightFault(f"plus {summand:.3g}", "it is the golden plus {summand:.4g}", {"summand": summand})
+
+
 def _factor(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
     squares = float((y * y).sum())
     factor = float((x * y).sum()) / squares if squares else math.nan
@@ -310,4 +373,4 @@ def _places(bad: NDArray[np.bool_]) -> WeightFault:
         return WeightFault("columns", "columns {first} to {last} differ", facts)
     if len(numbers) < len(rows):
         return WeightFault("rows", f"{{count}} of {{rows}} {what} differ, {{first}} to {{last}}", facts)
-    return WeightFault("differs", "its values are others")
+    return DIFFERS

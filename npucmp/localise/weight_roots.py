@@ -15,17 +15,19 @@ from npucmp.align.weights.checkpoint_pair import CheckpointPair
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.weight_payloads import steps_of
 from npucmp.errors import NpucmpError
+from npucmp.localise.weight_faults import DIFFERS as UNDESCRIBED
 from npucmp.localise.weight_faults import FaultFinder, WeightFault
 from npucmp.measure import metrics
 from npucmp.measure.quantised_steps import StepLimit, elements_beyond
 from npucmp.model import DIFFERS, Cause, Evidence, Finding, Root, Verdict
 from npucmp.model.cause import Fact
 
-OTHERS = WeightFault("differs", "its values are others")
 RULE, BARE = "weight", "scale_missing"
 METRIC = "mismatch_ratio"
 FEW = 6  # members of a family that are all described: work: else its first, middle and last
 MOST = 60  # wrong parameters that are described: work
+UNRELATED = 4.0  # standard deviations of the cosine of unrelated values, 1/√n
+ENOUGH = 64  # elements: chosen: the cosine of fewer says little
 SAME_FAMILY = 3  # members that are described of a larger family: chosen
 
 
@@ -104,15 +106,15 @@ def weight_roots(rows: Sequence[JudgedWeight], finder: FaultFinder) -> tuple[Roo
     for row in wrong:
         families[row.pair.role.family].append(row)
     described = _described(families, finder)
-    places: list[tuple[JudgedWeight, WeightFault, int]] = []
+    places: list[tuple[JudgedWeight, WeightFault, Sequence[JudgedWeight]]] = []
     layers = _layers(rows)
     for family, members in families.items():
         faults = {described[row.finding.row].label for row in members if row.finding.row in described}
         held = {(row.pair.role.layer, row.pair.role.expert) for row in members}
         if len(faults) == 1 and len(held) > 1 and held == layers[family]:
-            places.append((members[0], described[members[0].finding.row], len(members)))
+            places.append((members[0], described[members[0].finding.row], members))
         else:
-            places += [(row, described.get(row.finding.row, OTHERS), 1) for row in members]
+            places += [(row, described.get(row.finding.row, UNDESCRIBED), [row]) for row in members]
     places.sort(key=lambda one: (one[0].pair.role.position, one[0].pair.copy))
     return tuple(_root(at, *one) for at, one in enumerate(places, 1))
 
@@ -139,15 +141,34 @@ def _described(families: Mapping[tuple[str, str], list[JudgedWeight]], finder: F
     return found
 
 
-def _root(place: int, row: JudgedWeight, fault: WeightFault, count: int) -> Root:
-    finding, pair = row.finding, row.pair
+def size_reasons(members: Sequence[JudgedWeight], fault: WeightFault) -> list[Evidence]:
+    """Return how far the parameters of a place are from the golden: their rel_l2 and cosine."""
+    known = [row.finding.measurement.moments for row in members]
+    moments = [one for one in known if one is not None and one.compared]
+    errors = sorted(error for error in map(metrics.rel_l2, moments) if math.isfinite(error))
+    cosines = sorted(cosine for cosine in map(metrics.cosine, moments) if math.isfinite(cosine))
+    if not errors or not cosines:
+        return []
+    facts = {"error": Fact(errors[-1]), "cosine": Fact(cosines[0])}
+    words = "rel_l2 {error:.2e}, cosine {cosine:.4f}"
+    if len(errors) > 1:
+        words, facts["least"] = "rel_l2 {least:.2e} to {error:.2e}, cosine {cosine:.4f} or more", Fact(errors[0])
+    elements = min(one.compared for one in moments)
+    is_small = max(map(abs, cosines)) * math.sqrt(elements) < UNRELATED and elements >= ENOUGH
+    if fault == UNDESCRIBED and is_small:
+        words += ": unrelated values"
+    return [Evidence("size", words, facts)]
+
+
+def _root(place: int, row: JudgedWeight, fault: WeightFault, members: Sequence[JudgedWeight]) -> Root:
+    finding, pair, count = row.finding, row.pair, len(members)
     facts = {name: Fact(value) for name, value in fault.facts.items()}
     words = fault.words
     if count > 1:
         what = "layers" if pair.role.expert is None else "experts of all layers"
         words = f"all {count} {what}: {{family}}: {words}"
         facts["family"] = Fact(_short(pair))
-    reasons = [Evidence("weight", words, facts)]
+    reasons = [Evidence("weight", words, facts), *size_reasons(members, fault)]
     if finding.verdict is Verdict.DIVERGED and 0.0 < row.share < 1.0:
         reasons.append(
             Evidence(

@@ -103,14 +103,12 @@ class OpType(NamedTuple):
     name        canonical, "" if no row of the table has it
     parameters  positions of the inputs that are weights, biases or running statistics
     workspaces  positions of the outputs that only its own gradient reads, with device-specific content
-    overwritten positions of inputs that it overwrites besides its first, if it is in place
     """
 
     name: str
     traits: frozenset[str]
     parameters: tuple[int, ...] = ()
     workspaces: tuple[int, ...] = ()
-    overwritten: tuple[int, ...] = ()
 
     def has(self, *traits: str) -> bool:
         """Whether it has any of these traits."""
@@ -123,7 +121,6 @@ class OpTypeRow(NamedTuple):
     spellings: str = ""
     parameters: tuple[int, ...] = ()
     workspaces: tuple[int, ...] = ()
-    overwritten: tuple[int, ...] = ()
 
 
 TABLE = (
@@ -200,12 +197,12 @@ TABLE = (
     OpTypeRow("rms_norm", "normalises", "npu_rms_norm T5LayerNorm", (1, 2)),
     OpTypeRow("batch_norm", "norm, normalises, centres, averages",
         "batch_norm1d batch_norm2d batch_norm3d native_batch_norm "
-        "cudnn_batch_norm BatchNormalization BNInfer SyncBatchNorm", (1, 2, 3, 4), (), (1, 2)),
+        "cudnn_batch_norm BatchNormalization BNInfer SyncBatchNorm", (1, 2, 3, 4)),
     OpTypeRow("fused_batch_norm", "norm, normalises, centres, averages", "", (1, 2, 3, 4), (3, 4)),
     OpTypeRow("fused_batch_norm_v3", "norm, normalises, centres, averages", "", (1, 2, 3, 4), (3, 4, 5)),
     OpTypeRow("group_norm", "norm, normalises, centres", "native_group_norm", (1, 2, 3)),
     OpTypeRow("instance_norm", "norm, normalises, centres, averages", "instance_norm1d instance_norm2d instance_norm3d",
-        (1, 2, 3, 4), (), (1, 2)),
+        (1, 2, 3, 4)),
     OpTypeRow("std", "norm", "ReduceStd std_mean"),
     OpTypeRow("var", "norm, spread", "var_mean ReduceVariance"),
     # losses
@@ -382,7 +379,7 @@ def op_type(spelled: str) -> OpType:
         return _unknown(frozenset(more | _traits_by_name(name)))
     traits = {*filter(None, row.traits.split(", "))}
     more |= {"smooth"} if traits.isdisjoint(_CHOOSES) else set()
-    slots = () if "gradient" in more else (row.parameters, row.workspaces, row.overwritten)
+    slots = () if "gradient" in more else (row.parameters, row.workspaces)
     return OpType(row.name, frozenset(traits | more), *slots)
 
 

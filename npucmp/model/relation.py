@@ -264,10 +264,11 @@ class WeightRelation(_WeightFields, _OfOneTensor):
 
 class WeightFacts(NamedTuple):
     """How the tensors of two checkpoints correspond. `lines`: each relation in words; `only_target`: parameters that
-    only the target holds."""
+    only the target holds; `states`: tensors and numbers of the states of their trainings."""
 
     lines: tuple[str, ...] = ()
     only_target: tuple[str, ...] = ()
+    states: int = 0
 
 
 class _TokenFields(NamedTuple):

@@ -85,6 +85,44 @@ def is_folded(pair: Pair) -> bool:
     return pair.golden is None and pair.target is not None and pair.target.stored
 
 
+STATISTICS = {"input:running_mean", "input:running_var", "input:moving_mean", "input:moving_variance"}
+KERNELS = frozenset({"input:3", "input:4"})  # x, scale, offset, mean, variance: ONNX, TensorFlow, GE, MindSpore, aten
+FUNCTIONS = frozenset({"input:1", "input:2"})  # input, running_mean, running_var, weight, bias: torch.nn.functional
+_FUNCTION = re.compile(r"(Mint)?Functional\.|torch\.nn\.functional\.")
+_SNAKE = re.compile(r"(batch|instance)_norm\d?d?")
+
+
+def running_statistics(operator: Operator) -> frozenset[str]:
+    """The slots of the running mean and variance that an operator reads; empty for other operators.
+
+    Kernels and graphs read them behind scale and offset, functions of torch.nn.functional and mint before them. If
+    recorded minima show which of two inputs is no variance, they decide, else the framework's spelling.
+    """
+    if not op_type_of(operator).has("averages") or is_gradient(operator):
+        return frozenset()
+    read = {tensor.own_slot or tensor.slot: tensor for tensor in operator.tensors if not tensor.is_output}
+    if named := STATISTICS & read.keys():
+        return frozenset(named)
+    least = [_least(read.get(f"input:{place}")) for place in (2, 4)]
+    if None not in least and (least[0] < 0) is not (least[1] < 0):  # type: ignore[operator]
+        found = KERNELS if least[0] < 0 else FUNCTIONS  # type: ignore[operator]
+    else:
+        found = FUNCTIONS if _is_function(operator) else KERNELS
+    return found & read.keys()
+
+
+def _least(tensor: Optional[TensorRef]) -> Optional[float]:
+    return tensor.statistics.min if tensor is not None and tensor.statistics is not None else None
+
+
+def _is_function(operator: Operator) -> bool:
+    """Whether an operator has the signature of torch.nn.functional: by its prefix, or in small letters without one."""
+    if _FUNCTION.match(operator.name):
+        return True
+    is_bare = "::" not in operator.op_type and not operator.name.startswith(("Torch.", "Aten.", "Primitive.", "aten"))
+    return is_bare and _SNAKE.fullmatch(operator.op_type.rpartition(".")[2]) is not None
+
+
 def _slot_number(key: str) -> int:
     """The number of a slot, -1 for a slot without one."""
     return int(key) if key.isdecimal() and len(key) < 10 else -1
@@ -204,8 +242,8 @@ def _of_calls(calls: Sequence[Operator], operators: Sequence[Operator]) -> dict[
 
 
 def _read_as_parameters(operator: Operator, kind: OpType) -> Iterator[TensorRef]:
-    places = [place for place in kind.parameters if place not in kind.overwritten]
-    names = {f"input:{place}" for place in places} | ({"input:weight", "input:bias"} if places else set())
+    names = {f"input:{place}" for place in kind.parameters} - running_statistics(operator)
+    names |= {"input:weight", "input:bias"} if names else set()
     return (one for one in operator.tensors if one.slot in names and one.shape)
 
 

@@ -12,7 +12,8 @@ from npucmp.report.answer import Answer, Detail, Line, Row, Section, Suspect, Su
 from npucmp.report.coverage import covered_words, open_words
 from npucmp.report.phrases import count_of, percent
 
-TITLE = "Parameters that differ"
+TITLE, TITLE_OF_STATES = "Parameters that differ", "Parameters and states that differ"
+NOUNS, NOUNS_OF_STATES = ("parameters", "parameter"), ("parameters and states", "parameter or state")
 MEANING = {"GAP": "the target's parameter is not what the golden's tensor and the relations above make of it"}
 NEXT = {"GAP": "convert or synchronise this tensor again; npucmp show prints its values on both sides"}
 MOST = 12  # relations on the screen; summary.json has all
@@ -20,6 +21,7 @@ MOST = 12  # relations on the screen; summary.json has all
 
 def weight_answer(found: Answer, report: Report, facts: WeightFacts) -> Answer:
     """Return an answer in the words of checkpoints."""
+    title = TITLE_OF_STATES if facts.states else TITLE
     sections = [_section(one, facts, at == 0) for at, one in enumerate(found.sections)]
     suspects = Suspects(*([_suspect(one) for one in some] for some in found.suspects))
     detail = found.detail
@@ -28,7 +30,7 @@ def weight_answer(found: Answer, report: Report, facts: WeightFacts) -> Answer:
         sentence=_sentence(report, found.sentence),
         sections=sections,
         suspects=suspects,
-        title=TITLE if suspects.first else found.title,
+        title=title if suspects.first else found.title,
         compared="Compared checkpoints",
         nothing=[line.replace("operator", "parameter") for line in found.nothing],
         facts=lambda: {**found.facts(), "next_dump": None, "weights": weight_facts(facts)},
@@ -47,15 +49,16 @@ def _detail(one: Detail) -> Detail:
 def _section(one: Section, facts: WeightFacts, is_first: bool) -> Section:
     suspects = Suspects(*([_suspect(each) for each in some] for some in one.suspects))
     lines = [line._replace(head=line.head.replace("operator", "parameter")) for line in one.lines]
-    aligned = one.aligned.replace("operators", "parameters").replace("operator", "parameter")
-    sides = [side._replace(what=side.what.replace("operators", "parameters")) for side in one.sides]
+    many, single = NOUNS_OF_STATES if facts.states else NOUNS
+    aligned = one.aligned.replace("operators", many).replace("operator", single)
+    sides = [side._replace(what=side.what.replace("operators", many)) for side in one.sides]
     relations = "\n".join(_relation_lines(facts)) if is_first else ""
     return one._replace(
         aligned="\n".join(filter(None, [aligned, relations])),
         sides=sides,
         suspects=suspects,
         lines=[Line(*line) for line in lines],
-        title=TITLE if one.title else "",
+        title=(TITLE_OF_STATES if facts.states else TITLE) if one.title else "",
     )
 
 

@@ -382,8 +382,8 @@ def search(
     estimators = [_estimator(work, *both, several=len(places) > 1) for both in zip(places, known)]
     found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules(), estimators)
     return [
-        _put_roots(work, one, _with_rows(work, one), answer, estimator)
-        for one, answer, estimator in zip(places, found, estimators)
+        _put_roots(work, one, _with_rows(work, one), answer, estimator, earlier)
+        for one, answer, estimator, earlier in zip(places, found, estimators, before)
     ]
 
 
@@ -479,10 +479,16 @@ def _put_roots(
     one: StepRank,
     known: Comparison,
     found: tuple[list[Finding], list[tuple[int, Root]]],
-    estimator: Union[RecomputedOperators, RankOperators, None] = None,
+    estimator: Union[RecomputedOperators, RankOperators, None],
+    before: EarlierStep,
 ) -> RankRoots:
     findings, roots = found
     context = work.options.context(work.target, work.golden)
+    if before.number is not None and any(root.cause is Cause.GAP for _, root in roots):
+        from npucmp.localise.update_roots import with_updates
+
+        earlier: Comparison = work.store.get(before.number, "judged")
+        roots = with_updates(findings, roots, [*earlier.findings], earlier.step, context)
     if any(root.cause is not Cause.PROPAGATED for _, root in roots) and _has_values(known.findings):
         from npucmp.localise.root_values import with_values
 
@@ -493,8 +499,8 @@ def _put_roots(
         for row, (clock, root) in zip(rows, roots)
     ]
     coverage = coverage_of(findings, known.left_out, context)
-    said, before = ([one[1:JUDGED] for one in findings_of] for findings_of in (findings, known.findings))
-    changes = {at: said[at] for at in compress(count(), map(ne, said, before))}
+    said, judged = ([one[1:JUDGED] for one in findings_of] for findings_of in (findings, known.findings))
+    changes = {at: said[at] for at in compress(count(), map(ne, said, judged))}
     every = tuple(root for _, root in roots)
     notes = (*notes_of(findings, every, work.reduced, work.alike), *(estimator.notes if estimator is not None else ()))
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))

@@ -19,10 +19,12 @@ from npucmp.align.weights.pairing import paired_weights
 from npucmp.align.weights.part import Part
 from npucmp.align.weights.role import is_buffer, named_role
 from npucmp.align.weights.structure import CheckpointStructure, structure_of
+from npucmp.align.weights.training_states import PairedStates, paired_states
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.checkpoint_files import CheckpointFiles, open_checkpoint
 from npucmp.errors import UsageError
 from npucmp.localise.coverage import coverage_of
+from npucmp.localise.state_roots import lost_state, number_findings, state_roots
 from npucmp.localise.weight_faults import FaultFinder
 from npucmp.localise.weight_roots import JudgedWeight, judged, weight_roots
 from npucmp.model import Comparison, Finding, Operator, Report, Run, TensorRef
@@ -64,11 +66,13 @@ def compared_weights(target: StrPath, golden: StrPath, options: Options, context
     found = paired_weights(*structures, declared, context)
     pairs = _Pairs(found, _by_key(found.pairs), structures)
     _require_one_network(pairs, str(target), str(golden))
+    states = paired_states(sides[0].state, sides[1].state, context)
+    pairs = pairs._replace(by_key=_by_key((*found.pairs, *states.pairs)))
     runs = _run(pairs, sides[0], 0), _run(pairs, sides[1], 1)
     own = replace(options, recompute="none", layout=None, golden_layout=None, align="auto", precheck=False)
     report = compare_steps(ComparisonSource(target, golden, [runs]), own)
-    comparisons = tuple(_with_verdicts(one, pairs, options, context) for one in report.comparisons)
-    facts = WeightFacts(tuple(dict.fromkeys(found.lines)), tuple(found.only_target))
+    comparisons = tuple(_with_verdicts(one, pairs, states, options, context) for one in report.comparisons)
+    facts = WeightFacts(tuple(dict.fromkeys(found.lines)), tuple(found.only_target), states.compared)
     return replace(report, comparisons=comparisons, weights=facts, rules=(), disk=None)
 
 
@@ -211,24 +215,32 @@ def _ref(part: Part, slot: str, pair: Optional[CheckpointPair]) -> TensorRef:
     return TensorRef(slot, part.dtype, part.shape, part.file, payload=part.payload, label=part.name, relation=relation)
 
 
-def _with_verdicts(one: Comparison, pairs: _Pairs, options: Options, context: ReadContext) -> Comparison:
+def _with_verdicts(
+    one: Comparison, pairs: _Pairs, states: PairedStates, options: Options, context: ReadContext
+) -> Comparison:
     """Return the comparison with verdicts by single elements, and the places of wrong parameters."""
     keeps = not options.decides().by_round_off  # the user's limits decide
     rows = [*_judged(one.findings, pairs, keeps, context)]
+    numbers = number_findings(states.numbers, len(pairs.by_key))
+    compared = [row.finding for row in rows]
+    rows = [*map(lost_state, rows)]
     findings = [row.finding for row in rows]
+    findings += [finding._replace(row=len(rows) + at) for at, finding in enumerate(numbers.findings)]
     by_role = sum(operator.own_name != "" for operator in one.target.operators)
     counts = {"name": sum(one.matched.values()) - by_role, "weights": by_role}
     finder = FaultFinder(pairs.found.pairs, max(side.shards for side in pairs.structures), context)
+    roots = weight_roots([row for row in rows if not row.pair.is_state], finder)
+    of_states = state_roots([row for row in rows if row.pair.is_state], numbers, finder, len(roots))
     left = pairs.found.only_target
     notes = [f"only in target: {len(left)} parameters, the first: {left[0]}"] if left else []
     return replace(
         one,
         findings=Table(findings),
-        roots=weight_roots(rows, finder),
+        roots=(*roots, *of_states),
         matched={name: count for name, count in counts.items() if count},
-        coverage=coverage_of(findings, one.left_out, context),
+        coverage=coverage_of(compared, one.left_out, context),
         incomplete=(),
-        notes=tuple(notes),
+        notes=(*notes, *states.notes),
     )
 
 

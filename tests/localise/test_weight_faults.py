@@ -19,7 +19,7 @@ NON_FINITE = np.where(np.isin(W, W[0, 0]), np.nan, np.where(np.isin(W, W[1, 1]),
 HALF = np.where(np.indices((3, 4)).sum(0) % 2, drawn(3, 4), 0.0)
 MOST = np.where(np.arange(12).reshape(3, 4) == 0, 1.0, HALF)
 ALL = slice(None)
-OTHER_ORDER, OTHERS = "it holds the same numbers in another order", "its values are others"
+OTHER_ORDER, OTHERS = "it holds the same numbers in another order", "its values differ"
 
 
 def changed(values, at, factor=3.0):

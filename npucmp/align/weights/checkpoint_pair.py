@@ -12,7 +12,8 @@ from npucmp.align.weights.role import Role
 
 class CheckpointPair(NamedTuple):
     """A golden parameter and what the relations make of the target for it. A side is None if it has no such parameter;
-    `note` then says why. `copy`: number of a copy that another rank holds, 0 for the parameter itself."""
+    `note` then says why. `copy`: number of a copy that another rank holds, 0 for the parameter itself. `is_state`: it
+    belongs to the state of a training, not to the network."""
 
     role: Role
     target: Optional[Part]
@@ -22,6 +23,7 @@ class CheckpointPair(NamedTuple):
     note: str = ""
     copy: int = 0
     is_tied: bool = False
+    is_state: bool = False
 
     @property
     def name(self) -> str:

@@ -9,7 +9,8 @@
 
 A pickle is read without execution (readers/opaque_pickle.py). If several iterations lie in a folder,
 latest_checkpointed_iteration.txt names the one that is read. If an index lies beside files, those that it names are
-read, and each tensor that it names has to be in them. Optimizer states are not read.
+read, and each tensor that it names has to be in them. The state of a training beside the parameters is read apart
+(readers/training_state.py); other keys and files add a note.
 Sources: huggingface/safetensors, huggingface/transformers, NVIDIA/Megatron-LM (checkpointing.py), meta-llama/llama,
 vllm (sharded_state_loader.py).
 """
@@ -31,12 +32,14 @@ from npucmp.dump.readers.opaque_pickle import OPAQUE_OPCODES, OpaqueObject
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.dump.readers.text import json_object, read_text
 from npucmp.dump.readers.torch_pt import read_object
+from npucmp.dump.readers.training_state import TrainingState, is_state, is_state_file, no_state, state_of
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Payload, TensorRef, first_of
 
 FAMILIES = ((".distcp",), (".safetensors",), (".npz",), (".bin", ".pt", ".pth"))  # the first that is there is read
 CONFIGS = ("config.json", "params.json", "adapter_config.json", "quantize_config.json")
 STATES = ("model", "state_dict", "model_state_dict", "module")  # keys of a file of torch.save with the parameters
+SETTINGS = ("args", "config")  # keys of a file of torch.save with the settings of the network
 LATEST = "latest_checkpointed_iteration.txt"
 _DEPTH = 6  # folders below the path: iter_N/mp_rank_N is two
 _MOST = 20_000  # files of a checkpoint: work
@@ -79,6 +82,7 @@ class CheckpointFiles(NamedTuple):
     ranks: tuple[CheckpointRank, ...]
     config: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    state: TrainingState = no_state()
 
 
 def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = ANYWHERE) -> Optional[CheckpointFiles]:
@@ -112,8 +116,9 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
         raise DumpError(str(where), "holds no file that its index names; is the checkpoint complete?")
     read: dict[tuple[int, ...], list[dict[str, TensorRef]]] = defaultdict(list)
     config: dict[str, Any] = {}
+    states: dict[tuple[int, ...], TrainingState] = defaultdict(no_state)
     for number, (place, file) in enumerate(files):
-        chunks = [*_tensors_of(file, config, notes, context)]
+        chunks = [*_tensors_of(file, config, notes, context, states[place])]
         if not number and not any(
             ref.slot and not _is_unnamed(name, file) for one in chunks for name, ref in one.items()
         ):
@@ -127,7 +132,27 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
     _add_missing(read, files, indexes)
     ranks = [CheckpointRank(place, chunks[0], tuple(chunks[1:])) for place, chunks in sorted(read.items()) if chunks]
     known = {**config, **_config_beside(where, files, notes, context)}
-    return CheckpointFiles(str(path), family[0][1:], tuple(ranks), known, tuple(dict.fromkeys(notes)))
+    _add_state_files(where, files, states, notes, context)
+    state = no_state()
+    for place, own in states.items():
+        state.add(own, f"rank{'_'.join(map(str, place))}." if len(ranks) > 1 else "")
+    return CheckpointFiles(str(path), family[0][1:], tuple(ranks), known, tuple(dict.fromkeys(notes)), state)
+
+
+def _add_state_files(
+    where: Path, files: Files, states: dict[tuple[int, ...], TrainingState], notes: list[str], context: ReadContext
+) -> None:
+    """Add the states in files beside those of the parameters; a file that cannot be read adds a note."""
+    folders_of = {os.path.dirname(file): place for place, file in reversed(files)} if where.is_dir() else {}
+    for folder, place in folders_of.items():
+        for name in filter(is_state_file, sorted(os.listdir(folder))):
+            try:
+                with open_regular(os.path.join(folder, name), context) as opened:
+                    value, payload_of = read_object(opened, OPAQUE_OPCODES)
+                    items = {os.path.splitext(name)[0]: value}
+                    states[place].add(state_of(items, opened.path, opened.limits, payload_of))
+            except (DumpError, RefusedPickle) as error:
+                notes.append(f"{name}: not read: {getattr(error, 'because', str(error))}")
 
 
 def _add(known: dict[str, TensorRef], more: Mapping[str, TensorRef], file: str) -> None:
@@ -202,9 +227,10 @@ def _is_unnamed(name: str, file: str) -> bool:
 
 
 def _tensors_of(
-    file: str, config: dict[str, Any], notes: list[str], context: ReadContext
+    file: str, config: dict[str, Any], notes: list[str], context: ReadContext, state: TrainingState
 ) -> Iterator[dict[str, TensorRef]]:
-    """Yield the tensors of a file by name, of one chunk after another. A file that cannot be read is one tensor."""
+    """Yield the tensors of a file by name, of one chunk after another, and add its state. A file that cannot be read is
+    one tensor."""
     name = os.path.basename(file)
     try:
         with open_regular(file, context) as opened:
@@ -213,7 +239,7 @@ def _tensors_of(
             elif file.endswith(".npz"):
                 yield _refs(stored_zip.entries(opened), file, "npz")
             else:
-                for chunk in _state_dicts(opened, config, notes):
+                for chunk in _state_dicts(opened, config, notes, state):
                     yield _refs(chunk, file, "torch_pt")
     except DumpError as error:
         yield {name: TensorRef("", "", (), file=file, problem=error.because, label=name)}
@@ -230,30 +256,33 @@ def _ref(name: str, found: Union[Payload, str], file: str, encoding: str) -> Ten
 
 
 def _state_dicts(
-    file: RegularFile, config: dict[str, Any], notes: list[str]
+    file: RegularFile, config: dict[str, Any], notes: list[str], state: TrainingState
 ) -> Iterator[dict[str, Union[Payload, str]]]:
     """Yield the parameters in a file of torch.save, of each chunk of the model; a file that names none has its own name
-    for its tensors. A key beside the parameters that holds tensors adds a note."""
+    for its tensors. Keys beside the parameters that hold the state of a training are added to `state`; the settings of
+    the network are read, and each other key adds a note."""
     value, payload_of = read_object(file, OPAQUE_OPCODES)
     own = os.path.basename(file.path)
     if not isinstance(value, dict):
         value = {own: value}
-    for settings in (value.get("args"), value.get("config")):
-        state = settings.state if isinstance(settings, OpaqueObject) else settings
-        if isinstance(state, dict):
-            config.update({key: one for key, one in state.items() if isinstance(one, (int, float, str, bool))})
+    for settings in map(value.get, SETTINGS):
+        known = settings.state if isinstance(settings, OpaqueObject) else settings
+        if isinstance(known, dict):
+            config.update({key: one for key, one in known.items() if isinstance(one, (int, float, str, bool))})
     keys: Sequence[Any] = sorted((key for key in value if _is_chunk(key, value)), key=natural)
     keys = keys or [key for key in STATES if isinstance(value.get(key), dict)][:1]
     try:
         for chunk in [value[key] for key in keys] or [value]:
             found = tensors_in(chunk, file.limits)
             yield {name or own: _payload(one, payload_of) for name, one in found.items()}
-        beside = [str(key) for key in value if keys and key not in keys and not _NO_WEIGHTS.search(str(key))]
-        beside = [key for key in beside if key in value and tensors_in(value[key], file.limits)]
+        beside = {key: own for key, own in value.items() if keys and key not in keys}
+        held = {key: own for key, own in beside.items() if is_state(key, own)}
+        state.add(state_of(held, file.path, file.limits, payload_of))
     except RefusedPickle as refused:
         raise DumpError(file.path, str(refused)) from None
-    if beside:
-        notes.append(f"{own}: not read beside {keys[0]!a:.40}: {first_of(beside)}")
+    unread = [str(key) for key in beside if key not in held and key not in SETTINGS]
+    if unread:
+        notes.append(f"{own}: not read beside {keys[0]!a:.40}: {first_of(unread, 12)}")
 
 
 def _is_chunk(key: object, value: Mapping[Any, Any]) -> bool:

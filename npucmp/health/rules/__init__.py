@@ -56,6 +56,7 @@ RULES: tuple[Rule, ...] = (
     activations.constant,
     activations.range_,
     activations.jump,
+    activations.spike,
     activations.growth,
     activations.scale,
     activations.mean,

@@ -8,17 +8,21 @@ on healthy networks.
 from __future__ import annotations
 
 import math
+from statistics import median
 from typing import Any, Iterator, Mapping, Optional
 
-from npucmp.health.facts import Health, Op
+from npucmp.health.facts import Health, Op, Step, Tensor
 from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import RANGE, SHARES, WATCHPOINTS, exceeded_limit, is_float, per_operator
+from npucmp.health.rules.weights import step_words
 from npucmp.model.roles import is_layer
 
 MANY_VALUES = 64  # per channel: no channel of a healthy network has this many zeros by chance
 FEW_VALUES_LIMIT = 0.75
 FLAT = {True: 8.0, False: 5.0}  # sigmoid, tanh: beyond this input their slope is below 3.4e-4
 LAYERS = 4
+SPIKE_STEPS = 3  # least other steps that show the usual size of a tensor
+LEAST_ELEMENTS = 8  # of a tensor whose size is stable between batches: chosen
 CONSTANT_ELEMENTS = 16  # an output with more elements must not be constant
 
 
@@ -216,6 +220,63 @@ def jump(health: Health, op: Op, limit: float) -> Optional[Found]:
 
 def _norm(figures: Any) -> Optional[float]:
     return None if figures.rms is None else figures.rms * math.sqrt(figures.elements)
+
+
+@rule(
+    "tensor.spike",
+    "warning",
+    "figures, four steps, tensors",
+    10.0,
+    "a tensor is many times its size of the other steps",
+    "recompute this call from its recorded inputs: npucmp replay",
+    "chosen; 144 clean runs of 4 to 20 steps have at most 3.4",
+)
+def spike(health: Health, limit: float) -> Iterator[Found]:
+    """Report the first tensor of a step whose rms leaves the range of its own earlier steps, or of all other steps if
+    fewer than three are earlier. A range that spans a factor above the limit widens the limit to that factor. The first
+    step, warm-up in many runs, is not judged, and a loss varies with its batch."""
+    sizes: dict[tuple[str, str], dict[int, float]] = {}
+    for step in health.steps:
+        for op in _calls(step):
+            for tensor in op.tensors:
+                rms = tensor.figures.rms
+                if is_float(tensor) and rms and math.isfinite(rms) and tensor.figures.elements >= LEAST_ELEMENTS:
+                    sizes.setdefault((op.name, tensor.slot), {})[step.index] = rms
+    for step in health.steps[1:]:
+        for op in _calls(step):
+            for tensor in (*op.inputs, *op.outputs):
+                known = sizes.get((op.name, tensor.slot), {})
+                others = [rms for index, rms in known.items() if index < step.index]
+                if len(others) < SPIKE_STEPS:
+                    others = [rms for index, rms in known.items() if index != step.index]
+                if step.index not in known or len(others) < SPIKE_STEPS:
+                    continue
+                times, most = known[step.index] / median(others), max(limit, max(others) / min(others))
+                if known[step.index] > most * max(others):
+                    yield _spike(health, op, tensor, times, most)
+                    return
+
+
+def _calls(step: Step) -> list[Op]:
+    """The calls of a step in order, and those of their backward pass; without losses and modules around calls."""
+    forward = {op.operator.call or op.name for op in step.forward}
+    calls = [op for op in step.operators if (op.operator.call or op.name) in forward and not op.type.has("loss")]
+    return sorted(calls, key=lambda op: op.operator.order)
+
+
+def _spike(health: Health, op: Op, tensor: Tensor, times: float, limit: float) -> Found:
+    """Return the finding of a spike: of an operator that reads inputs of usual size, or of a tensor that it reads."""
+    where = step_words(health, op.step)
+    if not tensor.is_output:
+        words = f"{tensor.slot} is {times:.3g} times its usual rms in {where}: this operator reads it first"
+        remedy = "check where this tensor comes from: data, a parameter, or code that was not dumped"
+        return Found(op, words, times, "hint", remedy, step=op.step, limit=limit, unit="times")
+    most = tensor.figures.maximum
+    bounded = op.type.has("at most 1") and most is not None and most > 1.01
+    words = f"{tensor.slot} is {times:.3g} times its usual rms in {where}"
+    words += ", no tensor that it reads is" if any(read.figures.rms for read in op.inputs) else ""
+    words += f"; its maximum {most:.4g} is above 1, the most that this operator returns" if bounded else ""
+    return Found(op, words, times, "error" if bounded else "", step=op.step, limit=limit, unit="times")
 
 
 @rule(

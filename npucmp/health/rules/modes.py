@@ -8,11 +8,14 @@ from typing import Iterator, Optional
 from npucmp.health.facts import Health, Op, Tensor
 from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import by_name, full_values, per_operator
+from npucmp.model.roles import running_statistics
 
 Finds = Iterator[Found]
 DEFAULT = 0.5  # default share of a dropout
 DEVIATIONS = 5.0  # standard deviations of a share
 SLACK = 0.001
+NORMALISED = 0.02  # relative error of the mean square of a normalised output, by epsilon and rounding: chosen
+LEAST_STD = 0.3  # of an input: below, epsilon (1e-3 in TensorFlow) changes the size of a normalised output
 ACTIVE = 0.01  # least share of new zeros of an active dropout without recorded arguments
 
 
@@ -124,12 +127,26 @@ def _trains(health: Health, op: Op) -> Optional[bool]:
     return training if isinstance(training, bool) else False if training is None and _has_defaults(health, op) else None
 
 
+def _evaluates(health: Health, op: Op) -> bool:
+    """Whether the size of an output proves, in a run without a backward pass, that its operator did not normalise by
+    the batch: then its mean square is that of scale plus that of offset."""
+    slots = running_statistics(op.operator)
+    affine = [one.figures for one in op.inputs[1:] if one.slot not in slots]
+    x, y = (tensor.figures if tensor else None for tensor in (op.tensor(0, "input"), op.tensor(0, role="output")))
+    if health.training or len(affine) != 2 or x is None or y is None or not x.std or x.std < LEAST_STD:
+        return False
+    if None in (y.rms, y.mean, affine[1].mean, affine[0].rms, affine[1].rms):
+        return False
+    square = (affine[0].rms or 0.0) ** 2 + (affine[1].rms or 0.0) ** 2
+    moved = abs((y.mean or 0.0) - (affine[1].mean or 0.0))
+    return abs((y.rms or 0.0) ** 2 - square) > NORMALISED * square or moved > NORMALISED * math.sqrt(square)
+
+
 def _statistics(op: Op) -> tuple[Tensor, ...]:
     """Running mean and variance; () unless both exist."""
-    found = [op.tensor(place) for place in op.type.overwritten]
-    named = [op.tensor("running_mean"), op.tensor("running_var")]
-    both = [one for one in found if one is not None] or [one for one in named if one is not None]
-    return tuple(both) if len(both) == 2 else ()
+    slots = running_statistics(op.operator)
+    both = tuple(tensor for tensor in op.inputs if tensor.slot in slots)
+    return both if len(both) == 2 else ()
 
 
 @rule(
@@ -179,8 +196,8 @@ def eval_in_training(health: Health, op: Op, limit: Optional[float]) -> Optional
 def never_updated(health: Health, op: Op, limit: Optional[float]) -> Optional[Found]:
     """Report running means that are all 0 with variances that are all 1, their initial values. Fires in one clean run,
     which is untrained."""
-    both = _statistics(op)
-    if not both or _trains(health, op) is not False or len(both[0].shape) != 1:
+    both, trains = _statistics(op), _trains(health, op)
+    if not both or len(both[0].shape) != 1 or trains or (trains is None and not _evaluates(health, op)):
         return None
     if both[0].figures.is_zero and both[1].figures.constant == 1:
         return Found(op, "its running mean is 0 and its variance 1 in all channels")

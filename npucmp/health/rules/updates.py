@@ -77,7 +77,7 @@ def _gradient(one: Parameter, step: int) -> Optional[float]:
     "error",
     "figures, changes, backward, parameters",
     says="a parameter has a gradient but does not change, while others do",
-    remedy="the optimizer lacks it: check the parameter groups",
+    remedy="the optimizer lacks it, or its update was lost: check the parameter groups, and writes into strided memory",
     source="MindInsight weight_not_changed, SageMaker UnchangedTensor, TrainCheck",
 )
 def not_changed(health: Health, limit: Optional[float]) -> Finds:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from npucmp.flow.contents import content_of, is_few, is_vector
 from npucmp.localise.rule_context import ErrorRule, RuleContext
+from npucmp.model.roles import running_statistics
 
 
 def _applies(case: RuleContext) -> bool:
@@ -23,8 +24,8 @@ def _applies(case: RuleContext) -> bool:
     if node.is_gradient:  # running statistics: the forward has updated them, and no gradient depends on them
         return node.op.has("averages") and case.no_producer and is_vector(finding) and not is_few(finding)
     if finding.metric == "checksum":
-        slots = node.op.overwritten or ((0,) if node.op.has("in place") else ())
-        return finding.pair.slot in {f"input:{slot}" for slot in slots}
+        in_place = node.op.has("in place") and finding.pair.slot == "input:0"
+        return in_place or finding.pair.slot in running_statistics(node.operator)
     if not node.op.has("in place"):
         return False
     if case.no_producer and node.writes_to(finding):

@@ -38,6 +38,11 @@ KINDS: tuple[str, ...] = (
     "overflow_sentences",
     "left_over_names",
     "calls_left_out",
+    "training_state",
+    "weight_relations",
+    "optimizer_updates",
+    "spikes",
+    "normalisation_roles",
 )
 
 
