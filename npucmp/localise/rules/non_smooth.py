@@ -7,9 +7,9 @@ pairs of the corpus, up to 2.6 √e.
 
 The operators inside a module and the order of its elements are unknown, unless its class is one of these operators
 (ReLU). For other modules the size of the error counts, and whether a flip is likely: 16 e of its elements, counted in
-its largest tensor, are 1/16 element or more. Where a flip is only possible, at 1/1024 element, the elements that are off
-must be few enough for two rows, in the gradient or, for gradients of parameters, in that of their module. An operator
-inside the module whose error a flip explains is proof of the flip, as is an earlier choice that flipped.
+its largest tensor, are 1/16 element or more. Where a flip is only possible, at 1/1024 element, the elements that are
+off must be few enough for two rows, in the gradient or, for gradients of parameters, in that of their module. An
+operator inside the module whose error a flip explains is proof of the flip, as is an earlier choice that flipped.
 
 The rule covers the gradients of relu, max, clamp, where and dropout, and modules with unknown operators inside. If the
 tensors that the forward read and wrote were compared, e is their error, because the incoming gradient flips nothing. In

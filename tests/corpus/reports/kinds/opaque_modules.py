@@ -122,7 +122,7 @@ def _blocks(random: np.random.Generator, width: int, dtype: str, kinds: tuple[st
 def _with_a_tie(random: np.random.Generator, blocks: list[Block], x: np.ndarray, dtype: str) -> list[Block]:
     """Move a bias so that one value of a choice lies at its kink within the rounding of both sides."""
     read, found = x, []
-    for at, block in enumerate(blocks):
+    for block in blocks:
         if block.kind in CHOOSING:
             hidden = block.hidden(read).reshape(-1, len(block.bias))
             row = int(random.integers(len(hidden)))
