@@ -109,14 +109,21 @@ class Explanations:
     def _of_output(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> Optional[Limit]:
         before = self._intervals.incoming_error(node, finding, reads).high
         changed = self._seen.changed_choice_share
-        if not before and self._intervals.agrees_in_full(node, reads):
+        agree = self._intervals.agree(node, reads)
+        if not before and agree:
             changed = 0.0  # what agrees explains nothing
         elif reads.error is not None:
             before = max(before, self._intervals.behind_a_root(node, finding).high)
         flipped = self._flipped and not self._flipped.isdisjoint(names_of(node.operator))
-        by = self.of_case(
-            RuleContext(finding, node, before, changed_choice_share=changed, flipped_inside=bool(flipped))
+        case = RuleContext(
+            finding,
+            node,
+            before,
+            changed_choice_share=changed,
+            inputs_agree=agree and not self._intervals.any_tainted,
+            flipped_inside=bool(flipped),
         )
+        by = self.of_case(case)
         return by or (self.inside(finding) if node.operator.path else None)
 
     def inside(self, finding: Finding) -> Optional[Limit]:

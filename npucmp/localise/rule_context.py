@@ -58,6 +58,7 @@ class RuleContext:
     no_producer           no dumped operator wrote it, and no error exists yet from which its error could descend
     grew_stepwise         the error grew over earlier operators, each within the growth that a rule explains
     changed_choice_share  the largest share of an earlier choice that flipped, as near ties do
+    inputs_agree          all that the operator reads was compared, is within its limit and descends from no root
     flipped_inside        an operator inside this module has an error that a flipped choice explains
     """
 
@@ -72,6 +73,7 @@ class RuleContext:
     no_producer: bool = False
     grew_stepwise: bool = False
     changed_choice_share: float = 0.0
+    inputs_agree: bool = False
     flipped_inside: bool = False
 
     @property

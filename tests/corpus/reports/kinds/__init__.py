@@ -40,6 +40,7 @@ KINDS: tuple[str, ...] = (
     "calls_left_out",
     "opaque_modules",
     "fused_norms",
+    "coarse_steps",
 )
 
 
