@@ -83,6 +83,7 @@ class Explanations:
         self._known: dict[tuple[int, float], Optional[Limit]] = {}  # of the operator that is visited
         self._scopes = scopes  # the module around each record
         self._flipped: set[str] = set()  # modules around operators with an error that a flipped choice explains
+        self._any_flipped = False
 
     def latest(self, finding: Finding) -> Finding:
         """The current version of the finding."""
@@ -168,6 +169,7 @@ class Explanations:
             self.excuse(output, by)
             if by is not None and by.rule == non_smooth.RULE.name:
                 self._flipped.update(containers(node.operator, self._scopes))
+                self._any_flipped = True
             if reads.error is None and is_few(output):  # possibly the rest of a sum that cancels
                 self._seen.mark_residue(output)
         for finding in node.inputs:
@@ -177,7 +179,7 @@ class Explanations:
                 self.excuse(finding, by)
                 if by is None:
                     self.revised[finding.row] = mark_in_place(finding)
-        if not self._intervals.is_cancellation_residue(node):
+        if not (self._any_flipped or self._intervals.is_cancellation_residue(node)):  # a flip is no slow growth
             self.growth.learn(node, diverged, reads.error or 0.0)
 
     # Inputs after explained errors were reverted

@@ -34,7 +34,7 @@ from npucmp.localise.rule_context import (
 )
 from npucmp.localise.rules.growth import GROWTH
 
-# expected flips inside a module: chosen: 16 e is fifty times the share that values of a normal distribution flip, so
+# expected flips: chosen: 16 e is fifty times the share that values of a normal distribution flip, so
 # that fewer flips have a probability below 1 in 800, not measured
 LIKELY = 2.0**-4
 FLIP_ROWS = 2.0  # rows: definition: a tie between two rows takes the gradient from one and gives it to the other

@@ -93,9 +93,10 @@ def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
     elif exact:
         blocks = _with_a_tie(random, blocks, x, dtype)
     gradients = bool(random.random() < 0.5)
+    is_residual = bool(random.random() < 0.4) and level == "L0" and (is_faulty or not exact)
     for side in ("golden", "target"):
         own = Side(int(random.integers(1 << 30)), dtype)
-        records = _records(blocks, x, own, fault if side == "target" else Fault(), level, gradients)
+        records = _records(blocks, x, own, fault if side == "target" else Fault(), level, gradients, is_residual)
         write(folder / side, records, form, level)
     return _case(blocks, fault, level)
 
@@ -134,8 +135,9 @@ def _with_a_tie(random: np.random.Generator, blocks: list[Block], x: np.ndarray,
 
 
 def _records(
-    blocks: list[Block], x: np.ndarray, side: Side, fault: Fault, level: str, gradients: bool
+    blocks: list[Block], x: np.ndarray, side: Side, fault: Fault, level: str, gradients: bool, is_residual: bool
 ) -> dict[str, dict[str, Any]]:
+    """The records of one side. is_residual: what a block writes is added to what it read, in code without a record."""
     found: dict[str, dict[str, Any]] = {}
     inner = level != "L0"
     read, saved = x, []
@@ -159,7 +161,7 @@ def _records(
         if level != "L1":
             add(f"{block.name}.forward.0", typed(read), typed(wrote))
         saved.append((read, hidden, chosen, slope))
-        read = wrote
+        read = rounded(read + wrote, side.dtype) if is_residual else wrote
     gradient = side.store(2e2 * read.astype(np.float64) / read.size)
     for at, block in reversed([*enumerate(blocks)]):
         before, hidden, chosen, slope = saved[at]
@@ -184,6 +186,8 @@ def _records(
                 own = {"first.weight": of_first, "first.bias": of_bias, "second.weight": of_second}
                 found[f"{block.name}.parameters_grad.0"] = {key: Typed(value, side.dtype) for key, value in own.items()}
             add(f"{block.name}.backward.0", typed(incoming), typed(passed), "input")
+        if is_residual:
+            gradient = rounded(incoming + gradient, side.dtype)
     return found
 
 
