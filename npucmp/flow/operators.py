@@ -31,6 +31,7 @@ class OperatorFindings:
 
     extra_inputs           forward tensors that a backward operator also reads, and tensors from other ranks
     assumed_inputs         outputs of the preceding operator, if no inputs were recorded
+    beside                 of gradients of parameters: the gradients that the backward of their module wrote
     tainted                it bears an error or passes one on; inherits: an input descends from a root
     has_remote_inputs      the data from other ranks are known
     error_from_other_rank  an error arrives with these data that descends from a root of another rank
@@ -47,6 +48,7 @@ class OperatorFindings:
     outputs: list[Finding]
     extra_inputs: list[Finding] = field(default_factory=list)
     assumed_inputs: list[Finding] = field(default_factory=list)
+    beside: list[Finding] = field(default_factory=list)
     tainted: bool = False
     inherits: bool = False
     has_remote_inputs: bool = False
@@ -133,6 +135,7 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
         for record, others in _backward_of(records, backward.get(call, [])):
             record.inputs += [finding for other in others for finding in other.inputs]
             record.extra_inputs += [finding for other in others for finding in other.extra_inputs]
+            record.beside += [finding for other in others for finding in other.outputs]
     before: dict[bool, list[Finding]] = {False: [], True: []}
     for node in nodes:
         node.assumed_inputs = before[node.is_gradient] if not node.inputs else []

@@ -14,6 +14,9 @@ their difference is not an error. The next recorded gradient shows whether an er
              another
     kind     another call of the operator is proven by its shapes, the outputs of this call are unrelated or differ in
              number, and not both runs pass them on
+
+If both nodes have outputs of equal shapes, the gradient of a vector that the forward read is one tensor, whatever node
+wrote it, and keeps its verdict: that of the weight of a norm, fused on one side.
 """
 
 from __future__ import annotations
@@ -67,9 +70,23 @@ def undecided_nodes(findings: Sequence[Finding]) -> list[Finding]:
         outputs = [row for row in rows if is_output(row.pair)]
         is_of_kind = is_alike and rows[0].pair.operator.kind in kinds and _are_unlike(outputs, readers)
         if is_proven or is_of_kind or readers.prove_two(rows) or _is_handed_on(rows, readers):
+            read = forwards[1].get(outputs[0].pair.operator.call) if is_alike and not is_proven else None
             for row in outputs:
-                found[places[id(row)]] = _as_undecided(row)
+                if read is None or not _is_of_parameter(row, outputs, read):
+                    found[places[id(row)]] = _as_undecided(row)
     return found
+
+
+def _is_of_parameter(row: Finding, outputs: Sequence[Finding], forward: Operator) -> bool:
+    """Whether an output of both nodes is the gradient of one vector that their forward read, a parameter: both runs
+    have equal outputs in number and shape, and no other tensor has the shape of this one."""
+    shapes = [tensor.shape for output in outputs if (tensor := output.pair.golden) is not None]
+    own = row.pair.golden
+    if own is None or len(own.shape) != 1 or shapes.count(own.shape) > 1:
+        return False
+    if any(output.verdict in (Verdict.SHAPE, Verdict.MISSING) for output in outputs):
+        return False
+    return [tensor.shape for tensor in forward.tensors if not tensor.is_output].count(own.shape) == 1
 
 
 def _is_beyond(backward: Operator, forwards: Mapping[str, Operator]) -> bool:

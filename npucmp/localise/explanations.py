@@ -6,7 +6,8 @@ An error above the limit that the inputs explain and that descends from no root 
 
 from __future__ import annotations
 
-from typing import Callable, Optional, Sequence
+from types import MappingProxyType
+from typing import Callable, Mapping, Optional, Sequence
 
 from npucmp.flow.contents import is_few, is_vector
 from npucmp.flow.operators import OperatorFindings
@@ -16,13 +17,13 @@ from npucmp.localise.intervals import Intervals, OperatorReads, differs
 from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.root_cause import OwnError, with_explanation
 from npucmp.localise.rule_context import RuleContext, error_size
-from npucmp.localise.rules import Rulebook, constant_rows, gradual, law, routed
+from npucmp.localise.rules import Rulebook, constant_rows, gradual, law, non_smooth, routed
 from npucmp.localise.seen_errors import SeenErrors, is_alike
 from npucmp.localise.sources import Sources
 from npucmp.localise.thresholds import mark_in_place
 from npucmp.model import Evidence, Finding, Verdict
 from npucmp.model.relation import Relation
-from npucmp.model.roles import is_output
+from npucmp.model.roles import containers, is_output, names_of
 
 EXPLAINED = {  # the words for the explanation, by rule; for other rules the incoming errors explain it
     constant_rows.NAME: "rounding in rows that are constant in its input",
@@ -72,6 +73,7 @@ class Explanations:
         seen: SeenErrors,
         intervals: Intervals,
         downcast_share: float,
+        scopes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.downcast_share = downcast_share
         self.growth = GradualGrowth(lambda case: rules.holds("gradual", case))
@@ -79,6 +81,9 @@ class Explanations:
         self._rules, self._by_round_off = rules, by_round_off
         self._sources, self._seen, self._intervals = sources, seen, intervals
         self._known: dict[tuple[int, float], Optional[Limit]] = {}  # of the operator that is visited
+        self._scopes = scopes  # the module around each record
+        self._flipped: set[str] = set()  # modules around operators with an error that a flipped choice explains
+        self._any_flipped = False
 
     def latest(self, finding: Finding) -> Finding:
         """The current version of the finding."""
@@ -105,11 +110,21 @@ class Explanations:
     def _of_output(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> Optional[Limit]:
         before = self._intervals.incoming_error(node, finding, reads).high
         changed = self._seen.changed_choice_share
-        if not before and self._intervals.agrees_in_full(node, reads):
+        agree = self._intervals.agree(node, reads)
+        if not before and agree:
             changed = 0.0  # what agrees explains nothing
         elif reads.error is not None:
             before = max(before, self._intervals.behind_a_root(node, finding).high)
-        by = self.of_case(RuleContext(finding, node, before, changed_choice_share=changed))
+        flipped = self._flipped and not self._flipped.isdisjoint(names_of(node.operator))
+        case = RuleContext(
+            finding,
+            node,
+            before,
+            changed_choice_share=changed,
+            inputs_agree=agree and not self._intervals.any_tainted,
+            flipped_inside=bool(flipped),
+        )
+        by = self.of_case(case)
         return by or (self.inside(finding) if node.operator.path else None)
 
     def inside(self, finding: Finding) -> Optional[Limit]:
@@ -150,7 +165,11 @@ class Explanations:
     def excuse_all(self, node: OperatorFindings, diverged: Sequence[Finding], reads: OperatorReads) -> None:
         """Excuse outputs that differ by no more than the inputs explain, and inputs that the operator overwrote."""
         for output in diverged:
-            self.excuse(output, self.of(node, output, reads))
+            by = self.of(node, output, reads)
+            self.excuse(output, by)
+            if by is not None and by.rule == non_smooth.RULE.name:
+                self._flipped.update(containers(node.operator, self._scopes))
+                self._any_flipped = True
             if reads.error is None and is_few(output):  # possibly the rest of a sum that cancels
                 self._seen.mark_residue(output)
         for finding in node.inputs:
@@ -160,7 +179,7 @@ class Explanations:
                 self.excuse(finding, by)
                 if by is None:
                     self.revised[finding.row] = mark_in_place(finding)
-        if not self._intervals.is_cancellation_residue(node):
+        if not (self._any_flipped or self._intervals.is_cancellation_residue(node)):  # a flip is no slow growth
             self.growth.learn(node, diverged, reads.error or 0.0)
 
     # Inputs after explained errors were reverted

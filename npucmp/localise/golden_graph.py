@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from typing import Hashable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.readers.names import file_name_of
-from npucmp.flow.contents import content_of
+from npucmp.flow.contents import content_of, target_content_of
 from npucmp.flow.execution_order import ran_again
 from npucmp.localise.autograd_nodes import hands_on
 from npucmp.localise.dead_ends import dead_ends
@@ -61,6 +61,7 @@ class GoldenGraph:
         self._compared: dict[SharedRecords, ContentStatus] = {}
         self._constants: set[Hashable] = set()  # of compared rows
         self._of_gradient: dict[int, bool] = {}  # by merged order
+        self._arrived: Optional[dict[int, int]] = None  # the last reader of a gradient of the target, by content
         self._astray: Optional[set[int]] = None  # gaps with dead ends
         self._backward_gaps: Optional[set[int]] = None  # gaps with backward operators of the target alone
         self._backward_from = min((row.operator.order for row in golden if is_gradient(row.operator)), default=math.inf)
@@ -156,9 +157,25 @@ class GoldenGraph:
         if row.operator.phase != "backward":
             return False
         read = [one for one in self.of_operator(row) if not is_output(one.finding.pair) and self.is_decided(one)]
-        if row.finding.rule == OTHER_NODE and any(hands_on(one.finding, row.finding, 1) for one in read):
+        if row.finding.rule == OTHER_NODE and (
+            any(hands_on(tensor.finding, row.finding, 1) for tensor in read) or self._passes_on_alike(row)
+        ):
             return True
         return any(self.content(one) is self.content(row) for one in read)
+
+    def _passes_on_alike(self, row: GoldenRow) -> bool:
+        """Whether the golden wrote the gradient of an inner node of a call, which no operator reads, and the gradient
+        that the call passed on was compared where the next operator reads it."""
+        if self.content(row).readers:
+            return False
+        if self._arrived is None:
+            inputs = (one.finding for one in self._golden if self.is_backward(one.operator) and self.is_decided(one))
+            self._arrived = {}
+            for finding in inputs:
+                if not is_output(finding.pair):
+                    self._arrived[target_content_of(finding)] = finding.pair.order
+        passed = target_content_of(row.finding)
+        return bool(passed) and self._arrived.get(passed, -1) > row.finding.pair.order
 
     def _is_cast(self, row: GoldenRow) -> bool:
         """Whether a row is a compared tensor in another type: same number of elements, extremes and norm equal within

@@ -274,11 +274,12 @@ class Intervals:
         """Whether the tensors that a forward saved for its backward were compared, if it saves any."""
         return not node.reads_saved or (bool(node.extra_inputs) and not self.uncompared_saved_tensors(node))
 
-    def agrees_in_full(self, node: OperatorFindings, reads: OperatorReads) -> bool:
-        """Whether all that an operator reads was compared and has no error: inputs, parameters and saved tensors."""
+    def agree(self, node: OperatorFindings, reads: OperatorReads) -> bool:
+        """Whether all that an operator reads was compared and agrees: inputs, parameters and saved tensors."""
         has_parameters = not node.op.parameters or any(is_parameter(one.pair) for one in node.inputs)
         is_complete = reads.is_measured and self.is_saved_known(node) and not node.remote_inputs_missing
-        return is_complete and has_parameters and bool(node.inputs) and reads.error == 0.0
+        within = (read.interval.high <= read.finding.limit for read in (*reads.inputs, *reads.saved))
+        return is_complete and has_parameters and bool(node.inputs) and all(within)
 
     def uncompared_saved_tensors(self, node: OperatorFindings) -> list[Finding]:
         """The tensors that its forward read or wrote and that could not be compared."""

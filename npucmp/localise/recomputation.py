@@ -62,6 +62,7 @@ from npucmp.localise.seen_errors import is_still
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Operator, ReplayedOutput, ReplayVerdict
 from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import DTYPES, lookup
+from npucmp.model.finding import OTHER_NODE
 from npucmp.model.moments import SINGLE_BITS
 from npucmp.model.replay_result import DIRECTIONS, SIDED_RESULTS, FarElements
 
@@ -116,7 +117,8 @@ class RecomputedRows(NamedTuple):
             if not (_is_within(other) or (is_suspected and side == 0 and not other)):
                 continue
             slots = {tensor.slot: (one, tensor.dtype) for one in outputs
-                     if (tensor := (one.pair.target, one.pair.golden)[side]) is not None}  # fmt: skip
+                     if (tensor := (one.pair.target, one.pair.golden)[side]) is not None
+                     and one.rule != OTHER_NODE}  # fmt: skip
             wrong = [row for row in own if row.verdict is ReplayVerdict.GUILTY and row.slot in slots]
             if not is_suspected:
                 wrong = [row for row in wrong if is_sided(row) or _is_far_beyond(row, slots[row.slot][1])]

@@ -45,7 +45,7 @@ from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import SUM_ROUNDING
 from npucmp.model.finding import OTHER_NODE
-from npucmp.model.roles import containers, is_folded, is_meaningless, is_parameter
+from npucmp.model.roles import containers, is_folded, is_meaningless, is_parameter, names_of
 
 if TYPE_CHECKING:
     from npucmp.localise.golden_weights import GoldenWeights
@@ -85,8 +85,15 @@ class RootSearch:
         self.sources = Sources(self.findings, Edges(self.findings, rank), first_row)
         self.seen = SeenErrors(self.sources.is_read)
         self._intervals = Intervals(rules, by_round_off, self.sources, self.seen, updates)
+        self._scopes = {node.operator.name: node.operator.scope for node in self.nodes if node.operator.scope}
         self._explanations = Explanations(
-            rules, by_round_off, self.sources, self.seen, self._intervals, coarser.downcast_share(self.nodes)
+            rules,
+            by_round_off,
+            self.sources,
+            self.seen,
+            self._intervals,
+            coarser.downcast_share(self.nodes),
+            self._scopes,
         )
         self.revised = self._explanations.revised
         self._uncompared = UncomparedOutputs(left_out)
@@ -103,7 +110,6 @@ class RootSearch:
             UpdatedParameters(self.nodes),
         )
         self._recomputation = Recomputation(estimator if by_round_off else None)
-        self._scopes = {node.operator.name: node.operator.scope for node in self.nodes if node.operator.scope}
         self._inside: dict[str, str] = {}  # container → the first operator in it that has the error
         self.carriers: dict[int, int] = {}
         self._carrier: Optional[int] = None  # the order of a carrier whose output was not read yet
@@ -337,7 +343,7 @@ class RootSearch:
         operator = node.operator
         if not node.outputs or not self._rules.holds("container", RuleContext(node.outputs[0], node)):
             return ""
-        return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}", "")
+        return next(filter(None, map(self._inside.get, names_of(operator))), "")
 
     def _propagated_output(
         self, node: OperatorFindings, diverged: Sequence[Finding], known: Optional[RecomputedRows], reads: OperatorReads

@@ -45,6 +45,11 @@ def containers(operator: Operator, scopes: Mapping[str, str]) -> Iterator[str]:
         path = path.rpartition(".")[0]
 
 
+def names_of(operator: Operator) -> tuple[str, str]:
+    """Return the names by which `containers` yields a module."""
+    return operator.name, f"{operator.phase} {operator.path}"
+
+
 def is_meaningless(pair: Pair) -> bool:
     """Return whether a tensor is uninitialised memory or a device's workspace, whose values need not be equal."""
     return _is_meaningless(pair.operator.op_type, pair.slot)

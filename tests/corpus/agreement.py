@@ -2,7 +2,9 @@
 
 If all that an operator reads was compared and agrees, an output beyond its limit is never a match. EXCEPTIONS are the
 rules whose explanation is a fact about the operator itself; with inputs that are equal bit for bit, only those of
-OWN_ROUNDING explain. A tensor that one row calls diverged is no match in the row of its reader.
+OWN_ROUNDING explain. Growth explains three times the error of the inputs and the limit, 8 times where not all that the
+operator reads was recorded or a root exists; a flip inside a module is possible only where 16 e of its elements are
+1/1024 or more. A tensor that one row calls diverged is no match in the row of its reader.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ from typing import Iterator
 
 from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings, nodes_of
+from npucmp.localise.rule_context import CARRIED, FLIP_SHARE
 from npucmp.localise.rules.growth import GROWTH
+from npucmp.localise.rules.non_smooth import POSSIBLE
 from npucmp.model import Comparison, Finding, Verdict
+from npucmp.model.roles import is_parameter
 
 OWN_ROUNDING = {
     "cancellation": "the limit is relative to a sum much smaller than its terms; both sides round the terms",
@@ -46,11 +51,26 @@ def _of_operator(node: OperatorFindings, error: float, has_root: bool) -> Iterat
         if output.verdict is not Verdict.MATCH or not output.explained_by or (output.error or 0.0) <= output.limit:
             continue
         rule = output.explained_by
-        most = max(error, output.limit) if has_root and error else error  # rule behind_root
-        grown = rule == "growth" and (output.error or 0.0) <= GROWTH * most
-        if not grown and rule not in (EXCEPTIONS if error else OWN_ROUNDING):
+        explained = rule in (EXCEPTIONS if error else OWN_ROUNDING)
+        if rule == "growth":
+            most = max(error, output.limit) if has_root and error else error  # rule behind_root
+            bound = min(GROWTH * most, CARRIED * most + output.limit)
+            explained = (output.error or 0.0) <= (GROWTH * most if has_root or not _is_complete(node) else bound)
+        elif rule == "non_smooth" and node.operator.path:
+            explained = FLIP_SHARE * error * max(map(_elements, (*node.inputs, *node.extra_inputs, output))) >= POSSIBLE
+        if not explained:
             name = f"{node.operator.name} {output.pair.slot}"
             yield f"{name}: rel_l2 {output.error:.2e} above {output.limit:.2e} by {rule}, inputs {error:.2e}"
+
+
+def _is_complete(node: OperatorFindings) -> bool:
+    """Whether the parameters of an operator, and what its forward saved for it, were recorded."""
+    has_parameters = not node.op.parameters or any(is_parameter(read.pair) for read in node.inputs)
+    return has_parameters and (not node.reads_saved or bool(node.extra_inputs))
+
+
+def _elements(finding: Finding) -> int:
+    return finding.measurement.moments.elements if finding.measurement.moments is not None else 0
 
 
 def _of_readers(comparison: Comparison) -> Iterator[str]:

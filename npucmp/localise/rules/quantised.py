@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from npucmp.judge.precision import STEP_BITS
 from npucmp.judge.tolerance import FACTOR
-from npucmp.localise.rule_context import ErrorRule, RuleContext
+from npucmp.localise.rule_context import QUANTISED, ErrorRule, RuleContext
 from npucmp.localise.rules.round_off import UNRELATED_ERROR
 
 # times the rms: chosen: the largest of a thousand values with a normal distribution is 3 to 4 times as large, not
@@ -29,7 +29,7 @@ def _bound(case: RuleContext) -> float:
 
 RULE = ErrorRule(
     "limit",
-    "quantised",
+    QUANTISED,
     f"one run is quantised to {STEP_BITS} bits: limit {FACTOR:g} · 2^-{STEP_BITS}",
     applies=lambda case: case.precision.quantised,
     bound=_bound,

@@ -17,12 +17,16 @@ class TestGrowth(RuleContract):
     name = "growth"
     fires = {
         "handed on": case("tanh", READ, (noisy(Y, 1e-4), Y)),
+        "three times what agrees, and rounding": case(
+            "tanh", READ, (noisy(Y, 4.4e-4), Y), round_off=2e-5, inputs_agree=True
+        ),
         "seven times": case("tanh", READ, (noisy(Y, 7e-4), Y)),
         "bigger before": case("tanh", READ, (noisy(Y, 0.1), Y), input_error=0.5),
         "an infinite one": case("tanh", READ, (noisy(Y, 0.1), Y), input_error=float("inf")),
     }
     silent = {
         "nine times": case("tanh", READ, (noisy(Y, 9e-4), Y)),
+        "seven times what agrees": case("tanh", READ, (noisy(Y, 7e-4), Y), round_off=2e-5, inputs_agree=True),
         "from nothing": case("tanh", [(X, X)], (noisy(Y, 1e-6), Y)),
     }
 

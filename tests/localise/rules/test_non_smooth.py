@@ -106,9 +106,29 @@ def test_the_errors_of_the_forward_decide_how_many_elements_flip(forward, share)
         assert RULE.bound(one) == 4 * sqrt(2.0**-6)
 
 
-def test_a_module_may_enlarge_errors_before_it_chooses():
+def test_the_errors_of_its_forward_decide_what_flips_inside_a_module():
     one = gradient(ones(10000), saved=[saved(2.0**-12)], op="Block", path="Module.block", input_error=2.0**-6)
-    assert RULE.bound(one) == 4 * sqrt(2.0**-6)
+    assert RULE.bound(one) == 4 * sqrt(2.0**-12)
+
+
+@pytest.mark.parametrize("error, wrong, is_explained", [
+    (2.0**-14, 1, True), (2.0**-14, 1024, True),  # one flip is expected in 1,024 elements
+    (2.0**-18, 1024, True), (2.0**-19, 1024, False),
+    (2.0**-19, 128, True), (2.0**-19, 129, False),
+    (2.0**-24, 128, True), (2.0**-25, 1, False),
+])  # fmt: skip
+def test_what_cannot_flip_inside_a_module_explains_nothing(error, wrong, is_explained):
+    """A likely flip, or a possible one that two rows of many hold."""
+    golden = np.ones((16, 64))
+    target = golden.copy()
+    target.reshape(-1)[:wrong] = 0.9
+    one = gradient((target, golden), [saved(error)], op="Block", path="Module.block", input_error=error)
+    assert RULE.applies(one) == is_explained
+    assert RULE.applies(replace(one, flipped_inside=True))
+    one.node.beside = [
+        gradient((np.where(np.arange(64)[:, None] == 3, 0.5, np.ones((64, 8))), np.ones((64, 8)))).finding
+    ]
+    assert RULE.applies(one) == (error >= 2.0**-24)
 
 
 @pytest.mark.parametrize("golden, bound", [([3.0, -4.0], 0.8), ([4.0, 3.0], 0.8), ([0.0, 0.0], 0.0)])

@@ -43,6 +43,9 @@ KINDS: tuple[str, ...] = (
     "optimizer_updates",
     "spikes",
     "normalisation_roles",
+    "opaque_modules",
+    "fused_norms",
+    "coarse_steps",
 )
 
 
