@@ -16,8 +16,8 @@ inequality), so if their own errors make up at most half, the rest came in.
 If a gradient is beyond, its forward is checked first (`forward_of`): autograd gives the gradient tensors that the
 forward saved (a root, a mask, an epsilon), which dumps do not record, so one fault of a forward makes both wrong.
 
-The search recomputes an operator that is suspected, whose errors have a direction, or whose error is above the limit
-and explained by another rule than `growth`. Among the other operators it recomputes the first of each type (of three or
+The search recomputes an operator that is suspected, whose errors have a direction, whose error exceeds the rounding of
+its own type behind a coarser type, or whose error is above the limit and explained by another rule than `growth`. Among the other operators it recomputes the first of each type (of three or
 more; of fewer, if each element of the result depends on the same element of the operands alone) and every sixteenth. An
 operator that nothing else suspects must be twice as far beyond the expected rounding. If a gradient is beyond, the
 forward is BORN and the gradient PROPAGATED if the forward is beyond too, or if the forward has other arguments than in
@@ -245,6 +245,11 @@ class Recomputation:
             return False  # sums in float32 have larger errors than the rounding of their results
         came = max((_common_error(one) for one in (*node.inputs, *node.extra_inputs)), default=0.0)
         return any(_common_error(one) - came > COMMON * _unit_of(one) > 0.0 for one in node.outputs)
+
+    def is_finer(self, node: OperatorFindings) -> bool:
+        """Whether the error of an output exceeds the rounding of its own type and may come from a coarser type upstream,
+        which would hide an error of the operator."""
+        return any(0.0 < FACTOR * _unit_of(one) < error_size(one) and _unit_of(one) < one.working for one in node.outputs)
 
     def small_values(self, node: OperatorFindings) -> Optional[tuple[Finding, list[Evidence]]]:
         """Return the output of a function of one element that differs in many elements by more than rounding, although

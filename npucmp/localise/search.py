@@ -355,14 +355,14 @@ class RootSearch:
     def _recompute(
         self, node: OperatorFindings, own: Optional[OwnError], diverged: Sequence[Finding], reads: OperatorReads
     ) -> Optional[RecomputedRows]:
-        """Recompute an operator in float64 if it is suspected or sampled, if its errors have a direction, or if a rule
-        other than growth explains an error above the limit."""
+        """Recompute an operator in float64 if it is suspected or sampled, if its errors have a direction, if a coarser
+        type upstream hides them, or if a rule other than growth explains an error above the limit."""
         if not self._recomputation.applies(node):
             return None
         by = [self._explanations.of(node, one, reads) for one in diverged]
         excused = any(one is not None and one.rule != "growth" for one in by)
-        is_directed = self._recomputation.is_directed(node)
-        if own is not None or excused or is_directed or self._recomputation.is_sampled(node):
+        is_hidden = self._recomputation.is_directed(node) or self._recomputation.is_finer(node)
+        if own is not None or excused or is_hidden or self._recomputation.is_sampled(node):
             return self._recomputation.of(node)
         return None
 
