@@ -63,7 +63,7 @@ from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Opera
 from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import DTYPES, lookup
 from npucmp.model.moments import SINGLE_BITS
-from npucmp.model.replay_result import DIRECTIONS, SIDED_RESULTS, FarElements
+from npucmp.model.replay_result import DIRECTIONS, SIDED_RESULTS, VERSIONS, FarElements
 
 BFLOAT16 = DTYPES["bfloat16"]
 NAME = "recompute"  # the rule name in roots.csv and tensors.csv
@@ -113,7 +113,7 @@ class RecomputedRows(NamedTuple):
         """The output that is farthest beyond the expected rounding in one run alone, with the evidence; None if neither
         run has one."""
         for side, own, other in ((0, self.target, self.golden), (1, self.golden, self.target)):
-            if not (_is_within(other) or (is_suspected and side == 0 and not other)):
+            if not (_is_within(other, VERSIONS) or (is_suspected and side == 0 and not other)):
                 continue
             slots = {tensor.slot: (one, tensor.dtype) for one in outputs
                      if (tensor := (one.pair.target, one.pair.golden)[side]) is not None}  # fmt: skip
@@ -144,7 +144,8 @@ class RecomputedRows(NamedTuple):
     @property
     def blames_golden(self) -> bool:
         """Whether the golden alone is beyond the expected rounding."""
-        return _is_within(self.target) and any(row.verdict is ReplayVerdict.GUILTY for row in self.golden)
+        is_known = _is_within(self.target, VERSIONS)
+        return is_known and any(row.verdict is ReplayVerdict.GUILTY for row in self.golden)
 
     def less_accurate(self, finding: Finding) -> list[Evidence]:
         """Return which side is farther from float64 of its own inputs, if that makes up the error of an output."""
@@ -343,9 +344,10 @@ def _is_clean(rows: Sequence[ReplayedOutput]) -> bool:
     return _is_within(rows) and not any(row.sampled for row in rows)
 
 
-def _is_within(rows: Sequence[ReplayedOutput]) -> bool:
-    """Whether all outputs are within the expected rounding, possibly by a sample of their elements."""
-    return bool(rows) and all(row.verdict is ReplayVerdict.CLEAN and not row.explanation for row in rows)
+def _is_within(rows: Sequence[ReplayedOutput], but: str = "") -> bool:
+    """Whether all outputs are within the expected rounding, possibly by a sample of their elements; `but` is an
+    explanation that leaves no doubt."""
+    return bool(rows) and all(row.verdict is ReplayVerdict.CLEAN and row.explanation in ("", but) for row in rows)
 
 
 def _guilty_reasons(row: ReplayedOutput, side: str) -> list[Evidence]:

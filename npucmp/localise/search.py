@@ -109,6 +109,7 @@ class RootSearch:
         self._carrier: Optional[int] = None  # the order of a carrier whose output was not read yet
         self._roots: list[Root] = []
         self._golden_weights: Optional[GoldenWeights] = None
+        self._is_behind_draw = False
         self._descending: set[int] = set()  # rows of outputs that descend from a root, also within their limits
 
     def results(self) -> tuple[list[Finding], list[Root]]:
@@ -259,6 +260,7 @@ class RootSearch:
             cause, more = uncertain
             reasons = [*more, *reasons]
         self._roots.append(root_of(node, cause, own, reasons, reads.error))
+        self._is_behind_draw |= draws_numbers(node.operator)
 
     # Operators that need no decision
 
@@ -356,13 +358,15 @@ class RootSearch:
         self, node: OperatorFindings, own: Optional[OwnError], diverged: Sequence[Finding], reads: OperatorReads
     ) -> Optional[RecomputedRows]:
         """Recompute an operator in float64 if it is suspected or sampled, if its errors have a direction, if a coarser
-        type upstream hides them, or if a rule other than growth explains an error above the limit."""
+        type upstream hides them, if it lies behind an operator that drew other random numbers, or if a rule other than
+        growth explains an error above the limit."""
         if not self._recomputation.applies(node):
             return None
         by = [self._explanations.of(node, one, reads) for one in diverged]
         excused = any(one is not None and one.rule != "growth" for one in by)
         is_hidden = self._recomputation.is_directed(node) or self._recomputation.is_finer(node)
-        if own is not None or excused or is_hidden or self._recomputation.is_sampled(node):
+        is_drawn = self._is_behind_draw and bool(diverged)  # what lies behind other random numbers is judged on these
+        if own is not None or excused or is_hidden or is_drawn or self._recomputation.is_sampled(node):
             return self._recomputation.of(node)
         return None
 

@@ -270,15 +270,16 @@ def _comparable(
     keep: Optional[npt.NDArray[np.bool_]] = None
     found: Optional[npt.NDArray[np.bool_]] = None
     mismatched = 0
-    if target.nan or target.inf or golden.nan or golden.inf:
-        keep = np.isfinite(x) & np.isfinite(y)
-        agree = (np.isnan(x) & np.isnan(y)) | ((x == y) & ~np.isfinite(x))
-        mismatched = int(np.count_nonzero(~keep & ~agree))
     masks = bars.masks
-    if target.minimum <= masks.highest and golden.minimum <= masks.highest and x.dtype.kind != "c":
-        mask = masks.where_equal(x, y) & np.isfinite(x)
+    if all(side.neginf or side.minimum <= masks.highest for side in (target, golden)) and x.dtype.kind != "c":
+        mask = masks.where_equal(x, y) & (np.isfinite(x) | np.isfinite(y))  # -inf on both sides is no mask
         if mask.any():
-            found, keep = mask, ~mask if keep is None else keep & ~mask
+            found, keep = mask, ~mask
+    if target.nan or target.inf or golden.nan or golden.inf:
+        finite = np.isfinite(x) & np.isfinite(y)
+        agree = (np.isnan(x) & np.isnan(y)) | ((x == y) & ~np.isfinite(x))
+        mismatched = int(np.count_nonzero(~(finite | agree if found is None else finite | agree | found)))
+        keep = finite if keep is None else keep & finite
     return (None if keep is None else np.flatnonzero(keep)), found, mismatched
 
 
