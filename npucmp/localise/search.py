@@ -217,6 +217,8 @@ class RootSearch:
         if is_argued:
             alike = evidence.WorstInput(alike=evidence.BY_STATISTICS)
             return Cause.BORN, evidence.own_reasons(pair, own, alike, bool(node.inputs))
+        if not node.inputs and node.op.name == "rand" and own.measurement.moments is not None:  # it depends on no input
+            return Cause.BORN, [evidence.tensor_reason(own), *evidence.argument_reasons(pair)]
         if not reads.is_known or (not worst.differs and self._intervals.is_half_known(node)):
             open_reads = [read.finding for read in reads.inputs if not read.interval.is_known]
             reasons = evidence.unknown_reasons(own, open_reads)

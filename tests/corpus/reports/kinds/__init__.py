@@ -38,6 +38,9 @@ KINDS: tuple[str, ...] = (
     "overflow_sentences",
     "left_over_names",
     "calls_left_out",
+    "mixed_precision",
+    "additive_masks",
+    "random_names",
 )
 
 
