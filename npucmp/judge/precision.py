@@ -92,9 +92,9 @@ def holds(row: Dtype, side: Side, squares: float) -> bool:
 def is_rounded(row: Dtype, side: Side, squares: float) -> bool:
     """Whether values that are numbers of a type look rounded to that type, or to a coarser one."""
     if row.name == "float32":
-        coarser = (DTYPES[name] for name in HALF_TYPES)
+        halves = [DTYPES[name] for name in HALF_TYPES]
         return side.bits == SINGLE_BITS or any(
-            holds(one, side, squares) and is_rounded(one, side, squares) for one in coarser
+            holds(half, side, squares) and is_rounded(half, side, squares) for half in halves
         )
     full = side.full_8 if row.name == "bfloat16" else side.full_11
     usual = math.sqrt(squares / side.nonzero)

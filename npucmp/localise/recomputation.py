@@ -17,13 +17,13 @@ If a gradient is beyond, its forward is checked first (`forward_of`): autograd g
 forward saved (a root, a mask, an epsilon), which dumps do not record, so one fault of a forward makes both wrong.
 
 The search recomputes an operator that is suspected, whose errors have a direction, whose error exceeds the rounding of
-its own type behind a coarser type, or whose error is above the limit and explained by another rule than `growth`. Among the other operators it recomputes the first of each type (of three or
-more; of fewer, if each element of the result depends on the same element of the operands alone) and every sixteenth. An
-operator that nothing else suspects must be twice as far beyond the expected rounding. If a gradient is beyond, the
-forward is BORN and the gradient PROPAGATED if the forward is beyond too, or if the forward has other arguments than in
-the golden and the gradient is the float64 gradient for the golden's arguments. If the golden alone is beyond, the
-operator is BORN and the evidence names the golden output. If an input has no data, UNKNOWN and WORSENED become
-PROPAGATED where the target is within.
+its own type behind a coarser type, or whose error is above the limit and explained by another rule than `growth`. Among
+the other operators it recomputes the first of each type (of three or more; of fewer, if each element of the result
+depends on the same element of the operands alone) and every sixteenth. An operator that nothing else suspects must be
+twice as far beyond the expected rounding. If a gradient is beyond, the forward is BORN and the gradient PROPAGATED if
+the forward is beyond too, or if the forward has other arguments than in the golden and the gradient is the float64
+gradient for the golden's arguments. If the golden alone is beyond, the operator is BORN and the evidence names the
+golden output. If an input has no data, UNKNOWN and WORSENED become PROPAGATED where the target is within.
 
 If arguments differ and each run is within, the evidence says that the call differs, not the kernel.
 
@@ -248,9 +248,10 @@ class Recomputation:
         return any(_common_error(one) - came > COMMON * _unit_of(one) > 0.0 for one in node.outputs)
 
     def is_finer(self, node: OperatorFindings) -> bool:
-        """Whether the error of an output exceeds the rounding of its own type and may come from a coarser type upstream,
-        which would hide an error of the operator."""
-        return any(0.0 < FACTOR * _unit_of(one) < error_size(one) and _unit_of(one) < one.working for one in node.outputs)
+        """Whether the error of an output exceeds the rounding of its own type and may come from a coarser type
+        upstream, which would hide an error of the operator."""
+        units = [(_unit_of(output), output) for output in node.outputs]
+        return any(unit < output.working and 0.0 < FACTOR * unit < error_size(output) for unit, output in units)
 
     def small_values(self, node: OperatorFindings) -> Optional[tuple[Finding, list[Evidence]]]:
         """Return the output of a function of one element that differs in many elements by more than rounding, although

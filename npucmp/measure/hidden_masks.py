@@ -3,8 +3,9 @@
 A mask is a property of positions: both sides have values there that are far below all other values of the tensor. The
 constant does not matter if a softmax or an exp reads the tensor, directly or after operators that move, scale, fill or
 join values: exp(-100) is 4e-44. It may be -inf in one run, because float16 has no -1e9. It matters only if a row has
-nothing else, and its masks are not one constant, or -inf in one run alone. In other places an operator must pass a known mask on, or the constant must be a known one rounded to a 16-bit type; and
-both sides must have one constant, or one constant added to ordinary values. A mask on one side only is data.
+nothing else, and its masks are not one constant, or -inf in one run alone. In other places an operator must pass a
+known mask on, or the constant must be a known one rounded to a 16-bit type; and both sides must have one constant, or
+one constant added to ordinary values. A mask on one side only is data.
 
 The extremes of a tensor show that it may have such masks. It is read once more if it is in one of these places and a
 tensor of its operator differs.

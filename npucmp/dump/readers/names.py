@@ -118,7 +118,8 @@ def type_of_name(name: str) -> str:
         if op_type(parts[at + 1]).traits and not _LETTER.fullmatch(parts[at + 1]):
             break
         found = op_type(parts[at])
-        if (found.has("random") and not names_weight(name)) or (found.traits and all(map(_LETTER.fullmatch, parts[at + 1 :]))):
+        is_labelled = bool(found.traits) and all(map(_LETTER.fullmatch, parts[at + 1 :]))
+        if is_labelled or (found.has("random") and not names_weight(name)):
             return parts[at]
     return last
 

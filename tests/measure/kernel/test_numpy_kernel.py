@@ -130,8 +130,10 @@ def test_values_of_float64_may_be_numbers_of_a_narrower_type(kernel, values, bit
     x, single = np.array(values), np.array(values, np.float32) if bits != 53 else None
     for y in (x, 2 * x + 1.0):
         found = measured(kernel, x, y, "float64", "float64").target
-        assert found.bits == bits if single is None else (
-            found[7:12] == measured(kernel, single, 2 * single + 1, "float32", "float32").target[7:12]
+        assert (
+            found.bits == bits
+            if single is None
+            else (found[7:12] == measured(kernel, single, 2 * single + 1, "float32", "float32").target[7:12])
         )
     many = np.concatenate([np.ones(40000), x, np.full(40000, 1 + 2.0**-20)])
     assert measured(kernel, many, many, "float64", "float64").golden.bits == max(bits or 0, 24)

@@ -159,7 +159,9 @@ def attention(random: np.random.Generator) -> Callable[[Network], None]:
 
 def stored(steps: Sequence[Step], dtype: str) -> list[Step]:
     """The steps with arrays of another type, as files of that type hold them."""
-    return [step._replace(inputs=[x.astype(dtype) for x in step.inputs], output=step.output.astype(dtype)) for step in steps]
+    return [
+        step._replace(inputs=[x.astype(dtype) for x in step.inputs], output=step.output.astype(dtype)) for step in steps
+    ]
 
 
 def names(form: str, steps: Sequence[Step]) -> list[str]:

@@ -1,5 +1,5 @@
-"""Mixed runs, products in 16 bits and the rest in float32, with a small error of a float32 operator; and runs in float32
-or 16 bits whose files are float64."""
+"""Mixed runs, products in 16 bits and the rest in float32, with a small error of a float32 operator; and runs in
+float32 or 16 bits whose files are float64."""
 
 from __future__ import annotations
 

@@ -11,7 +11,15 @@ import numpy as np
 
 from tests.corpus.reports.kinds import _dumps_b as dumps
 
-DROPOUTS = "dropout_c", "dropout_1_2", "Dropout_7", "attn_dropout_b", "block1_Dropout_3", "dropout_x1", "encoder_dropout_out"
+DROPOUTS = (
+    "dropout_c",
+    "dropout_1_2",
+    "Dropout_7",
+    "attn_dropout_b",
+    "block1_Dropout_3",
+    "dropout_x1",
+    "encoder_dropout_out",
+)
 SOURCES = "randn_a", "normal_2", "rand_like_b", "RandomNormal_x", "randn_1_2"
 FUNCTIONS = "Gelu", "Tanh", "Sigmoid", "Softmax", "Mul"
 DRAWS = "random|seed|generator"
