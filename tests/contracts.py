@@ -208,14 +208,16 @@ def plain(x, y, rtol: float = 0.0, atol: float = 0.0) -> Moments:
 
 
 def bits_needed(side, both: list[int]) -> dict[str, float]:
-    """One side's fields about values of 16 bits, by fractions: numerator and denominator of each value."""
-    if side.dtype.name != "float32":
+    """One side's fields about values of narrower types, by fractions: numerator and denominator of each value."""
+    if side.dtype.name not in ("float32", "float64"):
         return {}
+    with np.errstate(over="ignore"):
+        wider = any(np.float32(side[i]) != side[i] for i in both)
     ratios = [float(abs(side[i])).as_integer_ratio() for i in both if side[i]]
     needed = [(top // (top & -top)).bit_length() for top, _ in ratios]
-    if not needed or max(needed) > 11:
+    if not needed or wider or max(needed) > 11:
         unknown = dict.fromkeys(("nonzero", "full_8", "full_11"), -math.inf)
-        return {"bits": 24, "last_bit": 0.0, **unknown} if needed else {}
+        return {"bits": 53 if wider else 24, "last_bit": 0.0, **unknown} if needed else {}
     return {
         "bits": max(needed),
         "last_bit": min((top & -top) / bottom for top, bottom in ratios),

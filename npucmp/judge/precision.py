@@ -18,8 +18,9 @@ from functools import lru_cache
 from typing import NamedTuple, Optional
 
 from npucmp.model import Measurement, Operator, Pair, Side, TensorRef
-from npucmp.model.dtypes import MOST, SUM_ROUNDING, Dtype, lookup
+from npucmp.model.dtypes import DTYPES, MOST, SUM_ROUNDING, Dtype, lookup
 from npucmp.model.dtypes import SINGLE as SINGLE
+from npucmp.model.moments import SINGLE_BITS
 from npucmp.model.optypes import is_gradient, op_type_of
 
 MIN_CORRELATION = 0.3  # correlation: chosen: below it no scale and offset relate whole numbers to floats, not measured
@@ -30,6 +31,8 @@ SCALE_TOLERANCE = 0.1  # distance of a scale from 1: chosen: a few wrong element
 # measured
 FULL = 1 / 8
 HALF_TYPES = ("bfloat16", "float16")
+# types of files whose values may be numbers of narrower types, coarsest first
+NARROWER = {"float32": HALF_TYPES, "float64": (*HALF_TYPES, "float32")}
 STEP_BITS = 8  # bits: definition: width of quantised numbers; masks of whole numbers do not need more
 
 
@@ -59,8 +62,8 @@ def coarser_round_off(*names: str) -> float:
 
 
 def stored_round_off(measurement: Measurement) -> float:
-    """The unit round-off of the 16-bit type to which all values of both float32 tensors were rounded; 0 if there is
-    none.
+    """The unit round-off of the 16-bit type to which all values of both float32 or float64 tensors were rounded; 0 if
+    there is none.
 
     numpy files cannot hold bfloat16. Every value must be a number of the 16-bit type; the differences do not matter.
     Numbers that need few bits belong to every type: constants, whole numbers, multiples of one step. Rounding shows in
@@ -70,7 +73,7 @@ def stored_round_off(measurement: Measurement) -> float:
     moments, tensors = measurement.moments, (measurement.pair.target, measurement.pair.golden)
     if moments is None or not moments.target.bits or not moments.golden.bits:
         return 0.0
-    if any(tensor is None or tensor.dtype != "float32" for tensor in tensors):
+    if any(tensor is None or tensor.dtype not in NARROWER for tensor in tensors):
         return 0.0
     squares = (moments.target, moments.xx), (moments.golden, moments.yy)
     row = next((row for row in map(lookup, HALF_TYPES) if row and all(holds(row, *one) for one in squares)), None)
@@ -79,13 +82,20 @@ def stored_round_off(measurement: Measurement) -> float:
 
 def holds(row: Dtype, side: Side, squares: float) -> bool:
     """Whether every compared value is a number of the type; `squares` is the sum of the squares of the values."""
+    if row.name == "float32":
+        return side.bits <= SINGLE_BITS
     largest = min(max(abs(side.minimum), abs(side.maximum)), math.sqrt(squares))  # the extremes may be masks
     smallest = 2.0 * row.round_off * row.tiny  # subnormal number
     return row.round_off * 2.0**side.bits <= 1.0 and side.last_bit >= smallest and largest <= row.largest
 
 
 def is_rounded(row: Dtype, side: Side, squares: float) -> bool:
-    """Whether values that are numbers of a type look rounded to that type."""
+    """Whether values that are numbers of a type look rounded to that type, or to a coarser one."""
+    if row.name == "float32":
+        halves = [DTYPES[name] for name in HALF_TYPES]
+        return side.bits == SINGLE_BITS or any(
+            holds(half, side, squares) and is_rounded(half, side, squares) for half in halves
+        )
     full = side.full_8 if row.name == "bfloat16" else side.full_11
     usual = math.sqrt(squares / side.nonzero)
     is_whole = side.last_bit >= 1.0 and usual * SINGLE < 1.0
@@ -108,18 +118,32 @@ def is_counted(measurement: Measurement, round_off: float) -> bool:
 
 
 def rounded_to(measurement: Measurement) -> str:
-    """The 16-bit type to which all values of the float32 target were rounded, those of the golden were not; "" if there
-    is none."""
+    """The 16-bit type to which all values of the float32 or float64 target were rounded, those of the golden were not;
+    "" if there is none."""
     moments, tensors = measurement.moments, (measurement.pair.target, measurement.pair.golden)
     if (
         moments is None
         or not moments.target.bits
-        or any(tensor is None or tensor.dtype != "float32" for tensor in tensors)
+        or any(tensor is None or tensor.dtype not in NARROWER for tensor in tensors)
     ):
         return ""
     target, golden = (moments.target, moments.xx), (moments.golden, moments.yy)
     rows = [row for row in map(lookup, HALF_TYPES) if row and holds(row, *target) and not holds(row, *golden)]
     return next((row.name for row in rows if is_rounded(row, *target)), "")
+
+
+def is_rounded_to_16_bits(measurement: Measurement) -> bool:
+    """Whether the values of a side look rounded to a 16-bit type."""
+    moments = measurement.moments
+    if moments is None:
+        return False
+    sides = [(moments.target, moments.xx), (moments.golden, moments.yy)]
+    rows = [DTYPES[name] for name in HALF_TYPES]
+    return any(
+        side.bits > 0 and holds(row, side, squares) and is_rounded(row, side, squares)
+        for side, squares in sides
+        for row in rows
+    )
 
 
 def is_mixed(pair: Pair) -> bool:

@@ -5,8 +5,8 @@ Matrix units that round float32 operands to 11 bits are on by default for convol
 product of K terms, with s² = K·ms(a)·ms(b) / ms(product) and ms the mean square of the golden, this rounding adds
 2·(2.08e-4)²·s² to the square of rel_l2. A product that adds 0.5 to 2 times that votes for 11 bits, one that adds less
 than a quarter of it votes for float32. A larger error is another fault and no vote. Operands of 11 bits or fewer, fewer
-than 16 elements, and input errors whose square exceeds twice the expected square give no vote. The larger the input
-errors, the less a vote counts.
+than 16 elements, input errors whose square exceeds twice the expected square, and results that one side rounded to 16
+bits give no vote. The larger the input errors, the less a vote counts.
 
 The run keeps 11 bits if the votes for it, without the surest vote, are twice the votes against it: a single product may
 be the fault. If a dump has inputs only, an operator at most 3 places behind a product reads its output. If a dump has
@@ -23,7 +23,7 @@ from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
-from npucmp.judge.precision import SINGLE
+from npucmp.judge.precision import SINGLE, is_rounded_to_16_bits
 from npucmp.judge.tolerance import FACTOR
 from npucmp.measure import metrics
 from npucmp.model import Finding, Measurement, Verdict
@@ -149,7 +149,7 @@ def are_reduced_alike(measurements: Sequence[Measurement], context: ReadContext)
 def _may_cross(node: OperatorFindings) -> bool:
     """Whether the error of an output exceeds what float32 and growth explain, but not what 11 bits explain."""
     read = [one.error for one in map(_figures, (*node.inputs, *node.extra_inputs)) if one is not None]
-    wrote = [one.error for one in map(_figures, node.outputs) if one is not None]
+    wrote = [one.error for one in map(_result, node.outputs) if one is not None]
     return any(FACTOR * max(SINGLE, *read, 0.0) < error <= FACTOR * ROUNDED for error in wrote)
 
 
@@ -158,7 +158,7 @@ def _own_votes(one: Multiplication, context: ReadContext) -> Optional[tuple[floa
     known."""
     from npucmp.measure.own_products import own_product  # few runs need it
 
-    figures = [_figures(each) for each in (*one.operands, one.wrote)]
+    figures = [*map(_figures, one.operands), _result(one.wrote)]
     if None in figures:
         return None
     long = [each is not None and each.is_long for each in figures]
@@ -198,7 +198,7 @@ def _is_product(node: OperatorFindings) -> bool:
 def _of_forward(node: OperatorFindings, before: float) -> Iterator[MatrixProduct]:
     """Yield the product of a forward. If an operand was not recorded, as in dumps of outputs alone, its terms are
     unknown."""
-    if len(node.outputs) != 1 or (wrote := _figures(node.outputs[0])) is None:
+    if len(node.outputs) != 1 or (wrote := _result(node.outputs[0])) is None:
         return
     if _operands(node) is not None:
         yield from filter(None, map(_product, _multiplications(node)))
@@ -220,7 +220,7 @@ class Multiplication(NamedTuple):
 
 
 def _product(one: Multiplication) -> Optional[MatrixProduct]:
-    (a, b), wrote = map(_figures, one.operands), _figures(one.wrote)
+    (a, b), wrote = map(_figures, one.operands), _result(one.wrote)
     return None if a is None or b is None or wrote is None else MatrixProduct((a, b), wrote, one.terms)
 
 
@@ -299,6 +299,12 @@ def _figures(finding: Finding) -> Optional[OperandFigures]:
     bits = max(moments.target.bits, moments.golden.bits)
     rms = math.sqrt(moments.yy / moments.compared)
     return OperandFigures(rms, metrics.rel_l2(moments), moments.elements, bits > SHORT_BITS[-1])
+
+
+def _result(finding: Finding) -> Optional[OperandFigures]:
+    """The OperandFigures of a result; None if one side was rounded to 16 bits behind the product: HF32 and TF32 units
+    add in float32."""
+    return None if is_rounded_to_16_bits(finding.measurement) else _figures(finding)
 
 
 class _UnrecordedProducts:

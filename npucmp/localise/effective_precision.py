@@ -174,7 +174,16 @@ class _PrecisionFlow:
             read.append(self._clock)
         through = coarsest([own, *read, self._usual] if unsaved else [own, *read])
         for finding in node.outputs:
-            self.of[finding.row] = EffectivePrecision(own if known else through, through)
+            limiting = self._of_output(node, finding, own) if known else through
+            self.of[finding.row] = EffectivePrecision(limiting, through)
+
+    def _of_output(self, node: OperatorFindings, finding: Finding, own: Precision) -> Precision:
+        """The precision of an output whose inputs were compared: that of its own type, because an operator that rounds
+        to a finer type than it reads computes in that type. A product may round the finer operand; a module and a
+        gradient may compute in other types."""
+        if node.operator.path or node.is_gradient or node.op.has("contracts") or not round_off_of(finding.pair):
+            return own
+        return own._replace(round_off=self._of_values(finding).round_off)
 
     def _own(self, node: OperatorFindings) -> Precision:
         """The precision of the types that an operator reads and writes; for a module, whose inner types may be coarser,

@@ -16,14 +16,14 @@ inequality), so if their own errors make up at most half, the rest came in.
 If a gradient is beyond, its forward is checked first (`forward_of`): autograd gives the gradient tensors that the
 forward saved (a root, a mask, an epsilon), which dumps do not record, so one fault of a forward makes both wrong.
 
-The search recomputes an operator that is suspected, whose errors have a direction, or whose error is above the limit
-and explained by another rule than `growth`. Among the other operators it recomputes the first of each type (of three or
-more; of fewer, if each element of the result depends on the same element of the operands alone) and every sixteenth. An
-operator that nothing else suspects must be twice as far beyond the expected rounding. If a gradient is beyond, the
-forward is BORN and the gradient PROPAGATED if the forward is beyond too, or if the forward has other arguments than in
-the golden and the gradient is the float64 gradient for the golden's arguments. If the golden alone is beyond, the
-operator is BORN and the evidence names the golden output. If an input has no data, UNKNOWN and WORSENED become
-PROPAGATED where the target is within.
+The search recomputes an operator that is suspected, whose errors have a direction, whose error exceeds the rounding of
+its own type behind a coarser type, or whose error is above the limit and explained by another rule than `growth`. Among
+the other operators it recomputes the first of each type (of three or more; of fewer, if each element of the result
+depends on the same element of the operands alone) and every sixteenth. An operator that nothing else suspects must be
+twice as far beyond the expected rounding. If a gradient is beyond, the forward is BORN and the gradient PROPAGATED if
+the forward is beyond too, or if the forward has other arguments than in the golden and the gradient is the float64
+gradient for the golden's arguments. If the golden alone is beyond, the operator is BORN and the evidence names the
+golden output. If an input has no data, UNKNOWN and WORSENED become PROPAGATED where the target is within.
 
 If arguments differ and each run is within, the evidence says that the call differs, not the kernel.
 
@@ -64,7 +64,7 @@ from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import DTYPES, lookup
 from npucmp.model.finding import OTHER_NODE
 from npucmp.model.moments import SINGLE_BITS
-from npucmp.model.replay_result import DIRECTIONS, SIDED_RESULTS, FarElements
+from npucmp.model.replay_result import DIRECTIONS, SIDED_RESULTS, VERSIONS, FarElements
 
 BFLOAT16 = DTYPES["bfloat16"]
 NAME = "recompute"  # the rule name in roots.csv and tensors.csv
@@ -114,7 +114,7 @@ class RecomputedRows(NamedTuple):
         """The output that is farthest beyond the expected rounding in one run alone, with the evidence; None if neither
         run has one."""
         for side, own, other in ((0, self.target, self.golden), (1, self.golden, self.target)):
-            if not (_is_within(other) or (is_suspected and side == 0 and not other)):
+            if not (_is_within(other, VERSIONS) or (is_suspected and side == 0 and not other)):
                 continue
             slots = {tensor.slot: (one, tensor.dtype) for one in outputs
                      if (tensor := (one.pair.target, one.pair.golden)[side]) is not None
@@ -146,7 +146,8 @@ class RecomputedRows(NamedTuple):
     @property
     def blames_golden(self) -> bool:
         """Whether the golden alone is beyond the expected rounding."""
-        return _is_within(self.target) and any(row.verdict is ReplayVerdict.GUILTY for row in self.golden)
+        is_known = _is_within(self.target, VERSIONS)
+        return is_known and any(row.verdict is ReplayVerdict.GUILTY for row in self.golden)
 
     def less_accurate(self, finding: Finding) -> list[Evidence]:
         """Return which side is farther from float64 of its own inputs, if that makes up the error of an output."""
@@ -248,6 +249,12 @@ class Recomputation:
         came = max((_common_error(one) for one in (*node.inputs, *node.extra_inputs)), default=0.0)
         return any(_common_error(one) - came > COMMON * _unit_of(one) > 0.0 for one in node.outputs)
 
+    def is_finer(self, node: OperatorFindings) -> bool:
+        """Whether the error of an output exceeds the rounding of its own type and may come from a coarser type
+        upstream, which would hide an error of the operator."""
+        units = [(_unit_of(output), output) for output in node.outputs]
+        return any(unit < output.working and 0.0 < FACTOR * unit < error_size(output) for unit, output in units)
+
     def small_values(self, node: OperatorFindings) -> Optional[tuple[Finding, list[Evidence]]]:
         """Return the output of a function of one element that differs in many elements by more than rounding, although
         it reads the same bits and its norm agrees; None if there is none."""
@@ -340,9 +347,10 @@ def _is_clean(rows: Sequence[ReplayedOutput]) -> bool:
     return _is_within(rows) and not any(row.sampled for row in rows)
 
 
-def _is_within(rows: Sequence[ReplayedOutput]) -> bool:
-    """Whether all outputs are within the expected rounding, possibly by a sample of their elements."""
-    return bool(rows) and all(row.verdict is ReplayVerdict.CLEAN and not row.explanation for row in rows)
+def _is_within(rows: Sequence[ReplayedOutput], but: str = "") -> bool:
+    """Whether all outputs are within the expected rounding, possibly by a sample of their elements; `but` is an
+    explanation that leaves no doubt."""
+    return bool(rows) and all(row.verdict is ReplayVerdict.CLEAN and row.explanation in ("", but) for row in rows)
 
 
 def _guilty_reasons(row: ReplayedOutput, side: str) -> list[Evidence]:

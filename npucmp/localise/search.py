@@ -115,6 +115,7 @@ class RootSearch:
         self._carrier: Optional[int] = None  # the order of a carrier whose output was not read yet
         self._roots: list[Root] = []
         self._golden_weights: Optional[GoldenWeights] = None
+        self._is_behind_draw = False
         self._descending: set[int] = set()  # rows of outputs that descend from a root, also within their limits
 
     def results(self) -> tuple[list[Finding], list[Root]]:
@@ -222,6 +223,8 @@ class RootSearch:
         if is_argued:
             alike = evidence.WorstInput(alike=evidence.BY_STATISTICS)
             return Cause.BORN, evidence.own_reasons(pair, own, alike, bool(node.inputs))
+        if not node.inputs and node.op.name == "rand" and own.measurement.moments is not None:  # it depends on no input
+            return Cause.BORN, [evidence.tensor_reason(own), *evidence.argument_reasons(pair)]
         if not reads.is_known or (not worst.differs and self._intervals.is_half_known(node)):
             open_reads = [read.finding for read in reads.inputs if not read.interval.is_known]
             reasons = evidence.unknown_reasons(own, open_reads)
@@ -265,6 +268,7 @@ class RootSearch:
             cause, more = uncertain
             reasons = [*more, *reasons]
         self._roots.append(root_of(node, cause, own, reasons, reads.error))
+        self._is_behind_draw |= draws_numbers(node.operator)
 
     # Operators that need no decision
 
@@ -361,14 +365,16 @@ class RootSearch:
     def _recompute(
         self, node: OperatorFindings, own: Optional[OwnError], diverged: Sequence[Finding], reads: OperatorReads
     ) -> Optional[RecomputedRows]:
-        """Recompute an operator in float64 if it is suspected or sampled, if its errors have a direction, or if a rule
-        other than growth explains an error above the limit."""
+        """Recompute an operator in float64 if it is suspected or sampled, if its errors have a direction, if a coarser
+        type upstream hides them, if it lies behind an operator that drew other random numbers, or if a rule other than
+        growth explains an error above the limit."""
         if not self._recomputation.applies(node):
             return None
         by = [self._explanations.of(node, one, reads) for one in diverged]
         excused = any(one is not None and one.rule != "growth" for one in by)
-        is_directed = self._recomputation.is_directed(node)
-        if own is not None or excused or is_directed or self._recomputation.is_sampled(node):
+        is_hidden = self._recomputation.is_directed(node) or self._recomputation.is_finer(node)
+        is_drawn = self._is_behind_draw and bool(diverged)  # what lies behind other random numbers is judged on these
+        if own is not None or excused or is_hidden or is_drawn or self._recomputation.is_sampled(node):
             return self._recomputation.of(node)
         return None
 

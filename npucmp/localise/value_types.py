@@ -1,10 +1,11 @@
 """Read the types of a run from its values, which may be coarser than those of its files.
 
 A file of float32 may hold a run of float16 or bfloat16: engines with float32 outputs widen their values, and numpy has
-no bfloat16. The moments of a tensor show whether every value is a number of 16 bits (judge/precision.py). One tensor
-proves nothing about the run, because a single operator that rounds to 16 bits is a fault. So the computed outputs vote:
+no bfloat16. A file of float64 may hold a run of these types or of float32, because arrays of Python are float64. The
+moments of a tensor show whether every value is a number of a narrower type (judge/precision.py). One tensor proves
+nothing about the run, because a single operator that rounds to 16 bits is a fault. So the computed outputs vote:
 
-    the run  more than half of the outputs hold rounded 16-bit values. Then every tensor has the type that holds it
+    the run  more than half of the outputs hold rounded values. Then every tensor has the type that holds it
     a kind   all operators of a type (two at least) write such values, as in a mixed run. Then these operators have the
              type, and so have the tensors that others read from them
 
@@ -17,13 +18,14 @@ bits are, a sample of their values is read again (measure/equal_steps.py); the s
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import chain
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
-from npucmp.judge.precision import HALF_TYPES, coarser_round_off, holds, is_quantised, is_rounded
+from npucmp.judge.precision import HALF_TYPES, NARROWER, coarser_round_off, holds, is_quantised, is_rounded
 from npucmp.localise.effective_precision import is_computed
 from npucmp.measure.metrics import rel_l2
 from npucmp.model import Finding, Measurement, Pair, Run, Side, TensorRef
@@ -36,7 +38,7 @@ from npucmp.model.table import Columns
 MOST = 0.5  # share of the outputs that vote: definition: the majority
 KIND = 2  # operators: chosen: one rounded operator is a fault, and all of several are a setting, not measured
 SIDES = "target", "golden"
-WIDE = ""  # the vote of values that need more than 16 bits
+WIDE = ""  # the vote of values that need more bits than narrower types have
 # rel_l2: definition: half a step of 8 bits is 2^-9 of the largest value at least, and a float32 run is closer
 LEAST_STEP_ERROR = 2.0**-10
 
@@ -54,17 +56,18 @@ def with_value_types(measurements: Sequence[Measurement], context: ReadContext) 
     if all(row.moments is None for row in measurements):
         return ValueTypes(measurements)
     types = [short_types(measurements, side) for side in range(2)]
-    steps = [{}, {}] if any(types) else [steps_of_8_bits(measurements, side, context) for side in range(2)]
+    is_short = any(dtype in HALF_TYPES for found in types for dtype in found.values())
+    steps = [{}, {}] if is_short else [steps_of_8_bits(measurements, side, context) for side in range(2)]
     result = [*measurements]
     for side, found in enumerate(types):
         for at, dtype in found.items():
             result[at] = _retyped(result[at], side, dtype)
-    notes = [note for side in range(2) for note in _notes(measurements, side, types[side] or steps[side])]
+    notes = [note for side in range(2) for note in _notes(measurements, side, steps[side] or types[side])]
     return ValueTypes(result, frozenset(chain(*steps)), tuple(notes))
 
 
 def short_types(measurements: Sequence[Measurement], side: int) -> dict[int, str]:
-    """The 16-bit type of the float32 tensors of one side that the run computed in it, by row."""
+    """The narrower type of the float32 and float64 tensors of one side that the run computed in it, by row."""
     votes = {at: vote for at, row in enumerate(measurements) if (vote := _vote(row, side)) is not None}
     if not any(votes.values()):
         return {}
@@ -105,24 +108,25 @@ def _kind(pair: Pair) -> str:
 
 
 def _side_of(measurement: Measurement, side: int) -> Optional[tuple[TensorRef, Side, float]]:
-    """A float32 tensor of one side with its figures and the sum of its squares; None if no value was compared."""
+    """A float32 or float64 tensor of one side with its figures and the sum of its squares; None if no value was
+    compared."""
     moments, tensor = measurement.moments, (measurement.pair.target, measurement.pair.golden)[side]
-    if moments is None or tensor is None or tensor.dtype != "float32":
+    if moments is None or tensor is None or tensor.dtype not in NARROWER:
         return None
     figures = (moments.target, moments.xx), (moments.golden, moments.yy)
     return (tensor, *figures[side])
 
 
 def _vote(measurement: Measurement, side: int) -> Optional[str]:
-    """The 16-bit type to which the values of one side were rounded, WIDE if they need more bits; None if they show
+    """The narrower type to which the values of one side were rounded, WIDE if they need more bits; None if they show
     neither, or if the other side holds numbers of the type that nothing rounded: rounding does not change these."""
     found = _side_of(measurement, side)
     if found is None or not found[1].bits:
         return None
-    _, figures, squares = found
-    if figures.bits > max(SHORT_BITS):
+    tensor, figures, squares = found
+    rows = [DTYPES[name] for name in NARROWER[tensor.dtype]]
+    if figures.bits > max(-math.log2(row.round_off) for row in rows):
         return WIDE
-    rows = (DTYPES[name] for name in HALF_TYPES)
     row = next((row for row in rows if holds(row, figures, squares) and is_rounded(row, figures, squares)), None)
     other = _side_of(measurement, 1 - side)
     if row is None or (other is not None and holds(row, *other[1:]) and not is_rounded(row, *other[1:])):
@@ -144,7 +148,7 @@ def _retyped(measurement: Measurement, side: int, dtype: str) -> Measurement:
 
 
 def steps_of_8_bits(measurements: Sequence[Measurement], side: int, context: ReadContext) -> dict[int, str]:
-    """The rows of one side that hold steps of 8 bits in float32, if most of its computed outputs do, or most parameters
+    """The rows of one side that hold steps of 8 bits in floats, if most of its computed outputs do, or most parameters
     that differ."""
     rows = {at: row for at, row in enumerate(measurements) if _may_hold_steps(row, side)}
     outputs = [at for at, row in rows.items() if is_computed(row.pair)]
@@ -175,9 +179,10 @@ def _may_hold_steps(measurement: Measurement, side: int) -> bool:
 
 
 def _notes(measurements: Sequence[Measurement], side: int, types: Mapping[int, str]) -> list[str]:
-    """The note on a run whose files say float32; none if no value shows another type."""
+    """The note on a run whose files say float32 or float64; none if no value shows another type."""
     if not types:
         return []
+    (stored, _), *_ = Counter(_tensor(measurements[at], side).dtype for at in types).most_common()
     (dtype, _), *others = Counter(types.values()).most_common()
     held = " or ".join([dtype, *(other for other, _ in others)])
     what = "is a multiple of a step of 8 bits" if dtype == "int8" else f"is a {held} number"
@@ -185,10 +190,10 @@ def _notes(measurements: Sequence[Measurement], side: int, types: Mapping[int, s
     name = SIDES[side]
     wide = sum(_vote(row, side) == WIDE for at, row in enumerate(measurements) if at not in types)
     if not wide or dtype == "int8":
-        return [f"every value of the {name} {what} although its files say float32: judged as {judged}"]
+        return [f"every value of the {name} {what} although its files say {stored}: judged as {judged}"]
     return [
-        f"every value in {len(types)} tensors of the {name} {what} although their files say float32: judged as "
-        f"{judged}, and {wide} other tensors as float32"
+        f"every value in {len(types)} tensors of the {name} {what} although their files say {stored}: judged as "
+        f"{judged}, and {wide} other tensors as {stored}"
     ]
 
 
@@ -198,7 +203,7 @@ def with_types_of(columns: Columns, runs: tuple[Run, Run]) -> tuple[Run, Run]:
     for at, *tensors in zip(columns.rows["operator"].tolist(), columns.targets, columns.goldens):
         operators = columns.operators[at].target, columns.operators[at].golden
         for types, operator, tensor in zip(found, operators, tensors):
-            if operator is not None and tensor is not None and tensor.dtype in HALF_TYPES:
+            if operator is not None and tensor is not None and tensor.dtype in NARROWER["float64"]:
                 types[operator.order, tensor.own_slot or tensor.slot] = tensor.dtype
     return _with_types(runs[0], found[0]), _with_types(runs[1], found[1])
 
@@ -219,11 +224,11 @@ def _with_types(run: Run, types: Mapping[tuple[int, str], str]) -> Run:
 
 
 def holds_steps(findings: Iterable[Finding]) -> bool:
-    """Whether a run holds steps of 8 bits in float32, of which no operator is a function of its recorded inputs in
+    """Whether a run holds steps of 8 bits in floats, of which no operator is a function of its recorded inputs in
     float64."""
     rows = [row for row in findings if row.rule == "quantised"]
     return any(map(_is_float, rows)) and not any(is_quantised(row.measurement) for row in findings)
 
 
 def _is_float(finding: Finding) -> bool:
-    return all(row is not None and row.dtype == "float32" for row in (finding.pair.target, finding.pair.golden))
+    return all(row is not None and row.dtype in NARROWER for row in (finding.pair.target, finding.pair.golden))

@@ -2,9 +2,10 @@
 
 A mask is a property of positions: both sides have values there that are far below all other values of the tensor. The
 constant does not matter if a softmax or an exp reads the tensor, directly or after operators that move, scale, fill or
-join values: exp(-100) is 4e-44. It matters only if a row has nothing else, and its masks are not one constant. In
-other places an operator must pass a known mask on, or the constant must be a known one rounded to a 16-bit type; and
-both sides must have one constant, or one constant added to ordinary values. A mask on one side only is data.
+join values: exp(-100) is 4e-44. It may be -inf in one run, because float16 has no -1e9. It matters only if a row has
+nothing else, and its masks are not one constant, or -inf in one run alone. In other places an operator must pass a
+known mask on, or the constant must be a known one rounded to a 16-bit type; and both sides must have one constant, or
+one constant added to ordinary values. A mask on one side only is data.
 
 The extremes of a tensor show that it may have such masks. It is read once more if it is in one of these places and a
 tensor of its operator differs.
@@ -12,6 +13,7 @@ tensor of its operator differs.
 
 from __future__ import annotations
 
+import math
 from itertools import groupby
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
@@ -88,8 +90,19 @@ class _MaskSearch:
         fills = _carries(op) and any(self.known.get(self.keys[at]) for at in rows if at in self.keys)
         golden_op = self.found[rows[0]].pair.golden_op
         fades = op.has("fades") or (golden_op is not None and op_type_of(golden_op).has("fades"))
+        fades |= self._precedes_exponential(rows[-1])
         for at in rows if fills or fades else ():
             self._ask(at, _Values.are_unseen, fills)
+
+    def _precedes_exponential(self, at: int) -> bool:
+        """Whether the next operator of a dump of outputs is an exponential of this shape."""
+        if at + 1 >= len(self.found):
+            return False
+        tensor, following = self.found[at].pair.golden, self.found[at + 1].pair
+        reader, wrote = following.golden_op, following.golden
+        if reader is None or reader.reads_recorded or tensor is None or wrote is None:
+            return False
+        return op_type_of(reader).has("fades") and tensor.shape == wrote.shape
 
     def search_rounded(self) -> None:
         """Search wider tensors with a known constant as a 16-bit type rounds it."""
@@ -117,7 +130,7 @@ class _MaskSearch:
         moments, target, golden = one.moments, one.pair.target, one.pair.golden
         assert moments is not None and target is not None and golden is not None
         self.known[key] = None
-        if all_others_in_range(moments):
+        if all_others_in_range(moments) and not moments.mismatched:
             self.known[key] = one
         elif fills and all(side.minimum == side.maximum for side in (moments.target, moments.golden)):
             self.known[key] = one._replace(moments=_all_masked(moments))
@@ -135,14 +148,18 @@ def _may_hide(one: Measurement) -> bool:
     """Return whether both sides are floats far below zero."""
     moments = one.moments
     sides = [lookup(tensor.dtype) for tensor in (one.pair.target, one.pair.golden) if tensor is not None]
-    if moments is None or moments.mismatched or len(sides) < 2:
+    if moments is None or len(sides) < 2:
+        return False
+    if moments.mismatched and any(side.nan or side.posinf for side in (moments.target, moments.golden)):
         return False
     return may_hold_masks(moments) and all(row is not None and row.kind == "f" for row in sides)
 
 
 def _content(moments: Moments) -> Key:
     """A key for the content of both sides."""
-    sides = ((side.minimum, side.maximum, side.total, side.squares) for side in (moments.target, moments.golden))
+    sides = (
+        (side.minimum, side.maximum, side.total, side.squares, side.neginf) for side in (moments.target, moments.golden)
+    )
     return (moments.elements, *sides)
 
 
@@ -181,7 +198,9 @@ class _Values(NamedTuple):
 
     def are_unseen(self) -> bool:
         """Whether the masks of both sides do not affect an exponential."""
-        return self._are_far() and not (self.only_masks and self.lowest != self.highest)
+        if not self._are_far() or not self.only_masks:
+            return self._are_far()
+        return self.lowest == self.highest and math.isinf(self.lowest[0]) == math.isinf(self.lowest[1])
 
     def are_alike(self) -> bool:
         """Whether the masks of both sides are one constant, or one constant added to ordinary values."""

@@ -87,9 +87,11 @@ class Side(NamedTuple):
     `minimum`, `maximum`, `total` and `squares` (sum of squares) cover the finite elements, for complex tensors their
     magnitudes. `minimum` and `maximum` are NaN if nothing is finite.
 
-    Float32 tensors may contain 16-bit values. Over the compared values of a float32 tensor:
+    Float32 tensors may contain 16-bit values, float64 tensors values of float32 too. Over the compared values of a
+    float32 or float64 tensor:
 
-        bits        largest number of significant bits that a value needs; 24 means more than 11, 0 means only zeros
+        bits        largest number of significant bits that a value needs; 24 means more than 11, 53 more than float32
+                    has, 0 only zeros
         last_bit    smallest place value of a last set bit; inf for only zeros, 0 if a value needs more than 11 bits
         nonzero     nonzero values; -inf if a value needs more than 11 bits, as are the next two
         full_8      values whose 8th significant bit is set: the last one of bfloat16
@@ -132,6 +134,7 @@ def repeated_hash(one: int, times: int) -> int:
 Half = Annotated[Side, MomentField(Merge.HALF, "side_t")]
 SHORT_BITS = 8, 11  # significant bits of bfloat16 and float16: definition
 SINGLE_BITS = 24  # significant bits of float32: definition
+DOUBLE_BITS = 53  # significant bits of float64: definition
 # significant bits: chosen: numbers that people write or count need no more, and are numbers of every type, not measured
 FEW_BITS = 4
 # bins of |x-y|/max(|y|, floor): definition: bin 0 holds exact zeros, bin k decade 10^(k-20) ≤ e < 10^(k-19)

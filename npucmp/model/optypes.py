@@ -8,6 +8,7 @@ the same tensors get the same verdict under every spelling. These parts of names
     versions, GE's constant  SoftmaxV2, ReduceSumD (its attributes are constants)
     in place                 add_, __iadd__, InplaceAdd
     gradients                SoftmaxGrad, MaxPoolGradWithArgmax, native_layer_norm_backward, Conv2DBackpropFilterD
+    numbers and letters      dropout_1_2, softmax_b
 A name without a row gets the traits of its words: npu_scaled_masked_softmax has a mask and a softmax.
 
 Sources: torch.nn.functional and aten/native_functions.yaml, mindspore.ops.operations and mindspore.mint, TensorFlow's
@@ -338,6 +339,7 @@ _NAMESPACE = re.compile(
     r"^((aten|prims|torch|torch_npu|npu|atb|mindspore|mint|ops|tf|raw_ops|distributed|nn|functional|tensor)(::|\.))+",
     re.IGNORECASE,
 )
+_LABEL = re.compile(r"(?<=[a-zA-Z0-9]{2})(_([0-9]+|[a-zA-Z][0-9]*))+$")  # of one of several: dropout_1_2, softmax_b
 _SUFFIX = re.compile(r"(d|v\d|ext)$")
 _COMMUNICATION = ("Distributed.", "MintDistributed.", "MindSpeed.")  # records of msprobe
 
@@ -359,7 +361,12 @@ def is_weight(operator: Operator) -> bool:
     """Return whether a record is a weight, a bias or a running statistic of a weight file: by its name, and because it
     has no input."""
     alone = not operator.reads_recorded and all(tensor.is_output for tensor in operator.tensors)
-    return alone and bool(_WEIGHT.search(operator.name))
+    return alone and names_weight(operator.name)
+
+
+def names_weight(name: str) -> bool:
+    """Return whether a name is that of a weight, a bias or a running statistic."""
+    return bool(_WEIGHT.search(name))
 
 
 def holds_weights_alone(run: Run) -> bool:
@@ -371,6 +378,8 @@ def holds_weights_alone(run: Run) -> bool:
 def op_type(spelled: str) -> OpType:
     """The type of an operator by its spelling. Any text is accepted; an unknown one gets no traits."""
     name, _, _ = _NAMESPACE.sub("", spelled[:200]).partition(".")  # removes aten's overloads
+    if _row(_key(name)) is None:
+        name = _LABEL.sub("", name)
     bare = _GRADIENT.sub("", name)
     more = {"in place"} if _IN_PLACE.search(name) else set()
     more |= {"gradient"} if bare not in ("", name) else set()

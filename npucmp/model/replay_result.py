@@ -29,6 +29,8 @@ STATUSES = (
     "crashed", "too large",
 )  # fmt: skip
 
+# the explanation of a clean output whose operator has several formulas under one name
+VERSIONS = "this is the nearest of several versions of the formula"
 
 # results that are not the nearest: evidence: so many errors of one sign are no chance (2^-20 of as many fair ones)
 SIDED_RESULTS = 24

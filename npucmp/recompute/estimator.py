@@ -245,7 +245,7 @@ def _calls_by_type(run: Run) -> dict[str, Call]:
         operator.name: Call(f"{GRAPH}{run.format}", operator.op_type)
         for operator in run.operators
         if not operator.phase
-        and op_type_of(operator).has("elementwise", "contracts")
+        and op_type_of(operator).has("elementwise", "function", "contracts")
         and any(tensor.slot.startswith("input:") for tensor in operator.tensors)
     }
 

@@ -11,6 +11,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import ROUNDING, Dtype, lookup
 from npucmp.model.optypes import op_type
+from npucmp.model.replay_result import VERSIONS
 from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, read
 from npucmp.recompute.call_inputs import CallInputs
 from npucmp.recompute.call_table import formula_of
@@ -34,7 +35,6 @@ from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of
 
 MORE = 8  # times the trials, before an operator is GUILTY by measured noise
 SMALL = 1 << 22  # elements: up to this many, MORE times the trials are run
-VERSIONS = "this is the nearest of several versions of the formula"
 SPREADS = "the operator reads NaN or Inf, which kernels propagate differently"
 
 

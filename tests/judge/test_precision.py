@@ -139,11 +139,12 @@ def test_a_mask_is_no_value_of_the_type():
 
 
 @pytest.mark.parametrize("function, known", [(stored_round_off, FLOAT16), (rounded_to, "float16")])
-def test_float32_values_of_both_runs_alone_look_rounded(function, known):
+def test_float32_and_float64_values_of_both_runs_alone_look_rounded(function, known):
     golden = HALF if function is stored_round_off else FINE
     one = held(HALF, golden)
-    assert function(one) == known
-    for types in (("float16", "float32"), ("float32", "float64")):
+    for types in (("float32", "float32"), ("float32", "float64"), ("float64", "float64")):
+        assert function(held(HALF, golden, types)) == known
+    for types in (("float16", "float32"), ("float32", "int32")):
         assert not function(held(HALF, golden, types))
     assert not function(one._replace(moments=None))
     assert not any(function(one._replace(pair=one.pair._replace(**{side: None}))) for side in ("target", "golden"))

@@ -39,6 +39,7 @@ from npucmp.dump.readers.msprobe_record import PHASES, module_path, parse_msprob
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Operator, TensorRef, first_of
+from npucmp.model.optypes import names_weight, op_type
 
 OTHER_ENDINGS = (  # endings of files beside tensors, or of separately read files: tables, texts, graphs
     ".csv", ".json", ".txt", ".pbtxt", ".prototxt", ".pb", ".ir", ".om", ".onnx", ".log", ".md", ".html", ".py", ".sh",
@@ -98,6 +99,7 @@ def natural(text: str) -> list[object]:
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]{1,18})", text))]
 
 
+_LETTER = re.compile(r"[a-zA-Z][0-9]*")
 GRADIENTS = ("backward", "grad")  # name parts that make the preceding part a gradient
 
 
@@ -105,12 +107,21 @@ def type_of_name(name: str) -> str:
     """Return the operator type in a node's name: its last part that is not an index.
 
     The type is "MatMul" for "layer1/MatMul_3" and "layer1_MatMul_3". If the last part marks a gradient, the part before
-    is included: "linear_backward" for "layer1.linear_backward_0".
+    is included: "linear_backward" for "layer1.linear_backward_0". If no operator has the name of the last part, the
+    part before counts if that is one and a letter distinguishes several ("MatMul_b"), or if it is a random operator.
     """
     parts = [part for part in re.split(r"[/_.]", name) if not re.fullmatch(r"[0-9]*", part)]
     if len(parts) > 1 and parts[-1].lower() in GRADIENTS:
         return "_".join(parts[-2:])
-    return parts[-1] if parts else name
+    last = parts[-1] if parts else name
+    for at in range(len(parts) - 2, -1, -1):
+        if op_type(parts[at + 1]).traits and not _LETTER.fullmatch(parts[at + 1]):
+            break
+        found = op_type(parts[at])
+        is_labelled = bool(found.traits) and all(map(_LETTER.fullmatch, parts[at + 1 :]))
+        if is_labelled or (found.has("random") and not names_weight(name)):
+            return parts[at]
+    return last
 
 
 def made_of(name: str, keys: Mapping[str, object], lengths: Sequence[int]) -> list[str]:

@@ -80,7 +80,9 @@ def may_hold_masks(moments: Moments) -> bool:
     sides = moments.target, moments.golden
     if all(one.minimum == one.maximum <= -MASK_DISTANCE for one in sides):
         return True
-    return all(one.minimum <= bound < 0.0 for one, bound in zip(sides, unseen_bounds(moments)))
+    return all(
+        (one.minimum <= bound or one.neginf) and bound < 0.0 for one, bound in zip(sides, unseen_bounds(moments))
+    )
 
 
 def all_others_in_range(moments: Moments) -> bool:

@@ -18,6 +18,7 @@
 #define BELOW_1E3 17 /* bins */
 #define SHORT_BITS 11 /* significant bits of float16; bfloat16 has fewer */
 #define SINGLE_BITS 24
+#define DOUBLE_BITS 53
 #define FRACTION 0x007fffffu /* of a float32; its highest bits follow the implicit one */
 #define BEYOND_SHORT 0x00001fffu
 #define PLACE_8 0x00010000u
@@ -544,7 +545,7 @@ INLINE int is_mask(double x, double y, const bars_t *bars) {
     return among(x, bars->x_masks, bars->x_count) && among(y, bars->y_masks, bars->y_count);
 }
 
-/* The bits that float32 values need, as in model/moments.py. Once a value needs more than 16-bit types have, the result
+/* The bits that float32 numbers need, as in model/moments.py. Once a value needs more than 16-bit types have, the result
  * is final, so that most tensors are examined for one tile only. */
 INLINE void count_bits(side_t *side, const float *values, int64_t n) {
     const u32x8 fraction = (u32x8){0} + FRACTION;
@@ -837,18 +838,30 @@ static void join(moments_t *total, const moments_t *block, int64_t start) {
     MOMENTS(JOIN)
 }
 
-/* count_bits after gather(). */
-INLINE void count_gathered(side_t *side, const double *wide, float *narrow, int64_t n) {
-    if (side->bits > SHORT_BITS) return;
-    for (int64_t i = 0; i < n; i++) narrow[i] = (float)wide[i];
+/* count_bits of the values of a float64 or float32 tensor as doubles; nothing for other types. The result is final once
+ * a value needs more bits than the narrower types have. */
+INLINE void count_wide(side_t *side, int type, const double *wide, float *narrow, int64_t n) {
+    if (type > FLOAT32 || side->bits > (type == FLOAT64 ? SINGLE_BITS : SHORT_BITS)) return;
+    int32_t rounds = 0;
+    for (int64_t i = 0; i < n; i++) {
+        narrow[i] = (float)wide[i];
+        rounds |= (double)narrow[i] != wide[i];
+    }
+    if (rounds) {
+        side->bits = DOUBLE_BITS;
+        side->last_bit = 0.0;
+        side->nonzero = side->full_8 = side->full_11 = -INFINITY;
+        return;
+    }
     count_bits(side, narrow, n);
 }
 
-/* count_bits of values that are equal on both sides. */
-INLINE void count_equal(moments_t *m, const float *values, int64_t n) {
-    if (m->target.bits > SHORT_BITS && m->golden.bits > SHORT_BITS) return;
+/* count_bits of values of float32 or float64 that are equal on both sides. */
+INLINE void count_equal(moments_t *m, int type, const double *wide, float *narrow, int64_t n) {
+    int most = type == FLOAT64 ? SINGLE_BITS : SHORT_BITS;
+    if (m->target.bits > most && m->golden.bits > most) return;
     side_t tile = {.minimum = NAN, .maximum = NAN, .last_bit = INFINITY};
-    count_bits(&tile, values, n);
+    count_wide(&tile, type, wide, narrow, n);
     join_sides(&m->target, &tile);
     join_sides(&m->golden, &tile);
 }
@@ -871,8 +884,8 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
     size_t width = width_of(bars->x_type);
     int single = bars->x_type == FLOAT32 && bars->y_type == FLOAT32;
     begin(out);
-    if (total->target.bits > SHORT_BITS) out->target.bits = SINGLE_BITS; /* the result is final */
-    if (total->golden.bits > SHORT_BITS) out->golden.bits = SINGLE_BITS;
+    if (total->target.bits > SHORT_BITS) out->target.bits = total->target.bits; /* the result may be final */
+    if (total->golden.bits > SHORT_BITS) out->golden.bits = total->golden.bits;
     out->elements = n;
     for (int64_t at = 0; at < n; at += TILE) {
         int64_t some = n - at < TILE ? n - at : TILE;
@@ -885,7 +898,7 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
             add_side(&out->target, &target);
             add_side(&out->golden, &target);
             add_equal(out, target.squares, some);
-            if (single) count_equal(out, (const float *)x + at, some);
+            if (bars->x_type <= FLOAT32) count_equal(out, bars->x_type, room.x, room.narrow, some);
             continue;
         }
         fine &= single && bars->avx512 ? side_512(&golden, room.y, (const float *)y + at, some)
@@ -898,8 +911,8 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
             add_side(&out->golden, &golden);
             if (bars->ulp) farther_of(out, together ? ulp : tile_ulp(x, y, room.x, room.y, at, some, bars));
             measure_finite(out, &room, target.squares, golden.squares, at, some, NULL, bars);
-            if (bars->x_type == FLOAT32) count_bits(&out->target, (const float *)x + at, some);
-            if (bars->y_type == FLOAT32) count_bits(&out->golden, (const float *)y + at, some);
+            count_wide(&out->target, bars->x_type, room.x, room.narrow, some);
+            count_wide(&out->golden, bars->y_type, room.y, room.narrow, some);
         } else {
             add_any(&out->target, room.x, some, target.hash);
             add_any(&out->golden, room.y, some, golden.hash);
@@ -907,8 +920,8 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
             if (bars->ulp) farther_of(out, gathered_ulp(x, y, &room, at, kept, bars));
             double xx = squares_of(room.x, kept), yy = squares_of(room.y, kept);
             measure_finite(out, &room, xx, yy, at, kept, room.places, bars);
-            if (bars->x_type == FLOAT32) count_gathered(&out->target, room.x, room.narrow, kept);
-            if (bars->y_type == FLOAT32) count_gathered(&out->golden, room.y, room.narrow, kept);
+            count_wide(&out->target, bars->x_type, room.x, room.narrow, kept);
+            count_wide(&out->golden, bars->y_type, room.y, room.narrow, kept);
         }
     }
     for (int k = 0; k < BELOW_1E3; k++) block.below_1e3 += block.histogram[k];

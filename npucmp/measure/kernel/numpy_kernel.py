@@ -20,7 +20,7 @@ import numpy.typing as npt
 from npucmp.measure.kernel.mask_values import NONE_UNSEEN, Masks, masks_of
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
 from npucmp.model.dtypes import Dtype, lookup, narrower, numpy_dtype
-from npucmp.model.moments import SHORT_BITS, SINGLE_BITS
+from npucmp.model.moments import DOUBLE_BITS, SHORT_BITS, SINGLE_BITS
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -75,10 +75,7 @@ def measure_block(x: Array, y: Array, bars: CountLimits, start: int = 0) -> Mome
         masked, masked_equal, masked_outside = _of_masks(wide_x, wide_y, mask, bars)
         if keep is not None:
             x, y, wide_x, wide_y = x[keep], y[keep], wide_x[keep], wide_y[keep]
-        if x.dtype.name == "float32":
-            target = target._replace(**_bits_needed(x))
-        if y.dtype.name == "float32":
-            golden = golden._replace(**_bits_needed(y))
+        target, golden = target._replace(**_bits_needed(x)), golden._replace(**_bits_needed(y))
         exact, signed, size = difference(x, y, wide_x, wide_y)
         equal = np.count_nonzero(same) if same is not None else masked_equal + np.count_nonzero(size == 0.0)
         relative = size / np.maximum(np.abs(wide_y), bars.floor)
@@ -153,8 +150,7 @@ def _equal_block(x: Array, bars: CountLimits) -> Moments:
     masked = 0 if mask is None else int(np.count_nonzero(mask))
     if keep is not None:
         x, wide = x[keep], wide[keep]
-    if x.dtype.name == "float32":
-        side = side._replace(**_bits_needed(x))
+    side = side._replace(**_bits_needed(x))
     squares, compared = _dot(wide, wide), len(wide)
     return Moments(
         elements=count,
@@ -274,15 +270,16 @@ def _comparable(
     keep: Optional[npt.NDArray[np.bool_]] = None
     found: Optional[npt.NDArray[np.bool_]] = None
     mismatched = 0
-    if target.nan or target.inf or golden.nan or golden.inf:
-        keep = np.isfinite(x) & np.isfinite(y)
-        agree = (np.isnan(x) & np.isnan(y)) | ((x == y) & ~np.isfinite(x))
-        mismatched = int(np.count_nonzero(~keep & ~agree))
     masks = bars.masks
-    if target.minimum <= masks.highest and golden.minimum <= masks.highest and x.dtype.kind != "c":
-        mask = masks.where_equal(x, y) & np.isfinite(x)
+    if all(side.neginf or side.minimum <= masks.highest for side in (target, golden)) and x.dtype.kind != "c":
+        mask = masks.where_equal(x, y) & (np.isfinite(x) | np.isfinite(y))  # -inf on both sides is no mask
         if mask.any():
-            found, keep = mask, ~mask if keep is None else keep & ~mask
+            found, keep = mask, ~mask
+    if target.nan or target.inf or golden.nan or golden.inf:
+        finite = np.isfinite(x) & np.isfinite(y)
+        agree = (np.isnan(x) & np.isnan(y)) | ((x == y) & ~np.isfinite(x))
+        mismatched = int(np.count_nonzero(~(finite | agree if found is None else finite | agree | found)))
+        keep = finite if keep is None else keep & finite
     return (None if keep is None else np.flatnonzero(keep)), found, mismatched
 
 
@@ -410,8 +407,13 @@ class _Bits(TypedDict, total=False):
 
 
 def _bits_needed(x: Array) -> _Bits:
-    """The fields of Side about 16-bit values, for a float32 array."""
-    size = x.astype("=f4").view(np.uint32) & np.uint32(0x7FFFFFFF)
+    """The fields of Side about narrower values, for a float32 or float64 array."""
+    if x.dtype.name not in ("float32", "float64"):
+        return {}
+    single = x.astype("=f4")
+    if np.any(single != x):
+        return _many_bits(DOUBLE_BITS)
+    size = single.view(np.uint32) & np.uint32(0x7FFFFFFF)
     size = size[size != 0]
     if not len(size):
         return {}
@@ -419,7 +421,7 @@ def _bits_needed(x: Array) -> _Bits:
     least = np.where(fraction, fraction & (~fraction + np.uint32(1)), 0)  # the last bit set, except for powers of two
     bits = SINGLE_BITS + 1 - int(least[least > 0].min(initial=1 << (SINGLE_BITS - 1))).bit_length()
     if bits > SHORT_BITS[-1]:
-        return {"bits": SINGLE_BITS, "last_bit": 0.0, "nonzero": -np.inf, "full_8": -np.inf, "full_11": -np.inf}
+        return _many_bits(SINGLE_BITS)
     value = size.view(np.float32)
     last = np.where(fraction, value - (size ^ least).view(np.float32), value)
     full = [float(np.count_nonzero(fraction & np.uint32(1 << (SINGLE_BITS - bits)))) for bits in SHORT_BITS]
@@ -430,6 +432,10 @@ def _bits_needed(x: Array) -> _Bits:
         "full_8": full[0],
         "full_11": full[1],
     }
+
+
+def _many_bits(bits: int) -> _Bits:
+    return {"bits": bits, "last_bit": 0.0, "nonzero": -np.inf, "full_8": -np.inf, "full_11": -np.inf}
 
 
 @cache

@@ -121,6 +121,26 @@ def test_the_bits_that_values_of_float32_need(kernel, y):
 
 @pytest.mark.parametrize("kernel", BOTH)
 @pytest.mark.parametrize(
+    "values, bits",
+    [*((y, None) for y in SHORT.values()), ([1 + 2.0**-23, 3.0], 24), ([1 + 2.0**-24], 53), ([1e39, 1.0], 53),
+     ([2.0**-149], 24), ([2.0**-150], 53), ([0.0], 0)],
+)  # fmt: skip
+def test_values_of_float64_may_be_numbers_of_a_narrower_type(kernel, values, bits):
+    """Blocks before and behind, which need fewer or more bits, change nothing."""
+    x, single = np.array(values), np.array(values, np.float32) if bits != 53 else None
+    for y in (x, 2 * x + 1.0):
+        found = measured(kernel, x, y, "float64", "float64").target
+        assert (
+            found.bits == bits
+            if single is None
+            else (found[7:12] == measured(kernel, single, 2 * single + 1, "float32", "float32").target[7:12])
+        )
+    many = np.concatenate([np.ones(40000), x, np.full(40000, 1 + 2.0**-20)])
+    assert measured(kernel, many, many, "float64", "float64").golden.bits == max(bits or 0, 24)
+
+
+@pytest.mark.parametrize("kernel", BOTH)
+@pytest.mark.parametrize(
     "power, bits", [(-126, 1), (-127, 2), (-133, 8), (-134, 9), (-136, 11), (-137, 24), (-149, 24)]
 )
 def test_a_subnormal_number_needs_the_bits_down_from_the_smallest_normal_one(kernel, power, bits):

@@ -46,6 +46,9 @@ KINDS: tuple[str, ...] = (
     "opaque_modules",
     "fused_norms",
     "coarse_steps",
+    "mixed_precision",
+    "additive_masks",
+    "random_names",
 )
 
 

@@ -157,6 +157,13 @@ def attention(random: np.random.Generator) -> Callable[[Network], None]:
     return run
 
 
+def stored(steps: Sequence[Step], dtype: str) -> list[Step]:
+    """The steps with arrays of another type, as files of that type hold them."""
+    return [
+        step._replace(inputs=[x.astype(dtype) for x in step.inputs], output=step.output.astype(dtype)) for step in steps
+    ]
+
+
 def names(form: str, steps: Sequence[Step]) -> list[str]:
     """The names that a report has for the operators."""
     counts: dict[str, int] = {}
@@ -189,7 +196,8 @@ def write(form: str, folder: Path, steps: Sequence[Step]) -> None:
         for role, at, values in [*tensors, ("output", 0, step.output)]:
             clock += 7
             if form == "mindspore":
-                file = f"{kind}.{name}.0.0.{clock}.{role}.{at}.DefaultFormat.Float32.npy"
+                words = values.dtype.name.capitalize()
+                file = f"{kind}.{name}.0.0.{clock}.{role}.{at}.DefaultFormat.{words}.npy"
             elif form == "outputs":
                 file = f"{name}.0.{clock}.npy"
             else:
