@@ -1,5 +1,5 @@
 """Evidence of the values of a root's tensor, read once more: a rounding, a region, the negation of a mask, a choice
-among equal values, ids in another order, and memory that was overwritten before it was read.
+among equal values, ids in another order, elements in another order, and memory that was overwritten before it was read.
 
 The first roots of a step and rank are examined, with tensors that value_reader.py reads. Nothing here changes a cause.
 """
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
+from npucmp.localise.element_order import order_reasons
 from npucmp.localise.evidence import reason
 from npucmp.localise.rounded_tensors import with_rounding
 from npucmp.localise.value_reader import ValueReader
@@ -59,7 +60,11 @@ def _with_values(
     findings: Sequence[Finding], node: Sequence[Finding], root: Root, reader: ValueReader, ordered: bool
 ) -> Root:
     own = next((finding for finding in node if finding.pair.slot == root.slot), None)
-    if own is None or own.pair.target is None or own.pair.target.relation is not None or not own.measurement.moments:
+    if own is None or own.pair.target is None or own.pair.target.relation is not None:
+        return root
+    if order := order_reasons(findings, node, own, reader):
+        return replace(root, evidence=(*root.evidence, *order))
+    if not own.measurement.moments:
         return root
     pair = reader.pair(own)
     if pair is None:
