@@ -177,7 +177,8 @@ def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = ()) 
         elif not coverage.unsized and not unpaired:
             options.append(f"accept with --coverage {_rounded_down(coverage.share)}")
         names = [*dict.fromkeys(one.op for one in coverage.first)]
-        if len(names) <= NAMED and coverage.tensors <= len(coverage.first) and not coverage.unaligned:
+        are_named = all(one.slot or not one.elements for one in coverage.first)  # not steps, tokens or samples
+        if are_named and len(names) <= NAMED and coverage.tensors <= len(coverage.first) and not coverage.unaligned:
             options.append("exclude with " + " ".join(f"--exclude '{_glob(name)}'" for name in names))
         options.append("set partners with --mapping")
     if unpaired:
