@@ -79,6 +79,16 @@ class TokenIndex(NamedTuple):
         return is_same and bool((self.rows - first == self.places).all())
 
 
+def is_refuted(index: TokenIndex, evidence: TokenEvidence) -> bool:
+    """Whether as many tensors agree at the places of the golden as at those to which an index moves tokens: then other
+    positions or indices were read, and the tokens are in the same rows."""
+    moved = index.rows != index.places
+    if index.target.shapes != index.golden.shapes or not moved.any():
+        return False
+    counts = counts_of(evidence, index.rows[moved], index.places[moved])
+    return bool(evidence.in_place >= counts.mean())
+
+
 def place_of(number: int, shapes: Sequence[TokenShape]) -> tuple[int, int, int]:
     """The step, lane and place of a row."""
     step = 0

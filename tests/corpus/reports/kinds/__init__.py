@@ -38,6 +38,7 @@ KINDS: tuple[str, ...] = (
     "overflow_sentences",
     "left_over_names",
     "calls_left_out",
+    "shifted_positions",
 )
 
 
