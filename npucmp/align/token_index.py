@@ -80,8 +80,10 @@ class TokenIndex(NamedTuple):
 
 
 def is_refuted(index: TokenIndex, evidence: TokenEvidence) -> bool:
-    """Whether as many tensors agree at the places of the golden as at those to which an index moves tokens: then other
-    positions or indices were read, and the tokens are in the same rows."""
+    """Whether the tokens are in the same rows: the first tensor holds the same ones, or as many tensors agree at the
+    places of the golden as at those to which an index moves tokens. Then other positions or indices were read."""
+    if evidence.is_same:
+        return not index.is_identity
     moved = index.rows != index.places
     if index.target.shapes != index.golden.shapes or not moved.any():
         return False
