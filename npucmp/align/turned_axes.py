@@ -118,33 +118,38 @@ def _without_units(shape: tuple[int, ...], order: Axes) -> AxisOrder:
 
 def _order_of(family: Family, pairs: Sequence[Pair], values: Values) -> Optional[Axes]:
     """The order of axes that most pairs show; None if too few show one."""
-    votes = Counter(order for order in (_shown_order(pair, values) for pair in pairs) if order is not None)
-    if not votes:
+    shown = [orders for orders in (_shown_orders(pair, values) for pair in pairs) if orders]
+    votes = Counter(order for orders in shown for order in orders)
+    likely = [order for order, count in votes.items() if count >= (1 if family.parameters else WITNESSES)]
+    if not family.parameters:  # an image with rows for columns is turned, not kept in other axes
+        likely = [order for order in likely if order[1] != 1]
+    if not likely:
         return None
-    order, count = votes.most_common(1)[0]
-    return order if count >= (1 if family.parameters else WITNESSES) and 2 * count > sum(votes.values()) else None
+    order = max(likely, key=lambda order: (votes[order], _is_move(order)))
+    return order if 2 * votes[order] > len(shown) else None
 
 
-def _shown_order(pair: Pair, values: Values) -> Optional[Axes]:
-    """The only order in which the target's elements are those of the golden; None if none is, or several are."""
+def _shown_orders(pair: Pair, values: Values) -> list[Axes]:
+    """The orders in which the target's elements are those of the golden, which differ in axes of length one alone; none
+    if several others fit."""
     assert pair.target is not None and pair.golden is not None
     if len(without_units(pair.golden.shape)) < 2:
-        return None  # any order is the same
+        return []  # any order is the same
     shape, wanted = pair.target.shape, pair.golden.shape
     orders = [order for order in permutations(range(len(shape))) if _turned_shape(shape, order) == wanted]
     if pair.target.statistics is not None and not (pair.target.file or pair.target.payload):
-        moves = [order for order in orders if _is_move(order)]
-        return moves[0] if len(moves) == 1 and pair.target.statistics == pair.golden.statistics else None
+        are_equal = pair.target.statistics == pair.golden.statistics
+        return [order for order in orders if _is_move(order)] if are_equal else []
     x, y = values.array(pair.target), values.array(pair.golden)
     if x is None or y is None:
-        return None
-    distinct = {_without_units(shape, order): order for order in orders}
-    errors = sorted((_error(x.transpose(order), y), order) for order in distinct.values())
+        return []
+    same: dict[AxisOrder, list[Axes]] = {}
+    for order in orders:
+        same.setdefault(_without_units(shape, order), []).append(order)
+    errors = sorted((_error(x.transpose(equal[0]), y), equal) for equal in same.values())
     if not errors or errors[0][0] > AGREES or any(error < CLEAR * max(errors[0][0], 1e-3) for error, _ in errors[1:]):
-        return None
-    best = errors[0][1]
-    equal = [order for order in orders if _without_units(shape, order) == _without_units(shape, best)]
-    return next((order for order in equal if _is_move(order)), best)
+        return []
+    return errors[0][1]
 
 
 def _is_move(order: Axes) -> bool:

@@ -39,6 +39,7 @@ KINDS: tuple[str, ...] = (
     "left_over_names",
     "calls_left_out",
     "shifted_positions",
+    "turned_axes",
 )
 
 
