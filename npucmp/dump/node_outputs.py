@@ -31,14 +31,17 @@ def by_node(run: Run, node_of: Callable[[str], Optional[NodeOutput]]) -> Run:
             found[f"\0{op.order}"] = op
             continue
         name, index = places[op.order]
-        tensor = op.tensors[0]._replace(slot=f"output:{index}", label=op.tensors[0].label or op.name)
+        inputs, written = [tensor for tensor in op.tensors if not tensor.is_output], op.tensors[-1]
+        tensor = written._replace(slot=f"output:{index}", label=written.label or op.name)
         known = found.get(name)
         if known is None or any(other.slot == tensor.slot for other in known.tensors):  # else another execution
             key = name if known is None else f"\0{op.order}"
-            found[key] = op._replace(name=name, op_type=type_of_name(name), kind=name, call=name, tensors=(tensor,))
+            own = op._replace(name=name, op_type=type_of_name(name), kind=name, call=name, tensors=(*inputs, tensor))
+            found[key] = own if op.op_type == type_of_name(op.name) else own._replace(op_type=op.op_type)
         else:
-            tensors = sorted((*known.tensors, tensor), key=_slot_number)
-            found[name] = known._replace(tensors=tuple(tensors))
+            outputs = sorted((*(made for made in known.tensors if made.is_output), tensor), key=_slot_number)
+            before = (read for read in known.tensors if not read.is_output)
+            found[name] = known._replace(tensors=(*before, *outputs))
     operators = tuple(op._replace(order=order) for order, op in enumerate(found.values()))
     return replace(run, operators=operators)
 
@@ -63,7 +66,7 @@ def _named_after(run: Run, other: Run) -> Run:
 
 
 def _is_tensor(op: Operator) -> bool:
-    return len(op.tensors) == 1 and op.tensors[0].slot == "output:0"
+    return [tensor.slot for tensor in op.tensors if tensor.is_output] == ["output:0"] and op.tensors[-1].is_output
 
 
 def _slot_number(tensor: TensorRef) -> int:

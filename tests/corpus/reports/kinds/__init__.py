@@ -40,6 +40,8 @@ KINDS: tuple[str, ...] = (
     "calls_left_out",
     "shifted_positions",
     "turned_axes",
+    "other_batch",
+    "node_names",
 )
 
 
