@@ -1,4 +1,5 @@
-"""Runs of one network with batches of unequal sizes: an engine of a fixed batch is filled up, or a run has other samples.
+"""Runs of one network with batches of unequal sizes: an engine of a fixed batch is filled up, or a run has other
+samples.
 
 Every activation has the batch as its first axis. Which samples of the target are those of the golden is read from the
 values of the network's input, row by row. A sample that no row of the target equals stands between those that do; if
@@ -84,8 +85,12 @@ def batch_rows(target: Run, golden: Run, names: Optional[Names], context: ReadCo
     sizes = first.target.shape[0], first.golden.shape[0]
     if max(sizes) > MOST or not all(_is_multiple(pair, sizes) for pair in unlike):
         return None
-    of_target = frozenset((pair.target_op.order, _slot(pair.target)) for pair in unlike if pair.target_op and pair.target)
-    of_golden = frozenset((pair.golden_op.order, _slot(pair.golden)) for pair in unlike if pair.golden_op and pair.golden)
+    of_target = frozenset(
+        (pair.target_op.order, _slot(pair.target)) for pair in unlike if pair.target_op and pair.target
+    )
+    of_golden = frozenset(
+        (pair.golden_op.order, _slot(pair.golden)) for pair in unlike if pair.golden_op and pair.golden
+    )
     return BatchRows(sizes, *_matched(first, sizes, Values(context)), (of_target, of_golden))
 
 
@@ -136,9 +141,7 @@ def _is_multiple(pair: Pair, sizes: tuple[int, int]) -> bool:
     return is_multiple and not is_parameter(pair)
 
 
-def _matched(
-    pair: Pair, sizes: tuple[int, int], values: Values
-) -> tuple[tuple[int, ...], tuple[bool, ...], str]:
+def _matched(pair: Pair, sizes: tuple[int, int], values: Values) -> tuple[tuple[int, ...], tuple[bool, ...], str]:
     assert pair.target is not None and pair.golden is not None
     x, y = values.array(pair.target), values.array(pair.golden)
     by_place = tuple(sample if sample < sizes[0] else -1 for sample in range(sizes[1]))

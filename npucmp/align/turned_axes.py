@@ -67,9 +67,7 @@ def in_golden_axes(pairs: Sequence[Pair], context: ReadContext) -> TurnedRun:
     return _turned_run(pairs, orders, values, context)
 
 
-def _turned_run(
-    pairs: Sequence[Pair], orders: dict[Family, Axes], values: Values, context: ReadContext
-) -> TurnedRun:
+def _turned_run(pairs: Sequence[Pair], orders: dict[Family, Axes], values: Values, context: ReadContext) -> TurnedRun:
     found: list[Pair] = []
     counts: Counter[Axes] = Counter()
     merged: dict[int, tuple[tuple[int, ...], Axes]] = {}  # elements of a sample → the shape and the order of its axes
@@ -163,15 +161,15 @@ def _is_move(order: Axes) -> bool:
     return False
 
 
-def _turns_within(
-    family: Family, order: Axes, pairs: Sequence[Pair], turned: Sequence[int], values: Values
-) -> bool:
+def _turns_within(family: Family, order: Axes, pairs: Sequence[Pair], turned: Sequence[int], values: Values) -> bool:
     """Whether an operator of the run turned the axes: before it, or among what it reads, a tensor agrees as it is."""
     first = pairs[turned[0]]
     for pair in _as_they_are(family, pairs[: turned[0]], values):
         is_input = not any(one.target_op is not None and one.target_op.reads_recorded for one in pairs[: turned[0]])
         is_first = pair.order == pairs[0].order and len(turned) > WITNESSES
-        if not (is_input and is_first and first.target_op is not None and not op_type_of(first.target_op).has("moves axes")):
+        if not (
+            is_input and is_first and first.target_op is not None and not op_type_of(first.target_op).has("moves axes")
+        ):
             return True
     return False
 

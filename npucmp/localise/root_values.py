@@ -1,6 +1,6 @@
-"""Evidence of the values of a root's tensor, read once more: a rounding, a region, the negation of a mask, a constant that is
-added to ids, a choice among equal values, ids or elements in another order, and memory that was overwritten before it
-was read.
+"""Evidence of the values of a root's tensor, read once more: a rounding, a region, the negation of a mask, a constant
+that is added to ids, a choice among equal values, ids or elements in another order, and memory that was overwritten
+before it was read.
 
 The first roots of a step and rank are examined, with tensors that value_reader.py reads. Nothing here changes a cause.
 """

@@ -1,4 +1,4 @@
-"""Compare runs with batches of unequal sizes, sample by sample: both sides become runs of the samples that correspond."""
+"""Compare runs with batches of unequal sizes: both sides become runs of the samples that correspond."""
 
 from __future__ import annotations
 

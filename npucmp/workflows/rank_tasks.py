@@ -205,7 +205,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     if work.alone and (globs_error or unlike):
         raise globs_error or unlike  # type: ignore[misc]
     every, axes = in_golden_axes([*pairs(target, golden, alignment)], context)
-    todo, left_out = options.split(every)
+    todo, left_out = options.split([*every])
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
     part, sizes = None if work.alone else str(one.number), [*map(payload_bytes, todo)]

@@ -50,7 +50,7 @@ _EXPECTED = (
 
 
 def load_graphs(path: str | os.PathLike[str], context: ReadContext = ANYWHERE) -> list[Graph]:
-    """Return the graphs of a file, recognised by content: root and subgraphs of a GE model, one of a GraphDef or of ONNX.
+    """Return the graphs of a file, recognised by content: root and subgraphs of a GE model, or one graph.
 
     Raises DumpError for a file of another kind, for a malformed file, and beyond a limit.
     """

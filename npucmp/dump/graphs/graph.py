@@ -232,7 +232,9 @@ def merge_graphs(graphs: Sequence[Graph]) -> GraphIndex:
         key = file_name_of(node.name)
         by_key[key] = None if key in by_key else node
     tensors = {
-        file_name_of(output): (node.name, index) for node in by_name.values() for index, output in enumerate(node.outputs)
+        file_name_of(output): (node.name, index)
+        for node in by_name.values()
+        for index, output in enumerate(node.outputs)
     }
     return GraphIndex(by_name, by_key, _inner(by_name), tensors=tensors)
 

@@ -1,4 +1,4 @@
-"""Small convolution networks in numpy, dumped as files of nodes or tensors, with inputs or without, and as ONNX graphs."""
+"""Small convolution networks in numpy, dumped as files of nodes or tensors, and as ONNX graphs."""
 
 from __future__ import annotations
 

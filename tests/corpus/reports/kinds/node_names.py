@@ -32,7 +32,9 @@ def draw(random: np.random.Generator, folder: Path) -> dict:
     if graph == "numbers":  # tensors have numbers, which the graph alone relates to nodes
         outputs = [str(100 + 7 * at) for at in range(len(golden))]
         spelling = ""
-    named = [node._replace(name=spelling.format(node.name) if spelling else name) for node, name in zip(target, outputs)]
+    named = [
+        node._replace(name=spelling.format(node.name) if spelling else name) for node, name in zip(target, outputs)
+    ]
     style, timed = str(random.choice(["npy", "npz"])), bool(random.random() < 0.4)
     if style == "npz":
         dumps.write_npz(folder / "target.npz", [node._replace(name=node.name.replace("/", "_")) for node in named])
@@ -42,7 +44,9 @@ def draw(random: np.random.Generator, folder: Path) -> dict:
     words = ["compare", "target.npz" if style == "npz" else "target", "golden"]
     if graph != "none":
         place = folder / ("model.onnx" if graph != "beside" else "golden/model.onnx")
-        place.write_bytes(dumps.onnx(golden, bool(random.random() < 0.8) or graph == "numbers", outputs))
+        place.write_bytes(
+            dumps.onnx(golden, bool(random.random() < 0.8) or graph == "numbers" or spelling == "{}", outputs)
+        )
         words += ["--graph", "model.onnx"] if graph != "beside" else []
     run = {"do": words, "exit": [0], "first": "", "never": ["UTF-8"]}
     if wrong >= 0:

@@ -1,4 +1,4 @@
-"""Batches of unequal sizes: an engine of a fixed batch is filled up, or a run has fewer samples, or some in other places.
+"""Batches of unequal sizes: an engine of a fixed batch is filled up, or a run has fewer samples.
 
 The samples that both have agree, or a weight, an operator or one sample of the input differs. No token is claimed.
 Control: equal batches with the same faults.

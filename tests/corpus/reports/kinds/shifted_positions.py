@@ -108,6 +108,14 @@ def _control(random: np.random.Generator, folder: Path) -> dict:
         word = Call("Functional.embedding.0.forward", [ids, table], [table[ids]])
         spot = Call("Functional.embedding.1.forward", [own, positions], [positions[own]])
         h = table[ids] + positions[own]
-        add = Call("Tensor.__add__.0.forward", [table[ids], positions[own]], [h], {"attention_mask": mask} if side == "golden" else {})
+        add = Call(
+            "Tensor.__add__.0.forward",
+            [table[ids], positions[own]],
+            [h],
+            {"attention_mask": mask} if side == "golden" else {},
+        )
         write(folder / side, [word, spot, add, *layers(np.random.default_rng(seed), width, 2, h)], "tensor")
-    return {"kind": "positions: control", "runs": [{"do": ["compare", "target", "golden"], "exit": [0, 2], "first": ""}]}
+    return {
+        "kind": "positions: control",
+        "runs": [{"do": ["compare", "target", "golden"], "exit": [0, 2], "first": ""}],
+    }

@@ -74,7 +74,7 @@ def _one_operator(random: np.random.Generator, folder: Path, golden: list) -> di
     behind = [node._replace(kind="Tanh", reads=[y], output=np.tanh(y)) for node in readers]
     for side, nodes in (("target", target), ("golden", [*golden[: at + 1], *behind])):
         if style == "msprobe":
-            dumps.write_msprobe(folder / side, [node for node in nodes])
+            dumps.write_msprobe(folder / side, nodes)
         else:
             dumps.write_npy(folder / side, nodes, style == "inputs")
     kind, number = golden[at].kind, sum(node.kind == golden[at].kind for node in golden[:at])
