@@ -26,6 +26,7 @@ from npucmp.model.roles import is_parameter
 
 AGREE = 2.0**-9  # rel_l2 of a sample: chosen: rounding of an input is below, another sample is not, not measured
 MOST = 1 << 12  # samples: work
+SHOWN = 8  # samples in a sentence: work: readers need no more
 OF_TOKENS = ("attention", "rotary", "rms_norm", "layer_norm")  # their matrices may have an axis of tokens
 
 
@@ -56,17 +57,21 @@ class BatchRows(NamedTuple):
     @property
     def words(self) -> str:
         target, golden = self.sizes
-        found = f"another batch size: {target} samples in the target, {golden} in the golden; compared"
         rows = [self.rows[sample] for sample in self.kept]
-        names = [ranks_in_words(numbers) for numbers in (self.kept, rows)]
-        if rows == sorted(rows):
-            found += f" {names[0]} of the golden with {names[1]} of the target"
-        else:
-            found += f" {', '.join(f'{sample} with {self.rows[sample]}' for sample in self.kept[:8])} of the target"
+        names = [_in_words(numbers, rows == sorted(rows)) for numbers in (self.kept, rows)]
+        found = f"another batch size: {target} samples in the target, {golden} in the golden"
+        found += f"; samples {names[0]} of the golden are {names[1]} of the target"
+        if not self.name:
+            return found
         count = sum(self.agree)
-        if self.name:
-            found += f", by {count} equal samples of {self.name}" if count else ", in order: no sample has equal values"
-        return found
+        equal = f"{count} samples of {self.name} are equal" if count else f"no sample of {self.name} is equal"
+        return f"{found}; {equal}"
+
+
+def _in_words(numbers: Sequence[int], is_sorted: bool) -> str:
+    if is_sorted:
+        return ranks_in_words(numbers)
+    return ", ".join(map(str, numbers[:SHOWN])) + (" …" if len(numbers) > SHOWN else "")
 
 
 def batch_rows(target: Run, golden: Run, names: Optional[Names], context: ReadContext) -> Optional[BatchRows]:

@@ -49,9 +49,9 @@ def in_golden_axes(pairs: Sequence[Pair], context: ReadContext) -> TurnedRun:
     """Return the pairs in the axes of the golden, if the whole target keeps other ones."""
     turned: dict[Family, list[int]] = {}
     for at, pair in enumerate(pairs):
-        if pair.target is not None and pair.golden is not None and pair.target.shape != pair.golden.shape:
-            if _may_turn(pair.target, pair.golden):
-                turned.setdefault(_family(pair), []).append(at)
+        target, golden = pair.target, pair.golden
+        if target is not None and golden is not None and target.shape != golden.shape and _may_turn(target, golden):
+            turned.setdefault(_family(pair), []).append(at)
     if not any(family.rank in RANKS and not family.parameters for family in turned):
         return TurnedRun(pairs)
     values = Values(context)

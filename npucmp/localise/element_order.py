@@ -47,7 +47,8 @@ def order_reasons(
             back = reader.of(other.pair.target)
             is_mutual = back is not None and back.shape == y.shape and _is_near(back, y, _limit(own))
             words = "{slot} holds the values of {name} {other} of the golden"
-            words += ", which holds those of this tensor: the two are exchanged" if is_mutual else ""
+            if is_mutual:
+                words = "{slot} and {name} {other} are exchanged: each holds the golden's values of the other"
             return [reason("order of elements", words, slot=own.pair.slot, name=other.pair.operator.name,
                            other=other.pair.slot)]  # fmt: skip
     return []

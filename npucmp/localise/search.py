@@ -59,8 +59,8 @@ class RootSearch:
     own rules decide; then no finding is reverted. updates: the facts of the previous step about parameters. `revised`
     holds the reverted findings by row; rows are numbered from `first_row`. `carriers` maps the first operator that
     reads an error from another rank to the operator by which it arrived, if the outputs of that were not recorded; by
-    order. `estimator` recomputes operators of both runs (recomputation.py); without it bounds alone decide. `ordered`: both
-    dumps record the order of execution.
+    order. `estimator` recomputes operators of both runs (recomputation.py); without it bounds alone decide. `ordered`:
+    both dumps record the order of execution.
     """
 
     def __init__(
