@@ -83,7 +83,7 @@ def align(
         matches = mapping.match(target.operators, golden.operators, own)
     open_ones: Mapping[tuple[str, int], str] = {}
     apart = cross_framework.differ_in_framework(target, golden, vendor)
-    by_golden = apart and golden.ordered and not target.ordered
+    by_golden = golden.ordered and not target.ordered
     if apart:
         from npucmp.align.cross_framework.alignment import line_up
 
@@ -91,7 +91,7 @@ def align(
     joined = None if apart or matches or method == "content" else name.join(target.operators, golden.operators)
     if joined is not None:
         contents = _contradicting(target, golden, joined, context) if method == "auto" else None
-        found = Alignment(tuple(joined), (), ())
+        found = Alignment(tuple(joined), (), (), by_golden=by_golden)
         return found if contents is None else _of_contents(target, golden, Alignment((), (), ()), contents)
     matches = matches or name.join_assembled(target.operators, golden.operators)
     by_content: Matcher = partial(updates.match, context=context)

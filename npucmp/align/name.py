@@ -131,9 +131,17 @@ def _call_names(target: Sequence[Operator], golden: Sequence[Operator]) -> dict[
         partners = {operator.name: operator for operator in right.get(kind, ())}
         if len(left) != len(partners) or len(right.get(kind, ())) != len(partners):
             continue
-        if all(op.name in partners and same_shapes(op, partners[op.name]) for op in left):
+        if all(op.name in partners and _are_alike(op, partners[op.name]) for op in left):
             groups[kind] = [Match(op, partners[op.name], VIA, 1.0) for op in left]
     return groups
+
+
+def _are_alike(one: Operator, other: Operator) -> bool:
+    """Return whether two operators have tensors of the same shapes, or of the same sizes in another order of axes."""
+    if same_shapes(one, other):
+        return True
+    sizes = {tensor.slot: sorted(tensor.shape) for tensor in other.tensors}
+    return all(sizes.get(tensor.slot) == sorted(tensor.shape) for tensor in one.tensors)
 
 
 def _by_kind(operators: Sequence[Operator]) -> dict[str, list[Operator]]:

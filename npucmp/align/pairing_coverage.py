@@ -92,7 +92,7 @@ def _ends(rows: Sequence[_OperatorRow], short: str, long: str) -> Iterator[str]:
     ):
         if missing > most:
             at = numbered.index(operator) + 1
-            yield f"{verb} at operator {at} of {len(numbered)}, {where} {operator.name}"
+            yield f"{verb} at operator {at} of the network's {len(numbered)}, {where} {operator.name}"
 
 
 def _surplus(rows: Sequence[_OperatorRow], short: str, long: str) -> int:

@@ -19,6 +19,8 @@ from npucmp.model import Payload, TensorRef
 PROJECTIONS = 8  # chosen: rows of other tokens agree by chance in all of them with a probability below 1e-9
 AGREE = 2.0**-9  # relative: chosen: rounding of float32, with products of 11 bits, is below
 AGREE_COARSE = 2.0**-5  # relative: chosen: rounding of bfloat16 and float16 is below after tens of operators
+COUNTING = 0.9  # share of rows: chosen: padding and ends of packed requests do not count on, not measured
+UNLIKE = 0.75  # share of rows: chosen: positions of packed requests repeat more, not measured
 READ = 1 << 29  # bytes: work: larger runs give evidence of an even choice of their tensors
 MOST = 1 << 31  # pairs of tokens: work: more have no index
 CANDIDATES = 1 << 20  # pairs of tokens: work: the most frequent ids, of which there would be more, have none
@@ -31,6 +33,8 @@ class TokenEvidence(NamedTuple):
     rows, tokens, counts  arrays of one length; rows and tokens are numbered lane by lane, step by step
     tensors  how many were asked; `first`: the tensor that makes candidates; `is_ids`: it holds ids
     classes  of the golden tokens by the first tensor: their ids, or equal numbers for rows that agree
+    in_place  the number of tensors of which nearly all rows agree with the golden's at the same place
+    is_same   whether the first tensor has the same tokens at all places
     """
 
     rows: Any
@@ -40,6 +44,8 @@ class TokenEvidence(NamedTuple):
     first: TensorPair
     is_ids: bool
     classes: Any
+    in_place: int = 0
+    is_same: bool = False
 
 
 def gather_evidence(
@@ -52,13 +58,19 @@ def gather_evidence(
     if target.size * golden.size > MOST:
         return None
     tensors = target.tensors(), golden.tensors()
-    ids = next(iter(id_pairs(golden, pairs)), None)
-    floats = [one for one in pairs if one.is_float]
+    ids, both, looked_up = None, None, set()
+    for pair in id_pairs(golden, pairs):
+        values = _values(target, golden, tensors, pair, context)
+        if values is not None and _counts_places(values[1][:, 0], golden):
+            looked_up.add(pair.golden[:2])  # what is made of positions alone tells no token from another
+        elif ids is None:
+            ids, both = pair, values
+    floats = [one for one in pairs if one.is_float and one.golden[:2] not in looked_up]
     first = ids or next((one for one in floats), None)
     if first is None:
         return None
-    read = _sketches if ids is None else _values
-    both = read(target, golden, tensors, first, context)
+    if ids is None:
+        both = _sketches(target, golden, tensors, first, context)
     if both is None:
         return None
     if ids is not None:
@@ -68,7 +80,9 @@ def gather_evidence(
             _classes(np.concatenate(both[::-1]), _limit(tensors[1][0][first.golden])), [golden.size]
         )
     rows, tokens = _equal(left, classes)
-    counts, asked = np.zeros(len(rows), np.int64), 0
+    counts, asked, in_place = np.zeros(len(rows), np.int64), 0, 0
+    are_same = target.shapes == golden.shapes and bool((left == classes).all())
+    is_same = are_same and (ids is not None or _tells_tokens(classes, golden))
     for one in _chosen([one for one in floats if one is not first], target, golden):
         sketches = _sketches(target, golden, tensors, one, context)
         if sketches is None:
@@ -78,7 +92,28 @@ def gather_evidence(
             own = slice(start, start + CHUNK)
             limit = _limit(tensors[1][0][one.golden])
             counts[own] += _agree(sketches[0][rows[own]], sketches[1][tokens[own]], limit)
-    return TokenEvidence(rows, tokens, counts, asked, first, ids is not None, classes)
+        if target.shapes == golden.shapes:
+            in_place += float(_agree(*sketches, _limit(tensors[1][0][one.golden])).mean()) >= COUNTING
+    return TokenEvidence(rows, tokens, counts, asked, first, ids is not None, classes, in_place, is_same)
+
+
+def _counts_places(ids: Any, golden: TokenSide) -> bool:
+    """Whether ids count the places of each lane, as positions do."""
+    shape = golden.shapes[0]
+    lanes = ids[: shape.size].reshape(shape.lanes, shape.places)
+    steps = lanes[:, 1:] - lanes[:, :-1]
+    return bool(steps.size) and float((steps == 1).mean()) >= COUNTING
+
+
+def _tells_tokens(classes: Any, golden: TokenSide) -> bool:
+    """Whether the rows of a tensor are those of tokens, not of positions, which all requests have alike."""
+    import numpy as np
+
+    shape = golden.shapes[0]
+    if shape.has_batch:
+        lanes = classes[: shape.size].reshape(shape.lanes, shape.places)
+        return bool((lanes[1:] != lanes[:1]).any())
+    return len(np.unique(classes)) >= UNLIKE * len(classes)
 
 
 def id_pairs(golden: TokenSide, pairs: Sequence[TensorPair]) -> Iterator[TensorPair]:

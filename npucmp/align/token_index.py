@@ -79,6 +79,18 @@ class TokenIndex(NamedTuple):
         return is_same and bool((self.rows - first == self.places).all())
 
 
+def is_refuted(index: TokenIndex, evidence: TokenEvidence) -> bool:
+    """Whether the tokens are in the same rows: the first tensor holds the same ones, or as many tensors agree at the
+    places of the golden as at those to which an index moves tokens. Then other positions or indices were read."""
+    if evidence.is_same:
+        return not index.is_identity
+    moved = index.rows != index.places
+    if index.target.shapes != index.golden.shapes or not moved.any():
+        return False
+    counts = counts_of(evidence, index.rows[moved], index.places[moved])
+    return bool(evidence.in_place >= counts.mean())
+
+
 def place_of(number: int, shapes: Sequence[TokenShape]) -> tuple[int, int, int]:
     """The step, lane and place of a row."""
     step = 0

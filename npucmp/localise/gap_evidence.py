@@ -29,6 +29,7 @@ class Around(NamedTuple):
     left_out   earlier operators that the user excluded
     displaced  the operator that wrote it in the golden, whose partner the target runs later
     overtaken  an operator that the golden runs after the reader, the target before it
+    unlike     backward calls between, of which the two runs recorded different autograd nodes
     nearest    the last tensor that agrees and has the content of the input, or as many elements: code that was not
                dumped may have made the input from it
     """
@@ -41,6 +42,7 @@ class Around(NamedTuple):
     displaced: Optional[Pair] = None
     overtaken: Optional[Pair] = None
     nearest: Optional[Finding] = None
+    unlike: Sequence[Pair] = ()
 
 
 def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
@@ -74,6 +76,13 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
     elif left_out:
         names = first_names([pair.operator.name for pair in left_out])
         words = "operators upstream were excluded by --include or --exclude ({names}): the error may start there"
+        between = reason("left out", words, names=names)
+    elif around.unlike:
+        names = first_names([pair.operator.name for pair in around.unlike])
+        words = (
+            "the gradients of {names} were not compared, because the two runs recorded different autograd nodes of the "
+            "call: the error starts there or behind it"
+        )
         between = reason("left out", words, names=names)
     elif alone and before is not None and alone[0].order > before.pair.order:
         between = _alone_reason("operators between these two tensors: {}", alone)

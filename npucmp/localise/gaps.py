@@ -206,13 +206,14 @@ class Gaps:
         alone = [] if fed else self._unpaired.writers(finding, start, source is not None)
         if source is None and not fed and not alone:
             alone = self._unpaired.preceding(finding.pair)
+        unlike = self._uncompared.other_nodes(start, node.pair.order) if node.is_gradient else []
         displaced = None if self._sources.of(finding) else self._sources.overwriting_operator(finding)
         overtaken = self._sources.reordered_operator(finding)
         tainted = self._intervals.any_tainted
         nearest = last  # the backward pass reads no buffers: what it reads follows from a gradient before it
         if source is None and not node.is_gradient:
             nearest = self._sources.latest_of_size(finding, lambda one: agrees(self._explanations.latest(one)))
-        around = gap_evidence.Around(last, tainted, writer, alone, left_out, displaced, overtaken, nearest)
+        around = gap_evidence.Around(last, tainted, writer, alone, left_out, displaced, overtaken, nearest, unlike)
         reasons = gap_evidence.gap_reasons(finding, around)
         if finding.row in self._rounded:
             self._is_told = True

@@ -121,7 +121,17 @@ class _Ranks:
         self._numbers = [one.rank for one in comparisons]
         first_rows = accumulate((len(one.findings) for one in comparisons), initial=0)
         self._walks = [
-            RootSearch(one.findings, by_round_off, rules, drift, one.left_out, first_row, one.rank, estimator)
+            RootSearch(
+                one.findings,
+                by_round_off,
+                rules,
+                drift,
+                one.left_out,
+                first_row,
+                one.rank,
+                estimator,
+                one.target.ordered and one.golden.ordered,
+            )
             for one, drift, first_row, estimator in zip(comparisons, updates, first_rows, estimators)
         ]
         self._collectives: Optional[Communications] = None  # None for a single rank

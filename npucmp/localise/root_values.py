@@ -1,5 +1,6 @@
-"""Evidence of the values of a root's tensor, read once more: a rounding, a region, the negation of a mask, a choice
-among equal values, ids in another order, and memory that was overwritten before it was read.
+"""Evidence of the values of a root's tensor, read once more: a rounding, a region, the negation of a mask, a constant
+that is added to ids, a choice among equal values, ids or elements in another order, and memory that was overwritten
+before it was read.
 
 The first roots of a step and rank are examined, with tensors that value_reader.py reads. Nothing here changes a cause.
 """
@@ -11,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
+from npucmp.localise.element_order import order_reasons
 from npucmp.localise.evidence import reason
 from npucmp.localise.rounded_tensors import with_rounding
 from npucmp.localise.value_reader import ValueReader
@@ -28,6 +30,7 @@ MOST = 8  # roots of a step and rank: work
 # limits: chosen: an element that is off by less, in rms of the tensor, may be one that rounding makes, not measured
 BEYOND = 4.0
 CLEAR = 16.0  # times: chosen: errors of a clear region exceed those of the rest by as much, not measured
+MOSTLY = 0.9  # share: chosen: positions of several requests begin anew in places, not measured
 FEWEST = 4  # elements: chosen: fewer may be exchanged or lie in one region by chance, not measured
 
 
@@ -59,7 +62,11 @@ def _with_values(
     findings: Sequence[Finding], node: Sequence[Finding], root: Root, reader: ValueReader, ordered: bool
 ) -> Root:
     own = next((finding for finding in node if finding.pair.slot == root.slot), None)
-    if own is None or own.pair.target is None or own.pair.target.relation is not None or not own.measurement.moments:
+    if own is None or own.pair.target is None or own.pair.target.relation is not None:
+        return root
+    if order := order_reasons(findings, node, own, reader):
+        return replace(root, evidence=(*root.evidence, *order))
+    if not own.measurement.moments:
         return root
     pair = reader.pair(own)
     if pair is None:
@@ -69,6 +76,8 @@ def _with_values(
     if negation := _negation(*pair):
         return replace(root, evidence=(*root.evidence, negation))
     more: list[Evidence] = []
+    if offset := _offset(own, *pair):
+        return replace(root, evidence=(*root.evidence, offset))
     if pair[1].dtype.kind in "bi" and pair[0].dtype.kind in "bi":
         from npucmp.localise.choice_evidence import choice_reasons
 
@@ -102,6 +111,24 @@ def _negation(x: Array, y: Array) -> Optional[Evidence]:
                       elements=f"{y.size:,}")  # fmt: skip
     words = "the target is the negation of the golden: {low} and {high} are exchanged in all {elements} elements"
     return reason("negation", words, low=f"{golden[0]:g}", high=f"{golden[1]:g}", elements=f"{y.size:,}")
+
+
+def _offset(own: Finding, x: Array, y: Array) -> Optional[Evidence]:
+    """The evidence of whole numbers that differ by one constant in all elements, as ids that are counted from another
+    number do."""
+    import numpy as np
+
+    if y.size < FEWEST or "b" in (x.dtype.kind, y.dtype.kind) or not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return None
+    shift = x.flat[0] - y.flat[0]
+    if not shift or (x - y != shift).any() or (y % 1 != 0).any() or len(np.unique(y)) < FEWEST:
+        return None
+    words = "{slot} is the golden's {shift} in all {elements} elements"
+    facts = {"slot": own.pair.slot, "shift": f"{'+' if shift > 0 else '-'} {abs(shift):g}", "elements": f"{y.size:,}"}
+    if (np.diff(y, axis=-1) == 1).mean() >= MOSTLY:
+        words += ": positions are counted from {target}, those of the golden from {golden}"
+        facts.update(target=f"{x.min():g}", golden=f"{y.min():g}")
+    return reason("offset", words, **facts)
 
 
 def _region(own: Finding, x: Array, y: Array) -> Iterator[Evidence]:

@@ -59,7 +59,8 @@ class RootSearch:
     own rules decide; then no finding is reverted. updates: the facts of the previous step about parameters. `revised`
     holds the reverted findings by row; rows are numbered from `first_row`. `carriers` maps the first operator that
     reads an error from another rank to the operator by which it arrived, if the outputs of that were not recorded; by
-    order. `estimator` recomputes operators of both runs (recomputation.py); without it bounds alone decide.
+    order. `estimator` recomputes operators of both runs (recomputation.py); without it bounds alone decide. `ordered`:
+    both dumps record the order of execution.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class RootSearch:
         first_row: int = 0,
         rank: Optional[int] = None,
         estimator: Optional[Estimator] = None,
+        ordered: bool = True,
     ) -> None:
         self._rules = rules = rules or Rulebook()
         self._by_round_off = by_round_off
@@ -82,7 +84,7 @@ class RootSearch:
         self.nodes = nodes_of(self.findings)
         updates = updates or Updates()
         updates.decide(self.findings)
-        self.sources = Sources(self.findings, Edges(self.findings, rank), first_row)
+        self.sources = Sources(self.findings, Edges(self.findings, rank), first_row, ordered)
         self.seen = SeenErrors(self.sources.is_read)
         self._intervals = Intervals(rules, by_round_off, self.sources, self.seen, updates)
         self._scopes = {node.operator.name: node.operator.scope for node in self.nodes if node.operator.scope}

@@ -21,6 +21,7 @@ from npucmp.judge.precision import round_off_of
 from npucmp.judge.products import READER_DISTANCE
 from npucmp.localise.rule_context import error_size
 from npucmp.model import Finding, Operator, Pair, TensorRef, Verdict
+from npucmp.model.finding import OTHER_NODE
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_meaningless, is_output, is_parameter, kind_of
 
@@ -38,8 +39,8 @@ class TensorSource(NamedTuple):
 class Sources:
     """The tensors of one step and rank by row, along the edges of its run."""
 
-    def __init__(self, findings: Sequence[Finding], edges: Edges, first_row: int = 0) -> None:
-        self._findings, self._edges, self._first = findings, edges, first_row
+    def __init__(self, findings: Sequence[Finding], edges: Edges, first_row: int = 0, ordered: bool = True) -> None:
+        self._findings, self._edges, self._first, self._ordered = findings, edges, first_row, ordered
         self._known: dict[int, TensorSource] = {}  # by row
         self._read = frozenset(edges.sources)  # rows whose tensors an operator reads
         self._latest = -1  # latest row that the search has reached
@@ -109,8 +110,8 @@ class Sources:
 
     def overwriting_operator(self, finding: Finding) -> Optional[Pair]:
         """The operator that wrote a tensor in the golden before it was read, and whose row comes later here because the
-        target runs its partner later; None without one."""
-        reader = finding.pair.golden_op
+        target runs its partner later; None without one, or if a dump records no order."""
+        reader = finding.pair.golden_op if self._ordered else None
         rows = self._edges.rows_of(content_of(finding)) if reader is not None else ()
         for pair in (self._findings[row].pair for row in rows):
             behind = pair.order > finding.pair.order and is_output(pair) and pair.target_op is not None
@@ -119,8 +120,9 @@ class Sources:
         return None
 
     def reordered_operator(self, finding: Finding) -> Optional[Pair]:
-        """The first operator that the golden runs after the reader of a tensor, and the target before it."""
-        reader = finding.pair.golden_op
+        """The first operator that the golden runs after the reader of a tensor, and the target before it; None if a
+        dump records no order."""
+        reader = finding.pair.golden_op if self._ordered else None
         if reader is None or finding.pair.target_op is None:
             return None
         before = (one.pair for one in self._findings[: finding.row - self._first])
@@ -182,6 +184,7 @@ class UncomparedOutputs:
         self._left_out = {pair.order: pair for pair in left_out}
         self._outputs: dict[Hashable, list[Pair]] = defaultdict(list)
         self._named: dict[tuple[str, str], Pair] = {}  # by side and by the tensor's name in a graph
+        self._other_nodes: list[Pair] = []  # backward calls of which the runs recorded different autograd nodes
         for pair in left_out:
             self._add(pair)
 
@@ -190,6 +193,8 @@ class UncomparedOutputs:
         for finding in node.outputs:
             if finding.error is None and finding.verdict is Verdict.UNREADABLE:
                 self._add(finding.pair)
+        if any(finding.rule == OTHER_NODE for finding in node.outputs):
+            self._other_nodes.append(node.pair)
 
     def _add(self, pair: Pair) -> None:
         if not is_output(pair) or is_meaningless(pair):
@@ -236,6 +241,10 @@ class UncomparedOutputs:
     def excluded_operators(self, start: int, end: int) -> list[Pair]:
         """The operators that the user excluded between two places in the graph, the latest first."""
         return [pair for order, pair in reversed(self._left_out.items()) if start < order < end]
+
+    def other_nodes(self, start: int, end: int) -> list[Pair]:
+        """The backward calls between two places of which the runs recorded different nodes, the latest first."""
+        return [pair for pair in reversed(self._other_nodes) if start < pair.order < end]
 
 
 class UnrecordedOutputs:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Union
 
 from npucmp.model.dtypes import lookup
 
@@ -290,7 +290,14 @@ class Run:
 
     @property
     def tensors(self) -> int:
-        return sum(len(operator.tensors) for operator in self.operators)
+        """The number of tensors that were dumped: inputs that a graph adds to a dump of outputs are outputs again."""
+        return sum(1 for _ in self.dumped())
+
+    def dumped(self) -> Iterator[TensorRef]:
+        """Yield the tensors that were dumped."""
+        outputs = "outputs only" in self.detail
+        for operator in self.operators:
+            yield from (tensor for tensor in operator.tensors if tensor.is_output or not (outputs and tensor.source))
 
 
 class Slot(NamedTuple):

@@ -13,6 +13,8 @@ from npucmp.model.roles import is_meaningless
 from npucmp.report.phrases import count_of, percent, where_words
 
 Groups = Mapping[Verdict, Sequence[Finding]]  # the findings of each verdict
+NAMED_BY = ("name", "mapping", "fused", "parts")  # matchers beside those of contents
+SHOWN_AS = {"fused": "original operators"}
 NAMED = 3  # operators that the sentence names in --exclude options
 
 
@@ -84,7 +86,10 @@ class AlignedShare(NamedTuple):
 
     def words(self) -> str:
         """Describe the shares in one line."""
-        by = ", ".join(f"{count} by {via}" for via, count in self.matched.items())
+        matched = Counter[str]()
+        for via, count in self.matched.items():  # the line above tells how the tensors were aligned
+            matched[("tensors" if self.contents and via not in NAMED_BY else SHOWN_AS.get(via, via))] += count
+        by = ", ".join(f"{count} by {via}" for via, count in matched.items())
         words = (
             f"aligned {count_of(self.operators, 'operator')}: {by or 'none'} · {self.alone[0]} only in target, "
             f"{self.alone[1]} only in golden · {percent(self.share)} of elements compared"
@@ -137,7 +142,7 @@ class UndecidedTensors(NamedTuple):
         """Describe the tensors in one clause; "" if there are none."""
         were = "was" if self.uncompared == 1 else "were"
         words = [f"{count_of(self.uncompared, 'earlier tensor')} {were} not compared"] if self.uncompared else []
-        words += [f"e.g. of {self.operator}"] if words and self.operator else []
+        words += [f"for example of {self.operator}"] if words and self.operator else []
         if self.alike:
             of = f"{self.alike:,}" if words else f"{count_of(self.alike, 'earlier tensor')}"
             words.append(f"{'' if words else 'only '}the recorded figures of {of} agree")
@@ -177,7 +182,8 @@ def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = ()) 
         elif not coverage.unsized and not unpaired:
             options.append(f"accept with --coverage {_rounded_down(coverage.share)}")
         names = [*dict.fromkeys(one.op for one in coverage.first)]
-        if len(names) <= NAMED and coverage.tensors <= len(coverage.first) and not coverage.unaligned:
+        are_named = all(one.slot or not one.elements for one in coverage.first)  # not steps, tokens or samples
+        if are_named and len(names) <= NAMED and coverage.tensors <= len(coverage.first) and not coverage.unaligned:
             options.append("exclude with " + " ".join(f"--exclude '{_glob(name)}'" for name in names))
         options.append("set partners with --mapping")
     if unpaired:

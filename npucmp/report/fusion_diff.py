@@ -37,7 +37,7 @@ from npucmp.model.roles import is_output
 from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Chain, Original, Row, Suspect, Text
 from npucmp.report.comparison_parts import Parts, facts
-from npucmp.report.phrases import flow_of
+from npucmp.report.phrases import count_of, flow_of
 
 COLUMNS = tuple(
     (
@@ -278,7 +278,9 @@ def _writer(tensor: Optional[TensorRef]) -> str:
 def _effect_words(report: FusionResult) -> str:
     if not report.passes:
         return "passes: no fusion_result.json in the dumps' folders"
-    only = [f"{effect.name} ({effect.on}×)" for effect in report.passes if effect.on and not effect.off]
+    only = [
+        f"{effect.name} ({count_of(effect.on, 'operator')})" for effect in report.passes if effect.on and not effect.off
+    ]
     names = first_of_names(only, 8) or "none"
     if all(effect.off is None for effect in report.passes):
         return f"passes that took effect with fusion: {names}"

@@ -66,7 +66,7 @@ def known_numbers(**numbers: Union[int, str, None]) -> dict[str, Union[int, str]
 
 def bytes_of(runs: Sequence[Run]) -> int:
     """Return the bytes of values in dumps, by their recorded shapes and types."""
-    return sum(size_of(t.dtype, t.shape) for run in runs for op in run.operators for t in op.tensors if t.file)
+    return sum(size_of(t.dtype, t.shape) for run in runs for t in run.dumped() if t.file)
 
 
 def describe(run: Run) -> str:

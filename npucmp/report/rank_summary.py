@@ -161,7 +161,7 @@ class SuspectsTitle(NamedTuple):
             return None
         first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
         unseen = undecided_tensors(one, groups, first.pair.order)
-        return cls(first.cause, one.target.ordered and one.golden.ordered, first.is_alignment_uncertain, unseen)
+        return cls(first.cause, one.target.ordered or one.golden.ordered, first.is_alignment_uncertain, unseen)
 
     def words(self, earlier: UndecidedTensors) -> str:
         """Return the title. It says "first" only if everything upstream was compared, in this step and in `earlier`

@@ -143,7 +143,7 @@ class _Screen:
             states = [(state, len([*same])) for state, same in groupby(spot.state for spot in spots)]
             yield f"{label:{wide}}  " + "".join(self.paint(state.sign * count, state.tone) for state, count in states)
         legend = [f"{self.paint(state.sign, state.tone)} {state.words}" for state in picture.legend()]
-        yield " · ".join([*legend, *filter(None, [folded_words(picture)])])
+        yield " | ".join([*legend, *filter(None, [folded_words(picture)])])
         yield ""
 
     def body(self, one: Section, top: int) -> Iterator[str]:

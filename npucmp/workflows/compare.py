@@ -24,6 +24,7 @@ from npucmp.workflows.select_runs import (
     check_equal_layouts,
     keys,
     layouts_differ,
+    may_have_other_batches,
     may_hold_other_tokens,
     most_ranks,
     pair_runs,
@@ -172,7 +173,9 @@ def _compared_weights(target: StrPath, golden: StrPath, options: Options, contex
 
 def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Report:
     """Compare the runs of unequal token layouts or parallel layouts, else each pair of runs."""
-    report = _by_token(sides, options, context) if may_hold_other_tokens(sides) else None
+    report = _by_sample(sides, options, context) or (
+        _by_token(sides, options, context) if may_hold_other_tokens(sides) else None
+    )
     report = report or _put_together(sides, options, context) or compare_runs(sides, options)
     if report.tokens is None and (options.batch_invariance or any(map(_is_other_input, report.roots))):
         report = _by_token(sides, options, context, by_shape=False) or report
@@ -181,6 +184,17 @@ def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Repo
             "--batch-invariance needs the same tokens with values on both sides: there is no index of tokens"
         )
     return report
+
+
+def _by_sample(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
+    """Return the report of runs with batches of unequal sizes; None if these are equal."""
+    if options.batch_invariance or options.layout is not None or options.golden_layout is not None or options.pair:
+        return None
+    if not may_have_other_batches(sides):
+        return None
+    from npucmp.workflows import batch_size
+
+    return batch_size.compared_batches(sides, options, context)
 
 
 def _is_other_input(root: Root) -> bool:

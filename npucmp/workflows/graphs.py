@@ -23,7 +23,12 @@ def with_graphs(
 ) -> list[Run]:
     """Return the runs of one side annotated with graphs. Graphs beside the dump of the other side are used too, since
     the network is the same."""
-    sources = {run.format: source for run in runs for source in [graph_source(run.format)] if source is not None}
+    from npucmp.dump.graphs.apply_graph import annotate
+    from npucmp.dump.graphs.graph import GraphSource
+
+    any_format = GraphSource() if loaded else None  # a graph that the user names describes files of every format
+    found = {run.format: graph_source(run.format) or any_format for run in runs}
+    sources = {name: source for name, source in found.items() if source is not None}
 
     def of_run(run: Run, graphs: Sequence[Graph]) -> list[Graph]:
         return [graph for graph in graphs if graph.of_device == sources[run.format].of_device]
@@ -31,8 +36,6 @@ def with_graphs(
     graphed = [run for run in runs if run.format in sources]
     if not graphed:
         return runs
-    from npucmp.dump.graphs.apply_graph import annotate
-
     notes: list[str] = []
     known = list(loaded)
     if not known:

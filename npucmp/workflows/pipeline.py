@@ -127,7 +127,7 @@ def _compare_all(
         rules=rules_of(options.decides(), options, frozenset().union(*(one.dtypes for one in measured))),
         notes=(
             *remarks,
-            *_recomputation_notes(searched),
+            *_recomputation_notes(searched, options.recompute == "all"),
             *dict.fromkeys(note for one in measured for note in one.checkpoint_notes),
             *steps.notes,
             *interrupted,
@@ -295,8 +295,8 @@ def _remarks(measured: Sequence[RankMeasurement], options: Options) -> tuple[str
     return (*unfit, *odd, *without)
 
 
-def _recomputation_notes(found: Sequence[tuple[StepRank, RankRoots]]) -> Iterator[str]:
-    """Yield a note on the number of recomputed operators in all steps and ranks."""
+def _recomputation_notes(found: Sequence[tuple[StepRank, RankRoots]], of_all: bool) -> Iterator[str]:
+    """Yield a note on the number of recomputed operators in all steps and ranks; `of_all`: none was left out."""
     shares = [(place, *one.recomputed) for place, one in found if one.recomputed is not None]
     by_engine = sum((Counter(numbers) for _, numbers, _ in shares), Counter[str]())
     done, every = sum(by_engine.values()), sum(count for *_, count in shares)
@@ -305,13 +305,16 @@ def _recomputation_notes(found: Sequence[tuple[StepRank, RankRoots]]) -> Iterato
     ranks, steps = ({getattr(place, name) for place, *_ in shares} for name in ("rank", "step"))
     by = " and ".join(f"{count:,} by {name}" for name, count in by_engine.items())
     by = by if len(by_engine) > 1 else f"by {next(iter(by_engine))}"
+    which = "" if of_all or done == every else " (suspects, explained errors and a sample)"
     if len(shares) == 1:
-        yield f"recomputed {done:,} of {every:,} operators {by}, in float64 from their recorded inputs"
+        yield f"recomputed {done:,} of {every:,} operators {by}, in float64 from their recorded inputs" + which
     else:
         places = f"{len(shares):,} {'steps' if len(steps) > 1 else 'ranks'}"
         if len(steps) > 1 and len(ranks) > 1:
             places = f"{len(steps):,} steps × {len(ranks):,} ranks"
-        yield f"recomputed {done:,} of {every:,} operators ({places}) {by}, in float64 from their recorded inputs"
+        yield (
+            f"recomputed {done:,} of {every:,} operators ({places}) {by}, in float64 from their recorded inputs" + which
+        )
 
 
 def _subject(words: str) -> str:

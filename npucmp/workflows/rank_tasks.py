@@ -31,9 +31,11 @@ from typing import (
 
 from npucmp.align import align_or_part, pairs
 from npucmp.align.pairing_coverage import extent
+from npucmp.align.turned_axes import in_golden_axes
 from npucmp.align.updates import is_update
 from npucmp.dump.formats import open_head
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.node_outputs import in_node_names
 from npucmp.errors import UsageError
 from npucmp.judge.products import are_reduced_alike, votes_of
 from npucmp.localise.coverage import coverage_of
@@ -193,6 +195,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     broken = tuple((side, run) for side, run in (("target", target), ("golden", golden)) if run.problem)
     if broken:
         return RankMeasurement(broken=broken)
+    target, golden = in_node_names(target, golden)
     globs_error = None
     try:
         unfit = unfit_globs(options, [target, golden])
@@ -201,8 +204,8 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     alignment, unlike = align_or_part(target, golden, names, context, options.align)
     if work.alone and (globs_error or unlike):
         raise globs_error or unlike  # type: ignore[misc]
-    every = list(pairs(target, golden, alignment))
-    todo, left_out = options.split(every)
+    every, axes = in_golden_axes([*pairs(target, golden, alignment)], context)
+    todo, left_out = options.split([*every])
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
     part, sizes = None if work.alone else str(one.number), [*map(payload_bytes, todo)]
@@ -213,11 +216,12 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         raise KeyboardInterrupt
     rows: Sequence[Measurement] = found
     others: Sequence[Pair] = left_out
-    notes: tuple[str, ...] = ()
+    notes = axes
     if not (target.ordered or golden.ordered):
         from npucmp.flow.execution_order import in_content_order
 
-        rows, others, notes = in_content_order(target, golden, found, left_out)
+        rows, others, more = in_content_order(target, golden, found, left_out)
+        notes = (*notes, *more)
     alone = len(alignment.only_target), len(alignment.only_golden)
     took = None if work.in_memory else time.monotonic() - started
     known = target, golden, (), (), alignment.matched, alone, notes

@@ -286,6 +286,23 @@ def may_hold_other_tokens(sides: Sides) -> bool:
     return shapes[0] != shapes[1] and not _begins_alike(runs[0][0], runs[1][0])
 
 
+def may_have_other_batches(sides: Sides) -> bool:
+    """Return whether the first operators of one name that have tensors of unequal shapes differ in their first axis
+    alone."""
+    targets, goldens = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
+    if not targets or not goldens or most_ranks(targets) != 1 or most_ranks(goldens) != 1:
+        return False
+    by_name = {op.name: {tensor.slot: tensor.shape for tensor in op.tensors} for op in goldens[0].operators}
+    both = (
+        (tensor.shape, by_name[op.name].get(tensor.slot, tensor.shape))
+        for op in targets[0].operators
+        if op.name in by_name
+        for tensor in op.tensors
+    )
+    target, golden = next((shapes for shapes in both if shapes[0] != shapes[1]), ((), ()))
+    return len(target) == len(golden) > 1 and target[1:] == golden[1:]
+
+
 def _begins_alike(target: Run, golden: Run) -> bool:
     """Return whether the first operators of one name with outputs by token have outputs of one shape: other shapes
     behind them show a fault, and no other layout of tokens. If no output is by token, the first operators decide."""

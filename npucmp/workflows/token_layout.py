@@ -9,7 +9,7 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 from npucmp.align.cross_framework.msprobe_mapping import Names
 from npucmp.align.token_axes import token_shape
 from npucmp.align.token_evidence import gather_evidence
-from npucmp.align.token_index import TokenIndex, find_index
+from npucmp.align.token_index import TokenIndex, find_index, is_refuted
 from npucmp.align.token_runs import TokenRuns, token_runs
 from npucmp.align.token_tensors import TensorPair, TokenSide, tensor_pairs
 from npucmp.dump.limits import ReadContext
@@ -129,7 +129,7 @@ def _indexed(targets: Sequence[Run], goldens: Sequence[Run], names: Names, conte
     if evidence is None:
         return _Indexed(_without_values(target, golden, pairs), None, NO_VALUES)
     index = find_index(target, golden, evidence)
-    if index is None or (_trains(golden) and _is_other_batch(index)):
+    if index is None or (_trains(golden) and _is_other_batch(index)) or is_refuted(index, evidence):
         return None
     if index.problem and target.size == golden.size and _have_other_names(pairs):
         return None  # names of two frameworks: tensors with all tokens are compared as a whole

@@ -33,7 +33,7 @@ def test_a_side_that_ends_early_is_told_and_decides_nothing(cut):
 
 
 def test_a_side_that_begins_late_is_told():
-    begins = f"the target begins at operator 11 of 48, with {WHOLE[10].name}"
+    begins = f"the target begins at operator 11 of the network's 48, with {WHOLE[10].name}"
     assert found(WHOLE[10:]).incomplete == (begins,)
 
 
@@ -97,14 +97,14 @@ def rows(text, phases=None, **fields):
         ("a b +c +d +e", ["the target ends at operator 2 of 5, after b"]),
         ("a b -c -d -e", ["the golden ends at operator 2 of 5, after b"]),
         ("+x +y a b", []),
-        ("+x +y +z a b", ["the target begins at operator 4 of 5, with a"]),
-        ("-x -y -z a b", ["the golden begins at operator 4 of 5, with a"]),
+        ("+x +y +z a b", ["the target begins at operator 4 of the network's 5, with a"]),
+        ("-x -y -z a b", ["the golden begins at operator 4 of the network's 5, with a"]),
         ("a b +c +d +e -f", []),  # as many of the other side may be the same operators
         ("a b +c +d +e +f -g", ["the target ends at operator 2 of 6, after b"]),
         ("a +x +y +z b +c +d +e", []),  # as many are missing in between
         ("a +x +y +z b +c +d +e +f", ["the target ends at operator 5 of 9, after b"]),
         ("a -x -y -z b +c +d +e", ["the target ends at operator 2 of 5, after b"]),
-        ("+x +y +z a -c -d -e", ["the target begins at operator 4 of 4, with a",
+        ("+x +y +z a -c -d -e", ["the target begins at operator 4 of the network's 4, with a",
                                  "the golden ends at operator 1 of 4, after a"]),
         ("+x +y +z -a -b -c", []),  # nothing in common
     ],
@@ -153,5 +153,5 @@ def test_modules_count_if_there_are_no_other_operators():
 def test_earlier_executions_and_recomputed_operators_do_not_count():
     assert extent(rows("+a +a +a a b")).words == ()
     many = {"a": {"unique": False}}
-    assert extent(rows("+a +a +a a b", **many)).words == ("the target begins at operator 4 of 5, with a",)
+    assert extent(rows("+a +a +a a b", **many)).words == ("the target begins at operator 4 of the network's 5, with a",)
     assert extent(rows("a b +c +d +e"), again=frozenset({4})).words == ()

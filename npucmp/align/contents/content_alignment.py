@@ -63,7 +63,7 @@ class ContentAlignment(NamedTuple):
         value = f"{counts.pop(BY_VALUE, 0):,} by value"
         others = [f"{count:,} {via}" for via, count in counts.items() if count]
         axes = self.pairs.axes.words()
-        words = f"aligned {len(self.pairs.found):,} of {smaller:,} contents: {', '.join([value, *others])}"
+        words = f"aligned {len(self.pairs.found):,} of {smaller:,} distinct tensors: {', '.join([value, *others])}"
         return f"{words}; axes {axes}" if axes else words
 
 

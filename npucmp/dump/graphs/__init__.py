@@ -7,6 +7,7 @@ a graph, or with a graph that does not fit, is compared too.
     graph.py       the classes: Graph, Node, Port; all graphs of a run in one, with lookup by name
     ge.py          GE, the Ascend graph compiler: text and JSON
     graphdef.py    TensorFlow: text, and the wire format, in a file (graph.pb) or inside tfdbg dumps
+    onnx.py        ONNX: the wire format of model.onnx
     attributes.py  which attributes are kept, and their values
 
 A new kind of graph needs a module that makes these objects, and a line in `load_graphs`.
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from npucmp.dump.graphs import ge, graphdef
+from npucmp.dump.graphs import ge, graphdef, onnx
 from npucmp.dump.graphs.graph import Graph
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers.protobuf import Cursor
@@ -44,17 +45,20 @@ _PROCESS = re.compile(r"pid_.*|[0-9]+_[0-9]+")  # "{pid}_{device}" below extra-i
 _STAGE = re.compile(r"ge_proto_?[0-9]*_?(graph_[0-9]+_)?(.*)\.(?:txt|json)")
 _EXPECTED = (
     "not a graph that npucmp reads: GE text or JSON with `graph { op { … } }`, or a GraphDef as text with `node { … }` "
-    "or binary"
+    "or binary, or an ONNX model"
 )
 
 
 def load_graphs(path: str | os.PathLike[str], context: ReadContext = ANYWHERE) -> list[Graph]:
-    """Return the graphs of a file, recognised by content: root and subgraphs of a GE model, one graph of a GraphDef.
+    """Return the graphs of a file, recognised by content: root and subgraphs of a GE model, or one graph.
 
     Raises DumpError for a file of another kind, for a malformed file, and beyond a limit.
     """
     if _starts_with(path, _WIRE, context):
         return [_of_wire(path, context)]
+    if _starts_with(path, onnx.HEAD, context):
+        with open_regular(os.fspath(path), context) as file:  # its weights, most of the file, are skipped
+            return [onnx.from_wire(Cursor(file), 0, file.size, path)]
     text, limits = read_text(path, "graph_bytes", context), context.limits
     is_json = text.lstrip()[:1] == "{"
     tree = ge.from_json(text, path, limits) if is_json else parse(text, path, ge.is_relevant, limits)
@@ -107,7 +111,7 @@ def graphs_near(path: Path) -> list[Path]:
 
 
 def _is_graph(folder: Path, name: str) -> bool:
-    forms = {".json": _OF_ATC, ".pb": _WIRE}
+    forms = {".json": _OF_ATC, ".pb": _WIRE, ".onnx": onnx.HEAD}
     form = forms.get(os.path.splitext(name)[1])
     if _FILE.fullmatch(name) or form is None or _TENSOR.search(name):
         return _FILE.fullmatch(name) is not None

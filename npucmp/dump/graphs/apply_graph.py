@@ -17,6 +17,7 @@ from typing import Any, Mapping, Optional, Sequence
 from npucmp.dump.graphs.attributes import VALUE
 from npucmp.dump.graphs.graph import Graph, GraphIndex, Node, Port, merge_graphs, with_joined
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits
+from npucmp.dump.node_outputs import by_node
 from npucmp.dump.readers.folders import from_newest
 from npucmp.dump.readers.names import fed_tensor, file_name_of
 from npucmp.model import Operator, Run, TensorRef
@@ -32,7 +33,7 @@ Written = Mapping[tuple[str, int], Sequence[TensorRef]]  # (node, output index) 
 def holds(graph: Graph, run: Run) -> float:
     """Return the share of a run's operators that a graph holds."""
     known = merge_graphs([graph])
-    return sum(known.node(operator.name) is not None for operator in run.operators) / max(1, len(run.operators))
+    return sum(map(known.has, (operator.name for operator in run.operators))) / max(1, len(run.operators))
 
 
 def matching_graphs(graphs: Sequence[Graph], run: Run) -> list[Graph]:
@@ -62,7 +63,7 @@ def _useful_graphs(graphs: Sequence[Graph], run: Run) -> list[Graph]:
     left = {file_name_of(operator.name) for operator in run.operators}
     found = []
     for graph in graphs:
-        names = {file_name_of(node.name) for node in graph.nodes}
+        names = {file_name_of(name) for node in graph.nodes for name in (node.name, *node.outputs)}
         if left & names:
             found.append(graph)
             left -= names
@@ -102,6 +103,7 @@ def _annotate(run: Run, graphs: Sequence[Graph]) -> Run:
     if not chosen:
         return run
     known = with_joined(merge_graphs(chosen), run)
+    run = by_node(run, known.writer)
     written = _outputs_by_node(run, known)
     counted = from_newest(run.operators, lambda operator: operator.name)
     operators = [_with_node(operator, back, known, written) for operator, back in counted]

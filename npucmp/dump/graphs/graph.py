@@ -4,15 +4,18 @@ holds all graphs of a run, and finds a node by its name in a dump.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.names import file_name_of, made_of
 from npucmp.model import Run
+from npucmp.model.optypes import op_type
 
 
 class Port(NamedTuple):
@@ -50,6 +53,7 @@ class Node(NamedTuple):
     ports_out  one per output, or ()
     scope      number of the unified-buffer fusion that will contain it, 0 for none
     attributes the attributes kept by attributes.py
+    outputs    the names of its output tensors, if the graph names them (ONNX)
     """
 
     name: str
@@ -65,6 +69,7 @@ class Node(NamedTuple):
     ports_out: tuple[Port, ...] = ()
     scope: int = 0
     attributes: Mapping[str, Any] = {}
+    outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,46 @@ class GraphSource(NamedTuple):
 
     of_device: bool = False
     own: Optional[Callable[[Path, list[str], ReadContext], list[Graph]]] = None
+
+
+def in_topological_order(nodes: Sequence[Node]) -> list[Node]:
+    """Return nodes in topological order, the first in the file where several are possible.
+
+    While loops are cycles. Edges that close a loop are left out; if a cycle remains, its first node goes first.
+    """
+    place = {node.name: i for i, node in reversed(list(enumerate(nodes)))}
+    readers: dict[int, list[int]] = defaultdict(list)
+    missing = [0] * len(nodes)
+    for i, node in enumerate(nodes):
+        names = {name for name, _ in node.inputs}.union(node.controls)
+        before = {place[name] for name in names if name in place}
+        for producer in before:
+            if not op_type(nodes[producer].op_type).has("loops back"):  # the only edges that may close a cycle
+                readers[producer].append(i)
+                missing[i] += 1
+    return [nodes[i]._replace(order=order) for order, i in enumerate(_topological_order(readers, missing))]
+
+
+def _topological_order(readers: Mapping[int, Sequence[int]], missing: list[int]) -> list[int]:
+    """Sort by Kahn's algorithm; `missing` counts the pending producers of each node and is modified."""
+    ready = [i for i, count in enumerate(missing) if not count]
+    heapify(ready)
+    done = [False] * len(missing)
+    order: list[int] = []
+    first = 0
+    while len(order) < len(missing):
+        while not ready and done[first]:
+            first += 1
+        i = heappop(ready) if ready else first
+        if done[i]:
+            continue
+        done[i] = True
+        order.append(i)
+        for reader in readers.get(i, ()):
+            missing[reader] -= 1
+            if not missing[reader]:
+                heappush(ready, reader)
+    return order
 
 
 def groups(graph: Graph) -> dict[Hashable, list[Node]]:
@@ -162,10 +207,18 @@ class GraphIndex(NamedTuple):
     by_key: Mapping[str, Optional[Node]]
     inner: frozenset[tuple[str, int]] = frozenset()  # outputs read only by other parts of the same original operator
     last: tuple[tuple[str, str], ...] = ()  # node merged by the compiler → the last of its parts
+    tensors: Mapping[str, tuple[str, int]] = {}  # escaped name of an output → its node and index
 
     def node(self, name: str) -> Optional[Node]:
         """Return the node of a dumped name, escaped or not; None if none matches, or more than one."""
         return self.by_name.get(name) or self.by_key.get(file_name_of(name))
+
+    def writer(self, name: str) -> Optional[tuple[str, int]]:
+        """Return the node and index of an output by the dumped name of the tensor; None for the name of a node."""
+        return None if self.node(name) is not None else self.tensors.get(file_name_of(name))
+
+    def has(self, name: str) -> bool:
+        return self.node(name) is not None or self.writer(name) is not None
 
 
 def merge_graphs(graphs: Sequence[Graph]) -> GraphIndex:
@@ -178,7 +231,12 @@ def merge_graphs(graphs: Sequence[Graph]) -> GraphIndex:
     for node in by_name.values():
         key = file_name_of(node.name)
         by_key[key] = None if key in by_key else node
-    return GraphIndex(by_name, by_key, _inner(by_name))
+    tensors = {
+        file_name_of(output): (node.name, index)
+        for node in by_name.values()
+        for index, output in enumerate(node.outputs)
+    }
+    return GraphIndex(by_name, by_key, _inner(by_name), tensors=tensors)
 
 
 def with_joined(known: GraphIndex, run: Run) -> GraphIndex:

@@ -12,18 +12,15 @@ Source: graph.proto and node_def.proto of TensorFlow; the names of tfdbg from a 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
 from npucmp.dump.graphs import attributes
-from npucmp.dump.graphs.graph import Graph, Node
+from npucmp.dump.graphs.graph import Graph, Node, in_topological_order
 from npucmp.dump.readers.protobuf import Cursor, WireField
 from npucmp.dump.readers.textproto import Message, messages, texts
 from npucmp.errors import DumpError
-from npucmp.model.optypes import op_type
 
 _NODE = 1
 _NAME, _OP, _INPUT, _ATTR = 1, 2, 3, 5
@@ -102,7 +99,7 @@ def _graph(raw: Sequence[_Raw], path: str) -> Graph:
     debug = {node.name for node in raw if node.op.startswith("Debug") and node.name.startswith("__dbg_")}
     computing = [node for node in raw if node.name not in copies and node.name not in debug]
     nodes = [_node(node, copies, debug) for node in computing]
-    return Graph(path, "", tuple(nodes[i]._replace(order=order) for order, i in enumerate(_order(nodes))))
+    return Graph(path, "", tuple(in_topological_order(nodes)))
 
 
 def _node(node: _Raw, copies: Mapping[str, Sequence[tuple[str, int]]], debug: set[str]) -> Node:
@@ -129,43 +126,3 @@ def _source(read: tuple[str, int], copies: Mapping[str, Sequence[tuple[str, int]
             break
         read = copies[read[0]][0]
     return read
-
-
-def _order(nodes: Sequence[Node]) -> list[int]:
-    """Return node indices in topological order, the first in the file where several are possible.
-
-    While loops are cycles. Edges that close a loop are left out; if a cycle remains, its first node goes first.
-    """
-    place = {node.name: i for i, node in reversed(list(enumerate(nodes)))}
-    readers: dict[int, list[int]] = defaultdict(list)
-    missing = [0] * len(nodes)
-    for i, node in enumerate(nodes):
-        names = {name for name, _ in node.inputs}.union(node.controls)
-        before = {place[name] for name in names if name in place}
-        for producer in before:
-            if not op_type(nodes[producer].op_type).has("loops back"):  # the only edges that may close a cycle
-                readers[producer].append(i)
-                missing[i] += 1
-    return _topological_order(readers, missing)
-
-
-def _topological_order(readers: Mapping[int, Sequence[int]], missing: list[int]) -> list[int]:
-    """Sort by Kahn's algorithm; `missing` counts the pending producers of each node and is modified."""
-    ready = [i for i, count in enumerate(missing) if not count]
-    heapify(ready)
-    done = [False] * len(missing)
-    order: list[int] = []
-    first = 0
-    while len(order) < len(missing):
-        while not ready and done[first]:
-            first += 1
-        i = heappop(ready) if ready else first
-        if done[i]:
-            continue
-        done[i] = True
-        order.append(i)
-        for reader in readers.get(i, ()):
-            missing[reader] -= 1
-            if not missing[reader]:
-                heappush(ready, reader)
-    return order

@@ -48,13 +48,13 @@ def test_runs_without_weights_or_contents_share_nothing():
 
 def test_the_line_counts_the_pairs_of_each_stage():
     found = alignment(layers(5), layers(4), (0, 0), (2, 2))
-    assert found.words() == "aligned 2 of 8 contents: 2 by value"
-    assert alignment(layers(4), layers(5)).words() == "aligned 0 of 8 contents: 0 by value"
+    assert found.words() == "aligned 2 of 8 distinct tensors: 2 by value"
+    assert alignment(layers(4), layers(5)).words() == "aligned 0 of 8 distinct tensors: 0 by value"
     connect(found.pairs, (1, 1), via="weights")
     found.pairs.copies.update({3: 3, 5: 5})
     slices = [ContentSlice(7, 5, 0, 4, True), ContentSlice(7, 5, 4, 4, True), ContentSlice(7, 6, 8, 4, True)]
     found = found._replace(slices=slices)
-    assert found.words() == "aligned 3 of 8 contents: 2 by value, 1 weights, 2 copy, 2 parts"
+    assert found.words() == "aligned 3 of 8 distinct tensors: 2 by value, 1 weights, 2 copy, 2 parts"
     found.pairs.axes.learn((2, 4, 5, 3), (2, 3, 4, 5), AxisOrder((0, 3, 1, 2)), 2)
     assert found.words().endswith(", 2 parts; axes NHWC → NCHW")
 
@@ -180,7 +180,7 @@ def test_runs_of_one_network_share_a_tenth_of_the_values_of_the_smaller_run(runs
     if found is not None:
         assert [(one.target.order, one.via) for one in found.matches] == [(0, "content")]
         assert found.rows[0][0].golden_op.order == len(sides[1]) - 1
-        assert found.line == f"aligned 1 of {count} contents: 1 by value"
+        assert found.line == f"aligned 1 of {count} distinct tensors: 1 by value"
         assert list(found.rows) == [0] and [one.slot for one in found.rows[0]] == ["output:0"]
         assert len(found.open) == 2 * count - 2 + sum(more) and found.candidates is not None
 

@@ -49,6 +49,10 @@ KINDS: tuple[str, ...] = (
     "mixed_precision",
     "additive_masks",
     "random_names",
+    "shifted_positions",
+    "turned_axes",
+    "other_batch",
+    "node_names",
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.corpus.reports.kinds._dumps_D import Typed
-from tests.corpus.reports.kinds._dumps_H import write_step
+from tests.corpus.reports.kinds._torch_files import write_step
 
 FAULTS = ("twice", "twice", "clip", "rate", "rate", "decay", "lost", "sign", "gradient", "equal")
 

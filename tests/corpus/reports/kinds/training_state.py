@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.corpus.reports.kinds._dumps_H import torch_save
+from tests.corpus.reports.kinds._torch_files import torch_save
 from tests.corpus.weights import files
 from tests.corpus.weights.files import Stored
 
