@@ -28,8 +28,6 @@ EXCEPTIONS = {
     "condition": "the operator multiplies a relative error below the limit by its condition number, at this input",
     "choice": "a mask or an index of values that differ within their limit flips at ties",
     "non_smooth": "the gradient of a choice flips where its forward differs within its limit",
-    "routed": "rows of a choice that flipped within its bound are other rows",
-    "recompute": "both sides are float64 of their own inputs, which differ, and draw nothing",
 }
 
 
