@@ -1,9 +1,9 @@
 """Runs of equal names that keep their tensors in other axes: NHWC against NCHW, HWIO against OIHW.
 
 Shapes propose an order of axes, values prove it: at least two tensors of one rank hold the golden's elements in that
-order. Then it holds for all tensors of this rank. A tensor that merges these axes (a flattened image, the weight that reads it)
-is reordered if it agrees in that order alone. The run must keep these axes from its first tensor on. If a tensor of this
-rank agrees in the recorded order, and a later operator writes other axes, that operator is at fault.
+order. Then it holds for all tensors of this rank. A tensor that merges these axes, as a flattened image does, is
+reordered if it agrees in that order alone. The run must keep these axes from its first tensor on. If a tensor of
+this rank agrees in the recorded order, and a later operator writes other axes, that operator is at fault.
 """
 
 from __future__ import annotations

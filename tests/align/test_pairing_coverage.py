@@ -66,7 +66,8 @@ def test_a_dump_of_a_run_that_crashed_does_not_agree(tmp_path):
     words = report.comparisons[0].notes[0]
     assert report.exit_status == 2 and words.startswith("the target ends at operator 20 of the network's 54, after ")
     whole = npucmp.compare(golden, short)  # the target has more than the golden
-    assert whole.exit_status == 0 and whole.comparisons[0].notes[0].startswith("the golden ends at operator 20 of the network's 54")
+    note = whole.comparisons[0].notes[0]
+    assert whole.exit_status == 0 and note.startswith("the golden ends at operator 20 of the network's 54")
     only = [operator.name for operator in npucmp.open_runs(short)[0].operators]
     assert npucmp.compare(short, golden, include=only).exit_status == 0  # that much was asked for
     again = npucmp.rerun_diff([golden, short])
