@@ -25,6 +25,7 @@ from npucmp.model.relation import ranks_in_words
 from npucmp.model.roles import is_parameter
 
 AGREE = 2.0**-9  # rel_l2 of a sample: chosen: rounding of an input is below, another sample is not, not measured
+RELATED = 0.7  # rel_l2: chosen: another sample is further away, not measured
 MOST = 1 << 12  # samples: work
 SHOWN = 8  # samples in a sentence: work: readers need no more
 OF_TOKENS = ("attention", "rotary", "rms_norm", "layer_norm")  # their matrices may have an axis of tokens
@@ -161,10 +162,21 @@ def _matched(pair: Pair, sizes: tuple[int, int], values: Values) -> tuple[tuple[
         if row < 0:  # it stands where its neighbours show
             near = min((at for at, known in enumerate(found) if known >= 0), key=lambda at: abs(at - sample))
             place = found[near] + sample - near
+            if place not in free:
+                place = _nearest(x, y[sample], free)
             if place in free:
                 rows[sample] = place
                 free.discard(place)
     return tuple(rows), tuple(row >= 0 for row in found), name
+
+
+def _nearest(x: Any, row: Any, free: set[int]) -> int:
+    """The free row of the target that is nearest to a row of the golden; -1 if none is related to it."""
+    import numpy as np
+
+    errors = {place: float(np.square(x[place] - row).sum()) for place in free}
+    best = min(errors, key=errors.__getitem__, default=-1)
+    return best if best >= 0 and errors[best] <= RELATED**2 * float(np.square(row).sum()) else -1
 
 
 def _equal_rows(x: Any, y: Any) -> list[int]:

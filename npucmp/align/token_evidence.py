@@ -62,7 +62,7 @@ def gather_evidence(
     for pair in id_pairs(golden, pairs):
         values = _values(target, golden, tensors, pair, context)
         if values is not None and _counts_places(values[1][:, 0], golden):
-            looked_up.add(pair.golden[:2])  # what is made of positions alone tells no token from another
+            looked_up.add(pair.golden[:2])  # positions identify no token
         elif ids is None:
             ids, both = pair, values
     floats = [one for one in pairs if one.is_float and one.golden[:2] not in looked_up]

@@ -1,9 +1,9 @@
 """Runs of equal names that keep their tensors in other axes: NHWC against NCHW, HWIO against OIHW.
 
 Shapes propose an order of axes, values prove it: at least two tensors of one rank hold the golden's elements in that
-order. Then it holds for all tensors of this rank, and for tensors that merge its axes (a flattened image and the weight
-that reads it) where they agree so and not as they are. The run must keep these axes from its first tensor on: if a
-tensor of this rank agrees as it is, and an operator behind it writes other axes, that operator is at fault.
+order. Then it holds for all tensors of this rank. A tensor that merges these axes, as a flattened image does, is
+reordered if it agrees in that order alone. The run must keep these axes from its first tensor on. If a tensor of
+this rank agrees in the recorded order, and a later operator writes other axes, that operator is at fault.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _is_move(order: Axes) -> bool:
 
 
 def _turns_within(family: Family, order: Axes, pairs: Sequence[Pair], turned: Sequence[int], values: Values) -> bool:
-    """Whether an operator of the run turned the axes: before it, or among what it reads, a tensor agrees as it is."""
+    """Whether an operator of the run turned the axes: an earlier tensor agrees in the recorded order."""
     first = pairs[turned[0]]
     for pair in _as_they_are(family, pairs[: turned[0]], values):
         is_input = not any(one.target_op is not None and one.target_op.reads_recorded for one in pairs[: turned[0]])

@@ -1,7 +1,7 @@
 """Evidence that a tensor holds the right numbers in another order: its axes or the slices of one axis are permuted, its
 elements are those of the golden in any order, or it is another tensor of the golden that differs too.
 
-What remains after the order must be within the limit of the tensor, or all elements must be equal. A tensor of few
+The error in that order must be within the limit of the tensor, or all elements must be equal. A tensor of few
 distinct values has no order.
 """
 
@@ -55,7 +55,7 @@ def order_reasons(
 
 
 def _is_telling(values: Array) -> bool:
-    """Whether a tensor has finite elements that tell its orders apart."""
+    """Whether a tensor has finite elements that distinguish its orders."""
     import numpy as np
 
     if values.dtype.kind != "f" or values.size < FEWEST or not np.isfinite(values).all():

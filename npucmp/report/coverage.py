@@ -87,7 +87,7 @@ class AlignedShare(NamedTuple):
     def words(self) -> str:
         """Describe the shares in one line."""
         matched = Counter[str]()
-        for via, count in self.matched.items():  # the line above tells how the tensors were aligned
+        for via, count in self.matched.items():  # the line above has the breakdown of the tensors
             matched[("tensors" if self.contents and via not in NAMED_BY else SHOWN_AS.get(via, via))] += count
         by = ", ".join(f"{count} by {via}" for via, count in matched.items())
         words = (

@@ -35,7 +35,7 @@ from npucmp.align.turned_axes import in_golden_axes
 from npucmp.align.updates import is_update
 from npucmp.dump.formats import open_head
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.node_outputs import in_node_names
+from npucmp.dump.readers.node_outputs import in_node_names
 from npucmp.errors import UsageError
 from npucmp.judge.products import are_reduced_alike, votes_of
 from npucmp.localise.coverage import coverage_of

@@ -26,7 +26,7 @@ def renamed(operators):
 
 @pytest.mark.parametrize("cut", [8, 20, 30, 45])
 def test_a_side_that_ends_early_is_told_and_decides_nothing(cut):
-    ends = f"the target ends at operator {cut} of 48, after {WHOLE[cut - 1].name}"
+    ends = f"the target ends at operator {cut} of the network's 48, after {WHOLE[cut - 1].name}"
     assert found(WHOLE[:cut]).incomplete[0] == ends
     assert found(WHOLE, WHOLE[:cut]).incomplete[0] == ends.replace("target", "golden")
     assert found(WHOLE[:cut], ordered=False).incomplete == found(WHOLE[:cut]).incomplete[1:]  # nothing is known of ends
@@ -64,9 +64,10 @@ def test_a_dump_of_a_run_that_crashed_does_not_agree(tmp_path):
     short = cut_dump(golden, tmp_path / "short", 20)
     report = npucmp.compare(short, golden)
     words = report.comparisons[0].notes[0]
-    assert report.exit_status == 2 and words.startswith("the target ends at operator 20 of 54, after ")
+    assert report.exit_status == 2 and words.startswith("the target ends at operator 20 of the network's 54, after ")
     whole = npucmp.compare(golden, short)  # the target has more than the golden
-    assert whole.exit_status == 0 and whole.comparisons[0].notes[0].startswith("the golden ends at operator 20 of 54")
+    note = whole.comparisons[0].notes[0]
+    assert whole.exit_status == 0 and note.startswith("the golden ends at operator 20 of the network's 54")
     only = [operator.name for operator in npucmp.open_runs(short)[0].operators]
     assert npucmp.compare(short, golden, include=only).exit_status == 0  # that much was asked for
     again = npucmp.rerun_diff([golden, short])
@@ -94,18 +95,18 @@ def rows(text, phases=None, **fields):
     [
         ("a b c", []),
         ("a b +c +d", []),  # two may be missing at an end
-        ("a b +c +d +e", ["the target ends at operator 2 of 5, after b"]),
-        ("a b -c -d -e", ["the golden ends at operator 2 of 5, after b"]),
+        ("a b +c +d +e", ["the target ends at operator 2 of the network's 5, after b"]),
+        ("a b -c -d -e", ["the golden ends at operator 2 of the network's 5, after b"]),
         ("+x +y a b", []),
         ("+x +y +z a b", ["the target begins at operator 4 of the network's 5, with a"]),
         ("-x -y -z a b", ["the golden begins at operator 4 of the network's 5, with a"]),
         ("a b +c +d +e -f", []),  # as many of the other side may be the same operators
-        ("a b +c +d +e +f -g", ["the target ends at operator 2 of 6, after b"]),
+        ("a b +c +d +e +f -g", ["the target ends at operator 2 of the network's 6, after b"]),
         ("a +x +y +z b +c +d +e", []),  # as many are missing in between
-        ("a +x +y +z b +c +d +e +f", ["the target ends at operator 5 of 9, after b"]),
-        ("a -x -y -z b +c +d +e", ["the target ends at operator 2 of 5, after b"]),
+        ("a +x +y +z b +c +d +e +f", ["the target ends at operator 5 of the network's 9, after b"]),
+        ("a -x -y -z b +c +d +e", ["the target ends at operator 2 of the network's 5, after b"]),
         ("+x +y +z a -c -d -e", ["the target begins at operator 4 of the network's 4, with a",
-                                 "the golden ends at operator 1 of 4, after a"]),
+                                 "the golden ends at operator 1 of the network's 4, after a"]),
         ("+x +y +z -a -b -c", []),  # nothing in common
     ],
 )  # fmt: skip
@@ -147,7 +148,7 @@ def test_operators_that_are_of_the_network(fields, is_said):
 
 def test_modules_count_if_there_are_no_other_operators():
     paths = {name: {"path": f"Module.{name}"} for name in "abcde"}
-    assert extent(rows("a b +c +d +e", **paths)).words == ("the target ends at operator 2 of 5, after b",)
+    assert extent(rows("a b +c +d +e", **paths)).words == ("the target ends at operator 2 of the network's 5, after b",)
 
 
 def test_earlier_executions_and_recomputed_operators_do_not_count():

@@ -17,9 +17,9 @@ from typing import Any, Mapping, Optional, Sequence
 from npucmp.dump.graphs.attributes import VALUE
 from npucmp.dump.graphs.graph import Graph, GraphIndex, Node, Port, merge_graphs, with_joined
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits
-from npucmp.dump.node_outputs import by_node
 from npucmp.dump.readers.folders import from_newest
 from npucmp.dump.readers.names import fed_tensor, file_name_of
+from npucmp.dump.readers.node_outputs import by_node
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import op_type
 

@@ -70,7 +70,7 @@ def _one_operator(random: np.random.Generator, folder: Path, golden: list) -> di
     z = np.ascontiguousarray(z)
     target = [*golden[:at], golden[at]._replace(output=z)]
     readers = golden[at + 1 : at + 2]
-    target += [node._replace(reads=[z, *node.reads[1:]], output=np.tanh(z)) for node in readers]
+    target += [node._replace(kind="Tanh", reads=[z, *node.reads[1:]], output=np.tanh(z)) for node in readers]
     behind = [node._replace(kind="Tanh", reads=[y], output=np.tanh(y)) for node in readers]
     for side, nodes in (("target", target), ("golden", [*golden[: at + 1], *behind])):
         if style == "msprobe":
