@@ -17,7 +17,7 @@ from npucmp.judge.precision import round_off_of, rounded_to
 from npucmp.localise.effective_precision import float_types
 from npucmp.localise.rule_context import COMMON_SHARE, WHOLE_BIN, RuleContext, error_size, gain_of
 from npucmp.measure.recorded_stats import has_equal_xor
-from npucmp.model import Cause, Evidence, Fact, Finding, Pair, TensorRef
+from npucmp.model import Cause, Evidence, Fact, Finding, Pair, TensorRef, Verdict
 from npucmp.model.arguments import by_name, differing_arguments, draws_numbers
 from npucmp.model.cause import UNKNOWN_INPUTS
 from npucmp.model.dtypes import FACTOR
@@ -272,6 +272,22 @@ def argument_reasons(pair: Pair) -> list[Evidence]:
         reason("argument", words, slot=by_name(pair.target_op, slot), target=_show(target), golden=_show(golden))
         for slot, target, golden in differing_arguments(pair.target_op, pair.golden_op)
     ]
+
+
+def alone_reasons(inputs: Sequence[Finding]) -> list[Evidence]:
+    """The tensors that one run passes to an operator and the other does not, nor a number in their place."""
+    found = []
+    for pair in (one.pair for one in inputs if one.verdict is Verdict.MISSING and not is_folded(one.pair)):
+        if pair.target_op is None or pair.golden_op is None:
+            continue
+        other = pair.golden_op if pair.golden is None else pair.target_op
+        if not other.reads_recorded or other.arguments.get(pair.slot) is not None:
+            continue
+        words = "only the golden passes {slot} to this call"
+        if pair.golden is None:
+            words = "only the target passes {slot} to this call"
+        found.append(reason("alone", words, slot=by_name(pair.operator, pair.slot)))
+    return found
 
 
 def pattern_reasons(finding: Finding) -> list[Evidence]:

@@ -85,6 +85,11 @@ def is_folded(pair: Pair) -> bool:
     return pair.golden is None and pair.target is not None and pair.target.stored
 
 
+def slot_number(slot: str) -> int:
+    """The number of a slot such as input:1, -1 for a slot without one."""
+    return _slot_number(slot.partition(":")[2])
+
+
 def _slot_number(key: str) -> int:
     """The number of a slot, -1 for a slot without one."""
     return int(key) if key.isdecimal() and len(key) < 10 else -1
