@@ -198,9 +198,7 @@ def unwritten_reasons(read: Finding, writer: Writer) -> list[Evidence]:
 
 def _instead_reason(slot: str, written: Finding, expected: Finding) -> Evidence:
     """The evidence that the target reads another recorded tensor than the golden, by their figures."""
-    words = (
-        "{slot} has the statistics of {writer} in the target, of {producer} in the golden: another tensor was read"
-    )
+    words = "{slot} has the statistics of {writer} in the target, of {producer} in the golden: another tensor was read"
     names = (f"{one.pair.operator.name} {one.pair.slot}" for one in (written, expected))
     return reason("instead", words, slot=slot, writer=next(names), producer=next(names))
 

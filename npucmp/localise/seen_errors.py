@@ -47,7 +47,7 @@ class SeenErrors:
             maxlen=RECENT_OPERATORS
         )  # largest errors of the outputs of the latest operators
         self._sizes: deque[float] = deque(maxlen=RECENT_OPERATORS)  # rms of the outputs of the latest operators
-        self._sums: deque[float] = deque(maxlen=RECENT_OPERATORS)  # sizes of sums of the outputs of the latest operators
+        self._sums: deque[float] = deque(maxlen=RECENT_OPERATORS)  # rms times elements of the same outputs
         self._elements: deque[set[int]] = deque(maxlen=RECENT_OPERATORS)  # numbers of elements of the same outputs
         self._gradients: deque[float] = deque(maxlen=RECENT_OPERATORS)  # norms of the latest gradients
         self._errors: list[float] = []  # sorted

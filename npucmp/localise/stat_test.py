@@ -208,7 +208,8 @@ class NoiseTest:
         the noise of the terms."""
         extremes = [statistics[:2] for statistics in finding.measurement.statistics if statistics is not None]
         change = max((abs(a - b) for a, b in zip(*extremes) if a is not None and b is not None), default=0.0)
-        return seen.may_cancel(finding) and not change > seen.rounding_of_sums(max(self._now.levels, least))
+        bound = seen.rounding_of_sums(max(self._now.levels, least))  # 0 if no output was seen
+        return seen.may_cancel(finding) and not change > bound > 0.0
 
     def _input_noise(
         self, node: OperatorFindings, read: Sequence[tuple[Finding, StatShift]], walk: RootSearch

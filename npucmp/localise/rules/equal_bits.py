@@ -54,7 +54,7 @@ def _accuses(case: RuleContext) -> bool:
 
 
 def _may_differ(finding: Finding) -> bool:
-    """Whether a tensor is known by statistics that are not equal: they prove no difference, but no equal bits either."""
+    """Whether a tensor is known by statistics that are not equal: they prove no difference, nor equal bits."""
     x, y = finding.measurement.statistics
     return finding.error is None and repr(x) != repr(y)
 
