@@ -275,19 +275,19 @@ def argument_reasons(pair: Pair) -> list[Evidence]:
 
 
 def alone_reasons(inputs: Sequence[Finding]) -> list[Evidence]:
-    """The tensors that one run passes to an operator and the other does not, nor a number in their place."""
-    found = []
-    for pair in (one.pair for one in inputs if one.verdict is Verdict.MISSING and not is_folded(one.pair)):
-        if pair.target_op is None or pair.golden_op is None:
-            continue
-        other = pair.golden_op if pair.golden is None else pair.target_op
-        if not other.reads_recorded or other.arguments.get(pair.slot) is not None:
-            continue
-        words = "only the golden passes {slot} to this call"
-        if pair.golden is None:
-            words = "only the target passes {slot} to this call"
-        found.append(reason("alone", words, slot=by_name(pair.operator, pair.slot)))
-    return found
+    """The tensors that one run passes to a call and the other does not, nor a number in their place; none if each run
+    passes a tensor that the other lacks, because then their slots may correspond in another way."""
+    missing = [one.pair for one in inputs if one.verdict is Verdict.MISSING and not is_folded(one.pair)]
+    if len({pair.golden is None for pair in missing}) != 1:
+        return []
+    target, golden = missing[0].target_op, missing[0].golden_op
+    if target is None or golden is None or target.op_type != golden.op_type:
+        return []
+    words, other = "only the golden passes {slot} to this call", target
+    if missing[0].golden is None:
+        words, other = "only the target passes {slot} to this call", golden
+    absent = [pair.slot for pair in missing if other.reads_recorded and other.arguments.get(pair.slot) is None]
+    return [reason("alone", words, slot=by_name(target, slot)) for slot in absent]
 
 
 def pattern_reasons(finding: Finding) -> list[Evidence]:

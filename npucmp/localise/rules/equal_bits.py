@@ -71,8 +71,10 @@ def _judged(case: RuleContext) -> Finding:
     round_off = row.round_off if row else 0.0
     if case.error > ROUND_OFFS * max(round_off, case.own_round_off) or case.moments is None:
         return mark_diverged(case.finding)
-    share = f"{100 * case.share_changed:.3g} % of the elements differ (rel_l2 {case.error:.2e})"
-    because = f"{share}, more than one rounding of equal inputs explains"
+    share, error = 100 * case.share_changed, case.error
+    because = (
+        f"{share:.3g} % of the elements differ (rel_l2 {error:.2e}), more than one rounding of equal inputs explains"
+    )
     if case.share_changed <= CHANGED_SHARE:
         because = f"rel_l2 {case.error:.2e}, {case.gain:+.1e} in common, which rounding to nearest does not have"
     return case.finding._replace(verdict=Verdict.DIVERGED, because=because)
