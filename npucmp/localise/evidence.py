@@ -17,7 +17,7 @@ from npucmp.judge.precision import round_off_of, rounded_to
 from npucmp.localise.effective_precision import float_types
 from npucmp.localise.rule_context import COMMON_SHARE, WHOLE_BIN, RuleContext, error_size, gain_of
 from npucmp.measure.recorded_stats import has_equal_xor
-from npucmp.model import Cause, Evidence, Fact, Finding, Pair, TensorRef
+from npucmp.model import Cause, Evidence, Fact, Finding, Pair, TensorRef, Verdict
 from npucmp.model.arguments import by_name, differing_arguments, draws_numbers
 from npucmp.model.cause import UNKNOWN_INPUTS
 from npucmp.model.dtypes import FACTOR
@@ -272,6 +272,22 @@ def argument_reasons(pair: Pair) -> list[Evidence]:
         reason("argument", words, slot=by_name(pair.target_op, slot), target=_show(target), golden=_show(golden))
         for slot, target, golden in differing_arguments(pair.target_op, pair.golden_op)
     ]
+
+
+def alone_reasons(inputs: Sequence[Finding]) -> list[Evidence]:
+    """The tensors that one run passes to a call and the other does not, nor a number in their place; none if each run
+    passes a tensor that the other lacks, because then their slots may correspond in another way."""
+    missing = [one.pair for one in inputs if one.verdict is Verdict.MISSING and not is_folded(one.pair)]
+    if len({pair.golden is None for pair in missing}) != 1:
+        return []
+    target, golden = missing[0].target_op, missing[0].golden_op
+    if target is None or golden is None or target.op_type != golden.op_type:
+        return []
+    words, other = "only the golden passes {slot} to this call", target
+    if missing[0].golden is None:
+        words, other = "only the target passes {slot} to this call", golden
+    absent = [pair.slot for pair in missing if other.reads_recorded and other.arguments.get(pair.slot) is None]
+    return [reason("alone", words, slot=by_name(target, slot)) for slot in absent]
 
 
 def pattern_reasons(finding: Finding) -> list[Evidence]:

@@ -185,8 +185,13 @@ class Explanations:
     # Inputs after explained errors were reverted
 
     def reads_what_differs(self, node: OperatorFindings) -> bool:
-        """Whether a tensor that its forward read or wrote descends from a root and still differs."""
-        return self._intervals.any_tainted and any(map(differs, map(self.latest, node.extra_inputs)))
+        """Whether a tensor that its forward read or wrote descends from a root and still differs, or whether the error
+        of a tensor that the operator reads may descend from one, although statistics agree."""
+        if not self._intervals.any_tainted:
+            return False
+        if any(differs(self.latest(one)) for one in node.extra_inputs):
+            return True
+        return any(map(self._intervals.may_have_moved, (*node.inputs, *node.extra_inputs)))
 
     def worst_input(self, node: OperatorFindings) -> WorstInput:
         """The input with the largest difference, as far as it can reach the outputs."""
@@ -259,7 +264,8 @@ class Explanations:
             for one in node.outputs
             if not self._is_rounding_alone(node, one, reads)
         ]
-        if reads.error is not None:
+        is_bounded = not any(map(self._intervals.may_have_moved, (*node.inputs, *node.extra_inputs)))
+        if reads.error is not None and is_bounded:
             return self._accuse_worst(cases)
         found = self._accuse_worst(cases, law.RULE.name)  # it does not depend on the inputs of an operator
         return found or next(filter(None, map(self._accuse_alone, cases)), None)

@@ -32,6 +32,8 @@ class Around(NamedTuple):
     unlike     backward calls between, of which the two runs recorded different autograd nodes
     nearest    the last tensor that agrees and has the content of the input, or as many elements: code that was not
                dumped may have made the input from it
+    is_origin  whether `last` has the content of the input in one of the runs
+    instead    the outputs whose figures the input has in the target and in the golden, if these are two outputs
     """
 
     last: Optional[Finding] = None
@@ -43,6 +45,8 @@ class Around(NamedTuple):
     overtaken: Optional[Pair] = None
     nearest: Optional[Finding] = None
     unlike: Sequence[Pair] = ()
+    is_origin: bool = True
+    instead: Optional[tuple[Finding, Finding]] = None
 
 
 def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
@@ -84,6 +88,8 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
             "call: the error starts there or behind it"
         )
         between = reason("left out", words, names=names)
+    elif around.instead:
+        between = _instead_reason(slot, *around.instead)
     elif alone and before is not None and alone[0].order > before.pair.order:
         between = _alone_reason("operators between these two tensors: {}", alone)
     elif alone:
@@ -98,6 +104,11 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
     else:
         before = around.nearest
         words = "the error starts between these two tensors, in code that was not dumped"
+        if before is not None and not around.is_origin:
+            words = (
+                "the error starts in code that was not dumped, which made this tensor, perhaps from the last matching "
+                "tensor of its size"
+            )
         if before is None:
             words = (
                 "no recorded operator wrote this tensor or one of its size: it is an input, a buffer or a constant, or "
@@ -199,6 +210,21 @@ def unwritten_reasons(read: Finding, writer: Writer) -> list[Evidence]:
     because = tensor_fact(read.because, read)
     differs = reason("inputs differ", "{slot} differs ({because})", slot=read.pair.slot, because=because)
     return [differs, _writer_reason(writer), *pattern_reasons(read)]
+
+
+def _instead_reason(slot: str, written: Finding, expected: Finding) -> Evidence:
+    """The evidence that the target reads another recorded tensor than the golden, by their figures."""
+    words = "{slot} has the statistics of {writer} in the target, of {producer} in the golden: another tensor was read"
+    names = (f"{one.pair.operator.name} {one.pair.slot}" for one in (written, expected))
+    return reason("instead", words, slot=slot, writer=next(names), producer=next(names))
+
+
+def made_reason(read: Finding, made: Pair) -> Evidence:
+    """The evidence that an operator of one run made what its reader takes for a parameter, such as a cast."""
+    words = "in the golden, {name} made {slot}; the target has no such operator"
+    if made.target_op is not None:
+        words = "in the target, {name} made {slot}; the golden has no such operator"
+    return reason("made", words, name=made.operator.name, slot=read.pair.slot)
 
 
 def _writer_reason(writer: Writer) -> Evidence:

@@ -14,6 +14,7 @@ from typing import AbstractSet, Optional, Sequence
 
 from npucmp.flow.contents import content_of, is_few
 from npucmp.flow.operators import OperatorFindings
+from npucmp.localise.conditioning import scale_of
 from npucmp.localise.evidence import interval_reasons
 from npucmp.localise.explanations import Explanations
 from npucmp.localise.intervals import WORDS, Interval, Intervals, differs
@@ -213,8 +214,13 @@ class Gaps:
         nearest = last  # the backward pass reads no buffers: what it reads follows from a gradient before it
         if source is None and not node.is_gradient:
             nearest = self._sources.latest_of_size(finding, lambda one: agrees(self._explanations.latest(one)))
-        around = gap_evidence.Around(last, tainted, writer, alone, left_out, displaced, overtaken, nearest, unlike)
+        instead = None if finding.measurement.moments else self._other_tensor(finding)
+        around = gap_evidence.Around(
+            last, tainted, writer, alone, left_out, displaced, overtaken, nearest, unlike, source is not None, instead
+        )
         reasons = gap_evidence.gap_reasons(finding, around)
+        if fed and (made := self._unpaired.writer(finding)):
+            reasons.append(gap_evidence.made_reason(finding, made))
         if finding.row in self._rounded:
             self._is_told = True
             reasons += self._rounding
@@ -228,6 +234,13 @@ class Gaps:
         the tensor after that."""
         found = self._sources.of(finding), self._sources.of_target(finding)
         return next((one.finding for one in found if one and not one.tainted and agrees(one.finding)), None)
+
+    def _other_tensor(self, finding: Finding) -> Optional[tuple[Finding, Finding]]:
+        """The two outputs of which an input has the figures, in the target and in the golden; both agree."""
+        found = self._sources.of_target(finding), self._sources.of(finding)
+        wrote = [one.finding for one in found if one and not one.tainted and agrees(one.finding)]
+        outputs = [one for one in wrote if is_output(one.pair) and scale_of(one).elements > 1]
+        return (outputs[0], outputs[1]) if len(outputs) == 2 and outputs[0].row != outputs[1].row else None
 
     def _writer(self, gap: Finding) -> Optional[Writer]:
         """The output that an input comes from, if it is known and was not compared."""

@@ -40,7 +40,7 @@ from npucmp.localise.sources import Sources, TensorSource
 from npucmp.localise.stat_shift import likely_error
 from npucmp.model import DIFFERS, Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
-from npucmp.model.roles import is_folded, is_output, is_parameter
+from npucmp.model.roles import is_folded, is_output, is_parameter, running_statistics
 
 OF_GRADIENT = 3  # tensors: definition: the gradient of a product reads a gradient and both operands
 
@@ -136,7 +136,8 @@ class Intervals:
         saved = [self._read(node, one, self._interval_of_values(one) or NO_DATA) for one in context]
         is_measured = _are_known(node, inputs, lambda one: one.is_measured)
         is_known = is_measured or (self._by_round_off and _are_known(node, inputs, lambda one: one.is_known))
-        return OperatorReads(inputs, saved, is_known, is_measured, any(map(self._is_reached, node.inputs)))
+        reached = any(map(self._is_reached, node.inputs)) or any(map(self.may_have_moved, (*node.inputs, *context)))
+        return OperatorReads(inputs, saved, is_known, is_measured, reached)
 
     def _read(self, node: OperatorFindings, finding: Finding, interval: Interval) -> ReadTensor:
         return ReadTensor(
@@ -209,6 +210,17 @@ class Intervals:
     def _is_reached(self, finding: Finding) -> bool:
         source = self._sources.of(finding)
         return differs(finding) or (finding.error is None and source is not None and source.tainted)
+
+    def may_have_moved(self, finding: Finding) -> bool:
+        """Whether a tensor is known by statistics alone and descends from a root: they give no upper bound of its
+        error. Without a recorded producer it may do so if its figures differ."""
+        x, y = finding.measurement.statistics
+        if not self.any_tainted or x is None or y is None or not (finding.error is None or math.isnan(finding.error)):
+            return False
+        source = self._sources.of(finding)
+        if source is None:
+            return not is_parameter(finding.pair) and repr(x) != repr(y)
+        return source.tainted
 
     # Incoming errors, for one output
 
@@ -315,8 +327,9 @@ class Intervals:
             high = math.inf if source.tainted else error_size(source.finding)
             return Interval(0.0, high, "behind a root" if source.tainted else "written")
         if is_parameter(finding.pair):
-            if self._updates.faulty and self._by_round_off:
-                return Interval(0.0, math.inf, "behind a root")
+            is_average = finding.pair.slot in running_statistics(node.operator)
+            if (self._updates.faulty and self._by_round_off) or (is_average and self.any_tainted):
+                return Interval(0.0, math.inf, "behind a root")  # a call before it averaged what descends from a root
             return Interval(0.0, self._updates.bound(finding), "parameter")
         if self.any_tainted:
             return Interval(0.0, math.inf, "behind a root")

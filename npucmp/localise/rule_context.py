@@ -275,7 +275,9 @@ class ErrorRule(NamedTuple):
 
 def mark_diverged(finding: Finding) -> Finding:
     """Mark a finding as diverged for another reason than the limit of rel_l2."""
-    because = f"rel_l2 {error_size(finding):.2e}, more than rounding explains"
+    because = f"rel_l2 {proven_size(finding):.2e}, more than rounding explains"
+    if finding.error is None or math.isnan(finding.error):
+        because = f"rel_l2 is at least {proven_size(finding):.2e}, more than rounding explains"
     return finding._replace(verdict=Verdict.DIVERGED, because=because)
 
 

@@ -116,6 +116,7 @@ class RootSearch:
         self.carriers: dict[int, int] = {}
         self._carrier: Optional[int] = None  # the order of a carrier whose output was not read yet
         self._roots: list[Root] = []
+        self._argued: set[str] = set()  # calls whose forward was BORN and has another argument or input
         self._golden_weights: Optional[GoldenWeights] = None
         self._is_behind_draw = False
         self._descending: set[int] = set()  # rows of outputs that descend from a root, also within their limits
@@ -169,7 +170,7 @@ class RootSearch:
         if far is not None:
             own = self._explanations.accuse_recomputed(*far)
             known = known or self._recomputation.of(node)
-        is_alone = any(one.verdict is Verdict.MISSING for one in node.inputs)  # a tensor here is a number there
+        is_alone = any(map(_is_number_elsewhere, node.inputs))
         is_known = (reads.error != 0.0 or is_alone) and reads.is_known and self._intervals.is_saved_known(node)
         is_known = is_known and not any(is_folded(one.pair) for one in node.inputs)  # they were compared with nothing
         if (
@@ -183,6 +184,8 @@ class RootSearch:
         if inherits and node.operator.path and not (gap or own or guilty):
             inherits = not diverged or any(self._explanations.inside(one) is None for one in diverged)
 
+        if own and inherits and not (guilty or far) and self._has_no_upper_bound(node, own, diverged, reads):
+            own = None
         if diverged and self._intervals.any_tainted and not (gap or own or guilty):
             inherits |= self._marks_descent(node, diverged)
 
@@ -196,6 +199,10 @@ class RootSearch:
         elif guilty and known:
             self._recomputation.blame(node)
             self._add(node, Cause.BORN, *self._with_bounds(node, own, *guilty, known, reads), reads)
+        elif own and node.is_gradient and node.operator.call in self._argued:
+            words = "the forward pass of this call has another argument or input"
+            reasons = [evidence.reason("forward", words), evidence.tensor_reason(own.finding)]
+            self._add(node, Cause.PROPAGATED, own, reasons, reads)
         elif own and culprit:
             reasons = [evidence.reason("container", "contains {name}, which has the error", name=culprit)]
             self._add(node, Cause.PROPAGATED, OwnError(own.finding, "container"), reasons, reads)
@@ -241,10 +248,20 @@ class RootSearch:
         if by_statistics and (reordered := self.reordered_reasons(node)):
             return Cause.SUSPECT, [*reordered, evidence.tensor_reason(own), *evidence.argument_reasons(pair)]
         reasons = evidence.own_reasons(pair, own, worst, bool(node.inputs) or node.has_remote_inputs)
+        reasons += evidence.alone_reasons(node.inputs)
         reasons += evidence.folded_reasons(node.inputs)
         reasons += evidence.uncompared_weights(self._golden_weights_of(pair.order))
         reasons += evidence.follower_reasons(pair, self._unpaired.at(pair.order + 1))
         return Cause.WORSENED if worst.differs else Cause.BORN, reasons
+
+    def _has_no_upper_bound(
+        self, node: OperatorFindings, own: OwnError, diverged: Sequence[Finding], reads: OperatorReads
+    ) -> bool:
+        """Whether an output beyond its limit reads a tensor that descends from a root and has no figure but statistics:
+        these bound no error from above, and no argument of the operator differs."""
+        if not any(own.finding is one for one in diverged) or evidence.argument_reasons(node.pair):
+            return False
+        return any(map(self._intervals.may_have_moved, (one.finding for one in (*reads.inputs, *reads.saved))))
 
     def _golden_weights_of(self, order: int) -> list[str]:
         """The names of the weights of an operator that only the golden recorded."""
@@ -269,6 +286,8 @@ class RootSearch:
         if uncertain is not None:
             cause, more = uncertain
             reasons = [*more, *reasons]
+        if cause is Cause.BORN and node.operator.call and _differs_as_call(node):
+            self._argued.add(node.operator.call)
         self._roots.append(root_of(node, cause, own, reasons, reads.error))
         self._is_behind_draw |= draws_numbers(node.operator)
 
@@ -433,7 +452,7 @@ class RootSearch:
         cause, reasons = self._cause(node, own.finding, reads)
         if not known or begins_upstream(node):
             return cause, own, reasons
-        if evidence.argument_reasons(node.pair):
+        if _differs_as_call(node):
             return cause, own, [*reasons, *known.own_argument_reasons()]
         after, found = known.cause(node, cause, own.finding)
         ordered = [*reasons, *found] if draws_numbers(node.operator) else [*found, *reasons]
@@ -485,3 +504,17 @@ class RootSearch:
     def _counted_inputs(self, node: OperatorFindings) -> list[Finding]:
         """The inputs whose errors count among the errors seen."""
         return [one for one in node.inputs if not self._intervals.is_overwritten(node, one)]
+
+
+def _differs_as_call(node: OperatorFindings) -> bool:
+    """Whether the runs pass other arguments to an operator, or a tensor that the other run does not pass."""
+    return bool(evidence.argument_reasons(node.pair) or evidence.alone_reasons(node.inputs))
+
+
+def _is_number_elsewhere(finding: Finding) -> bool:
+    """Whether an input is a tensor in one run and a number in the other."""
+    pair = finding.pair
+    operator = pair.golden_op if pair.golden is None else pair.target_op
+    if finding.verdict is not Verdict.MISSING or operator is None:
+        return False
+    return isinstance(operator.arguments.get(pair.slot), (int, float))

@@ -47,6 +47,7 @@ class SeenErrors:
             maxlen=RECENT_OPERATORS
         )  # largest errors of the outputs of the latest operators
         self._sizes: deque[float] = deque(maxlen=RECENT_OPERATORS)  # rms of the outputs of the latest operators
+        self._sums: deque[float] = deque(maxlen=RECENT_OPERATORS)  # rms times elements of the same outputs
         self._elements: deque[set[int]] = deque(maxlen=RECENT_OPERATORS)  # numbers of elements of the same outputs
         self._gradients: deque[float] = deque(maxlen=RECENT_OPERATORS)  # norms of the latest gradients
         self._errors: list[float] = []  # sorted
@@ -96,6 +97,11 @@ class SeenErrors:
             return is_few(finding)
         self._catch_up()
         return is_few(finding) and scale_of(finding).largest < max(self._gradients, default=0.0)
+
+    def rounding_of_sums(self, error: float) -> float:
+        """The error of a sum of all elements of one of the latest outputs, if each has this relative error."""
+        self._catch_up()
+        return FACTOR * error * max(self._sums, default=0.0)
 
     def has_recent(self, finding: Finding) -> bool:
         """Whether the latest operators wrote a tensor with as many elements, from which code that was not dumped may
@@ -192,6 +198,7 @@ class SeenErrors:
     def _learn_sizes(self, node: OperatorFindings) -> None:
         scales = [scale_of(one) for one in node.outputs]
         self._sizes.append(max((one.rms for one in scales), default=0.0))
+        self._sums.append(max((one.rms * one.elements for one in scales), default=0.0))
         self._elements.append({one.elements for one in scales if one.elements > 1})
         own = [error_size(one) for one in filter(_is_float, node.outputs) if one.row not in self.residues]
         self._recent.append(max(filter(math.isfinite, own), default=0.0))

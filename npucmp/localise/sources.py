@@ -309,10 +309,25 @@ class UnpairedOperators:
         return [self._pairs[place] for place in takewhile(self._pairs.__contains__, count(last)) if place < end]
 
     def preceding(self, reader: Pair) -> list[Pair]:
-        """The operators of one run that compute floats before a reader in the same pass, the latest first."""
+        """The operators of one run that compute floats before a reader in the same pass, the latest first; without one
+        those that compute whole numbers or masks, by which code that was not dumped may pick elements."""
         before = (pair for order, pair in self._pairs.items() if order < reader.order)
-        passes = (pair for pair in before if is_gradient(pair.operator) == is_gradient(reader.operator))
-        return [pair for pair in passes if _computes(pair.operator)][::-1]
+        passes = [pair for pair in before if is_gradient(pair.operator) == is_gradient(reader.operator)][::-1]
+        floats = [pair for pair in passes if _computes(pair.operator, "f")]
+        return floats or [pair for pair in passes if _computes(pair.operator, "biu")]
+
+    def writer(self, read: Finding) -> Optional[Pair]:
+        """The latest operator of one run before a reader whose output has the recorded figures of an input in that run;
+        None without one."""
+        for order, unpaired in reversed(self._pairs.items()):
+            is_target = unpaired.target_op is not None
+            tensor, operator = (read.pair.target, read.pair.golden)[not is_target], unpaired.operator
+            if order >= read.pair.order or tensor is None or tensor.statistics is None:
+                continue
+            outputs = (one for one in operator.tensors if one.is_output and one.shape == tensor.shape)
+            if any(one.dtype == tensor.dtype and repr(one.statistics) == repr(tensor.statistics) for one in outputs):
+                return unpaired
+        return None
 
     def reordering_writer(self, read: Finding) -> Optional[Pair]:
         """The latest operator of one run whose output has the statistics of an input and whose elements it may have
@@ -333,10 +348,10 @@ class UnpairedOperators:
         return next(iter(writers.values())) if len(writers) == 1 else None
 
 
-def _computes(operator: Operator) -> bool:
-    """Whether it writes floats that it does not only view or hand on."""
+def _computes(operator: Operator, kinds: str) -> bool:
+    """Whether it writes elements of one of these kinds that it does not only view or hand on."""
     kind = op_type_of(operator)
-    writes = any(one.is_output and kind_of(one.dtype) == "f" for one in operator.tensors)
+    writes = any(one.is_output and kind_of(one.dtype) in kinds for one in operator.tensors)
     return writes and not (kind.has("views") or kind.has("hands on"))
 
 

@@ -190,7 +190,7 @@ def _suspect(pair: Pair, one: Outlier, alike: int, ranks: int) -> Root:
     size = tensor_fact(one.moved.each[one.figure], finding)
     words = "{figure} of {slot} changed from {golden:.9g} to {target:.9g}: "
     words += "{size:.3g} times the change that rounding of {count} elements explains"
-    noise = "the upstream noise explains {noise:.3g} times that change"
+    noise = "the upstream noise explains {noise:.3g} times the change of rounding"
     others = "{count} of {all} preceding operators changed by at least as much"
     elsewhere = "the operator exceeds the noise on {alike} of {ranks} other ranks too"
     facts = {"figure": figure, "slot": finding.pair.slot, "golden": y, "target": x, "count": one.moved.elements}

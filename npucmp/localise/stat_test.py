@@ -32,7 +32,7 @@ A tensor that exceeds the noise 5 times makes its operator a SUSPECT unless the 
 is 3.5 for mean and norm in the forward pass of the first step and 8 in later steps; each is multiplied by 1 + 16/n for
 n elements. An input is compared with the same tensor at its producer; an input without a producer with 4 times all
 levels before. A number without a producer may remain of a cancelling sum and is not judged, unless it is larger than
-the latest gradients.
+the latest gradients, or changed by more than 8 times the noise of a sum of the latest outputs.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from npucmp.localise.conditioning import Scale, amplification, scale_of, terms
 from npucmp.localise.evidence import argument_reasons
 from npucmp.localise.rule_context import AVERAGED_ELEMENTS, FLIP_SHARE
 from npucmp.localise.search import RootSearch
+from npucmp.localise.seen_errors import SeenErrors
 from npucmp.localise.stat_facts import Contribution, Facts, NoiseBaseline, reuse, round_offs
 from npucmp.localise.stat_shift import SUMS, Level, StatShift, is_hidden, level, movement
 from npucmp.model import Finding, Root
@@ -175,7 +176,8 @@ class NoiseTest:
     ) -> Optional[Outlier]:
         """Compare an input with the same tensor at its producer; without a producer, with all tensors before it."""
         source = walk.sources.of(finding)
-        if node.op.has("in place") or (source is not None and source.meaningless):
+        is_written = node.op.has("in place") and finding.pair.slot == "input:0"
+        if is_written or (source is not None and source.meaningless):
             return None
         if source is not None:
             wrote = movement(source.finding)
@@ -188,7 +190,7 @@ class NoiseTest:
         least = INPUT_NOISE * moved.unit if is_given else BASE_NOISE * self._unit(node, finding)
         if is_parameter(finding.pair):
             return self._outlier(finding, moved, Level(least, least)) if self._first else None
-        if (self._now.moved and walk.seen.may_cancel(finding)) or walk.seen.below_rounding(finding):
+        if walk.seen.below_rounding(finding) or (self._now.moved and self._may_be_left(finding, least, walk.seen)):
             return None
         few = (
             0 if is_few(finding) else AVERAGED_ELEMENTS
@@ -200,6 +202,14 @@ class NoiseTest:
             return self._outlier(finding, moved, Level(alone, alone), few)
         usual = max(self._now.last, self._now.levels, least)
         return self._outlier(finding, moved, Level(usual, usual).times(UNKNOWN_WRITER_FACTOR))
+
+    def _may_be_left(self, finding: Finding, least: float, seen: SeenErrors) -> bool:
+        """Whether an input of few elements may be what is left of a sum that cancels: it then changes by no more than
+        the noise of the terms."""
+        extremes = [statistics[:2] for statistics in finding.measurement.statistics if statistics is not None]
+        change = max((abs(a - b) for a, b in zip(*extremes) if a is not None and b is not None), default=0.0)
+        bound = seen.rounding_of_sums(max(self._now.levels, least))  # 0 if no output was seen
+        return seen.may_cancel(finding) and not change > bound > 0.0
 
     def _input_noise(
         self, node: OperatorFindings, read: Sequence[tuple[Finding, StatShift]], walk: RootSearch
@@ -240,7 +250,8 @@ class NoiseTest:
 
     def _noise_level(self, node: OperatorFindings, finding: Finding, moved: StatShift, came: list[InputNoise]) -> Level:
         found, scale = Level(), scale_of(finding)
-        adds = node.op.has("sums") and not node.is_gradient
+        # addcdiv adds a quotient, whose size its operands do not show
+        adds = node.op.has("sums") and not node.is_gradient and node.op.name != "addcdiv"
         for each in came:
             one = each.share(scale.rms) if adds and each.elements <= moved.elements else each.level
             grown = math.sqrt(max(1.0, moved.elements / each.elements))

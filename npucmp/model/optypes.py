@@ -238,6 +238,7 @@ TABLE = (
     OpTypeRow("masked_select", "non-smooth, masks, picks, keeps sums"),
     # moving values
     OpTypeRow("embedding", "looks up, keeps sums", "GatherV2_embedding", (1,)),
+    OpTypeRow("embedding_bag", "looks up", "", (1,)),
     OpTypeRow("gather", "picks, keeps sums", "GatherD GatherElements take_along_dim"),
     OpTypeRow("index_select", "picks, keeps sums", "GatherNd take"),
     OpTypeRow("cat", "saves nothing, shifts", "concat concatenate ConcatV2"),

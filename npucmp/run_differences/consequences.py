@@ -9,19 +9,24 @@ from itertools import groupby
 from typing import AbstractSet, Iterator, Sequence
 
 from npucmp.model import Pair
+from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient
 from npucmp.run_differences.answers import AlignedRuns, AlignedStep
 
 
 def own_difference(both: AlignedRuns, one: AlignedStep) -> float:
     """The place, in the order of the pairs, of the first forward operator whose outputs differ although it reads the
-    same; infinite if there is none, or if no inputs were recorded."""
+    same, or that makes a mask or an index in one run alone; infinite if there is none, or if no inputs were
+    recorded."""
+    alone = min((pair.order for pair in one.pairs if _chooses_alone(pair)), default=math.inf)
     for order, members in _operators(one):
         read, written = _sides(members)
         differs = any(_sizes(pair) or both.agree(pair) is False for pair in written)
+        if order > alone:
+            return alone
         if differs and read and all(both.are_equal(pair) for pair in read):
             return order
-    return math.inf
+    return alone
 
 
 def shapes_by_value(both: AlignedRuns, one: AlignedStep) -> AbstractSet[int]:
@@ -46,6 +51,17 @@ def _operators(one: AlignedStep) -> Iterator[tuple[int, Sequence[Pair]]]:
     calls = sorted((pair for pair in both if not is_gradient(pair.operator)), key=lambda pair: pair.order)
     for order, members in groupby(calls, key=lambda pair: pair.order):
         yield order, [*members]
+
+
+def _chooses_alone(pair: Pair) -> bool:
+    """Whether a forward operator of one run alone made a mask or an index from what it reads."""
+    operator = pair.operator
+    if (pair.target_op is not None and pair.golden_op is not None) or is_gradient(operator):
+        return False
+    tensor = pair.golden if pair.target is None else pair.target
+    row = lookup(tensor.dtype) if tensor is not None else None
+    reads = any(not one.is_output for one in operator.tensors)
+    return pair.slot.startswith("output:") and reads and row is not None and row.kind in "biu"
 
 
 def _sides(members: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:

@@ -313,7 +313,7 @@ def test_the_evidence_of_a_suspect_is_how_far_it_shifted_and_what_noise_came_bef
     target = 64.01 + 100 * HALF * 64.01 / 64
     words = f"norm of output:0 changed from 64.01 to {target:.9g}: 100 times the change that rounding of 4,096 elements"
     assert moved.sentence().startswith(words) and moved.facts["size"].slot == "output:0"
-    assert before.sentence() == "the upstream noise explains 2 times that change"
+    assert before.sentence() == "the upstream noise explains 2 times the change of rounding"
     assert others.sentence().startswith("2 of 3 preceding operators changed")
     assert argument.kind == "argument"
 

@@ -80,7 +80,7 @@ FOUND = {
         "operators between these two tensors: tanh.1.forward (only in the golden)"),
     "an operator before the writer": (
         ["target tanh x -> a", "relu x -> y", "exp b~1e-3 -> q~1e-3"], NEXT,
-        "before that in tanh.0.forward (only in the target)"),
+        "operators of one run before it: tanh.0.forward (only in the target)"),
     "an operator before the known writer": (
         ["target tanh x -> a", "relu x -> y", "exp y~1e-3 -> q~1e-3"], NEXT, "between these two tensors, in code"),
     "an operator of a parameter": (
@@ -218,8 +218,8 @@ def test_the_name_of_the_writer_is_shown_if_no_operator_has_it():
     "excluded, lines, words",
     [
         (1, ["relu x -> y", "", "tanh b~1e-3 -> z~1e-3"], "excluded by --include or --exclude (exp.1.forward)"),
-        (0, ["", "relu x -> y", "tanh b~1e-3 -> z~1e-3"], "between these two tensors, in code"),
-        (2, ["relu x -> y", "tanh b~1e-3 -> z~1e-3", ""], "between these two tensors, in code"),
+        (0, ["", "relu x -> y", "tanh b~1e-3 -> z~1e-3"], "the error starts in code that was not dumped"),
+        (2, ["relu x -> y", "tanh b~1e-3 -> z~1e-3", ""], "the error starts in code that was not dumped"),
         (0, ["", "tanh b~1e-3 -> z~1e-3"], "excluded by --include or --exclude (exp.0.forward)"),
         (1, ["relu x -> y", "", "linear y w~1e-3 -> z~1e-3"], "a parameter already differs: input:1, "),
     ],

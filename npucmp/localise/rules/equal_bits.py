@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 
 from npucmp.judge.precision import BOTH_SIDES, SINGLE
-from npucmp.localise.rule_context import FACTOR_DEVIATIONS, MIN_ELEMENTS, ErrorRule, RuleContext
+from npucmp.localise.rule_context import FACTOR_DEVIATIONS, MIN_ELEMENTS, ErrorRule, RuleContext, mark_diverged
+from npucmp.model import Finding, Verdict
 from npucmp.model.dtypes import lookup
 
 ROUND_OFFS = 1.5  # round-offs: evidence: 0.5 at most between right results from the same bits
@@ -30,6 +31,7 @@ def _accuses(case: RuleContext) -> bool:
         case.input_error
         or node is None
         or not node.inputs
+        or any(map(_may_differ, (*node.inputs, *node.extra_inputs)))
         or case.finding.error is None
         or case.finding.metric == "noise"
     ):
@@ -51,10 +53,31 @@ def _accuses(case: RuleContext) -> bool:
     )
 
 
+def _may_differ(finding: Finding) -> bool:
+    """Whether a tensor is known by statistics that are not equal: they prove no difference, nor equal bits."""
+    x, y = finding.measurement.statistics
+    return finding.error is None and repr(x) != repr(y)
+
+
 def _is_biased(case: RuleContext, round_off: float) -> bool:
     assert case.moments is not None
     deviations = abs(case.gain) * math.sqrt(case.moments.compared)
     return abs(case.gain) > BIAS * round_off and deviations > FACTOR_DEVIATIONS * case.error and case.has_many
+
+
+def _judged(case: RuleContext) -> Finding:
+    """The finding with the sign that shows: the size of the error, else the share of elements, else what they share."""
+    row = lookup(case.pair.golden.dtype) if case.pair.golden is not None else None
+    round_off = row.round_off if row else 0.0
+    if case.error > ROUND_OFFS * max(round_off, case.own_round_off) or case.moments is None:
+        return mark_diverged(case.finding)
+    share, error = 100 * case.share_changed, case.error
+    because = (
+        f"{share:.3g} % of the elements differ (rel_l2 {error:.2e}), more than one rounding of equal inputs explains"
+    )
+    if case.share_changed <= CHANGED_SHARE:
+        because = f"rel_l2 {case.error:.2e}, {case.gain:+.1e} in common, which rounding to nearest does not have"
+    return case.finding._replace(verdict=Verdict.DIVERGED, because=because)
 
 
 RULE = ErrorRule(
@@ -63,4 +86,5 @@ RULE = ErrorRule(
     f"inputs match bit for bit, but 8- or 16-bit outputs differ by more than {ROUND_OFFS:g} roundings or in too many "
     "elements",
     applies=_accuses,
+    judged=_judged,
 )
