@@ -3,8 +3,8 @@
 Such parameters differ because of what happened between the steps, whatever reads them first: the update of an
 optimizer, a learning rate, a gradient that was scaled, clipped or reduced another way. The first of them is the root,
 the others are its members. If values of both steps are known, the evidence says how the updates differ: lost, times one
-factor, by a part of the parameters themselves (weight decay), or in another direction. A factor that is one by the
-recorded loss scale is told with that scale.
+factor, by a part of the parameters themselves (weight decay), or in another direction. If the factor
+is one by the recorded loss scale, the evidence names that scale.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a checkpoint holds beside its parameters to go on training: the state of optimizers, schedulers and scalers, and
-counters of steps.
+"""Read the state of a training in a checkpoint, beside its parameters: optimizers, schedulers, scalers and counters of
+steps.
 
 A key of a file of torch.save is a state by its name ("optimizer_state_dict", "lr_schedulers", "global_step"), and so is
 a file beside the parameters (optimizer.pt, scheduler.bin). Names are the same in both: "optimizer.state.0.exp_avg".
