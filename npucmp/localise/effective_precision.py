@@ -181,7 +181,9 @@ class _PrecisionFlow:
         """The precision of an output whose inputs were compared: that of its own type, because an operator that rounds
         to a finer type than it reads computes in that type. A product may round the finer operand; a module and a
         gradient may compute in other types."""
-        if node.operator.path or node.is_gradient or node.op.has("contracts") or not round_off_of(finding.pair):
+        if node.operator.path or node.is_gradient or node.op.has("contracts") or own.quantised:
+            return own
+        if not round_off_of(finding.pair):
             return own
         return own._replace(round_off=self._of_values(finding).round_off)
 

@@ -179,6 +179,16 @@ def test_an_operand_of_11_bits_is_not_rounded():
     assert signs(matmul(multiplied(short, half), read=(short, half))) == {}
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_result_that_one_side_rounded_to_16_bits_tells_nothing(side):
+    """float16 rounds as much as the operands of these units do, which add in float32."""
+    wrote = [*EXACT]
+    wrote[side] = wrote[side].astype(np.float16).astype(np.float32)
+    assert signs(matmul(tuple(wrote))) == {}
+    whole = [np.round(one) for one in EXACT]  # few bits, which nothing rounded to 16
+    assert signs(matmul((whole[0] * np.float32(1 + 2.9e-4), whole[1]))) == {"a.forward": 1.0}
+
+
 def backward(wrote, read, saved, op_type="matmul"):
     """A forward of the last two saved tensors in float32, and its gradient."""
     forward = matmul((saved[-2] @ saved[-1],) * 2, read=saved, op_type=op_type)

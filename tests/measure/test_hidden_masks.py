@@ -103,6 +103,23 @@ def test_minus_infinity_stays_what_it_is(measured, dtype):
     assert rel_l2(one) == pytest.approx(0.1, rel=0.05)
 
 
+@pytest.mark.parametrize("sides", [(-np.inf, -1e9), (-1e9, -np.inf), (-np.inf, LOWEST["float32"])])
+def test_minus_infinity_in_one_run_is_the_constant_of_the_other(measured, sides):
+    """float16 has no -1e9. Other positions, other places and rows that have nothing else stay data."""
+    x, y = (masked(one, side) for one, side in zip((scores() * np.float32(1.1), scores()), sides))
+    one = measured(read_by("softmax", x, y))["softmax input:0"].moments
+    assert (one.masked, one.mismatched, one.compared) == (HIDDEN.sum(), 0, (~HIDDEN).sum())
+    assert rel_l2(one) == pytest.approx(0.1, rel=0.05)
+    assert measured(read_by("tanh", x, y))["tanh input:0"].moments.mismatched == HIDDEN.sum()
+    more = HIDDEN | (np.arange(HIDDEN.size).reshape(HIDDEN.shape) == 8)
+    one = measured(read_by("softmax", np.where(more, np.float32(sides[0]), x), y))["softmax input:0"].moments
+    assert one.mismatched or one.max_abs > 1e8
+    rows = HIDDEN.copy()
+    rows[1, 5:] = True
+    x, y = (masked(scores(), side, hidden=rows) for side in sides)
+    assert measured(read_by("softmax", x, y))["softmax input:0"].moments.mismatched
+
+
 TWO_OF_ONE_SIDE = masked(scores(), -4e9)
 ONE_MORE = np.where(np.arange(HIDDEN.size).reshape(HIDDEN.shape) == 8, np.float32(-4e9), TWO_OF_ONE_SIDE)
 

@@ -21,6 +21,10 @@ MUST_HAVE = [
     ("HcomAllReduce", "sums ranks"),
     ("TransData", "hands on"),
     ("npu_scaled_masked_softmax", "masks"),
+    ("dropout_c", "drops"),
+    ("attn_dropout_1_2", "drops"),
+    ("normal_b", "random"),
+    ("layer_norm_a", "centres"),
 ]
 MUST_NOT_HAVE = [
     ("softmax", "non-smooth"),
@@ -28,6 +32,8 @@ MUST_NOT_HAVE = [
     ("relu", "smooth"),
     ("Cast", "copies"),
     ("nobody knows this", "smooth"),
+    ("log_normalize_a", "random"),
+    ("t_1", "views"),
     ("", "gradient"),
 ]
 
