@@ -22,7 +22,7 @@ from npucmp.model import Operator, Pair, Run, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 from npucmp.model.relation import ranks_in_words
-from npucmp.model.roles import is_parameter
+from npucmp.model.roles import is_output, is_parameter
 
 AGREE = 2.0**-9  # rel_l2 of a sample: chosen: rounding of an input is below, another sample is not, not measured
 RELATED = 0.7  # rel_l2: chosen: another sample is further away, not measured
@@ -83,8 +83,9 @@ def batch_rows(target: Run, golden: Run, names: Optional[Names], context: ReadCo
         alignment = align(target, golden, names, context, "names")
     except DifferentNetworks:
         return None
-    unlike = [pair for pair in pairs(target, golden, alignment) if _has_other_rows(pair)]
-    if not unlike or not _is_of_samples(unlike[0], target):
+    every = [*pairs(target, golden, alignment)]
+    unlike = [pair for pair in every if _has_other_rows(pair)]
+    if not unlike or not _is_of_samples(unlike[0], target) or not _are_kept(every):
         return None
     first = unlike[0]
     assert first.target is not None and first.golden is not None
@@ -122,6 +123,14 @@ def with_samples(run: Run, size: int, rows: Sequence[int], tensors: Tensors, con
 def _has_other_rows(pair: Pair) -> bool:
     target, golden = pair.target, pair.golden
     return target is not None and golden is not None and target.shape != golden.shape
+
+
+def _are_kept(every: Sequence[Pair]) -> bool:
+    """Whether each operator that reads other rows writes other rows: one that does not has an operand of another shape,
+    or reduces the batch."""
+    reading = {pair.order for pair in every if _has_other_rows(pair) and not is_output(pair)}
+    written = [pair for pair in every if pair.order in reading and is_output(pair) and pair.golden and pair.golden.shape]
+    return all(map(_has_other_rows, written))
 
 
 def _is_of_samples(pair: Pair, run: Run) -> bool:

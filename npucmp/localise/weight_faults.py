@@ -284,13 +284,20 @@ def _order_of(x: Array, y: Array, slack: Array) -> Optional[list[int]]:
 
 
 def _rounded(x: Array, y: Array) -> Optional[WeightFault]:
-    """Return a fault if one side is the other one rounded to a coarser type, to the nearest number or towards zero."""
+    """Return a fault if one side is the other one rounded to a coarser type, to the nearest number or towards zero. A
+    few elements that differ may round to the same by chance."""
     sides = (
         (x, y, "it is the golden rounded to {dtype}, bit for bit", "it is the golden cut off to {dtype}, bit for bit"),
-        (y, x, "the golden is it rounded to {dtype}, bit for bit", "the golden is it cut off to {dtype}, bit for bit"),
+        (
+            y,
+            x,
+            "the golden is the target rounded to {dtype}, bit for bit",
+            "the golden is the target cut off to {dtype}, bit for bit",
+        ),
     )
     for coarse, fine, rounded, cut_off in sides:
-        if not shows_type(coarse, fine):
+        changed = np.count_nonzero(coarse != fine)
+        if not shows_type(coarse, fine) or changed < min(FEWEST, np.count_nonzero(fine)):
             continue
         for name in TYPES:
             if is_rounded(coarse, fine, name):

@@ -31,7 +31,6 @@ from typing import (
 
 from npucmp.align import align_or_part, pairs
 from npucmp.align.pairing_coverage import extent
-from npucmp.align.turned_axes import in_golden_axes
 from npucmp.align.updates import is_update
 from npucmp.dump.formats import open_head
 from npucmp.dump.limits import ReadContext
@@ -204,7 +203,12 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     alignment, unlike = align_or_part(target, golden, names, context, options.align)
     if work.alone and (globs_error or unlike):
         raise globs_error or unlike  # type: ignore[misc]
-    every, axes = in_golden_axes([*pairs(target, golden, alignment)], context)
+    every: Sequence[Pair] = [*pairs(target, golden, alignment)]
+    notes: tuple[str, ...] = ()
+    if any(pair.target and pair.golden and pair.target.shape != pair.golden.shape for pair in every):
+        from npucmp.align.turned_axes import in_golden_axes
+
+        every, notes = in_golden_axes(every, context)
     todo, left_out = options.split([*every])
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
@@ -216,7 +220,6 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         raise KeyboardInterrupt
     rows: Sequence[Measurement] = found
     others: Sequence[Pair] = left_out
-    notes = axes
     if not (target.ordered or golden.ordered):
         from npucmp.flow.execution_order import in_content_order
 

@@ -198,7 +198,7 @@ def test_evidence_does_not_depend_on_the_chunks(tmp_path, monkeypatch, chunk):
 def test_the_most_frequent_ids_have_no_candidates_beyond_a_limit(tmp_path, monkeypatch, most, frequent):
     """Three tokens of one id make nine pairs of 9 + 7."""
     values = values_of(10)
-    values["ids"][:3] = 1
+    values["ids"][:3] = values["ids"][0]
     ids = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     monkeypatch.setattr(token_evidence, "CANDIDATES", most)
     found = gathered(*(side(step(tmp_path / name, ids, values)) for name in ("target", "golden")))

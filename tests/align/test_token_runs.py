@@ -62,7 +62,7 @@ def test_tensors_have_the_rows_of_the_goldens_tokens(tmp_path, target, steps):
             assert np.array_equal(values(one), expected[name][:12]) and one.shape == (12, len(expected[name][0]))
             assert one.relation == (TokenRelation(12, 3, steps) if run is found.target else None)
             assert (one.statistics, one.checksum, one.source, one.layout) == (None, "", "", "")
-    assert values(tensor(found.target, "embedding", "input:0"))[:, 0].tolist() == [*range(1, 13)]
+    assert values(tensor(found.target, "embedding", "input:0"))[:, 0].tolist() == [*range(12, 0, -1)]
 
 
 def test_the_runs_have_the_step_and_rank_of_the_golden(tmp_path):

@@ -19,7 +19,7 @@ def values_of(count=12, seed=0, dtype=np.float32):
     """Values of each token and, in the last row, of padding: by operator; and ids, of which 0 is padding."""
     generator = np.random.default_rng(seed)
     found = {name: generator.standard_normal((count + 1, width)).astype(dtype) for name, width in WIDTHS.items()}
-    return {**found, "ids": np.array([*range(1, count + 1), 0])}
+    return {**found, "ids": np.array([*range(count, 0, -1), 0])}
 
 
 def step(folder, places, values=None, ids=True, more=()):

@@ -156,7 +156,7 @@ def test_the_report_shows_how_tensors_were_paired(dumps, tmp_path):
     networks.tf_cnn(tmp_path / "run", changed("m__b1__Relu", lambda out: out + 0.2))
     report = compared(tmp_path / "run", dumps / "cnn" / "torch", explain=("m__b2__Relu",))
     text = str(report)
-    assert "contents:" in text and "axes NHWC → NCHW" in text
+    assert "distinct tensors:" in text and "axes NHWC → NCHW" in text
     assert "explain: target m__b2__Relu: partner features_2_ReLU" in text
     npucmp.write_reports(report, tmp_path / "out")
     with open(tmp_path / "out" / "tensors.csv", newline="", encoding="utf-8") as file:

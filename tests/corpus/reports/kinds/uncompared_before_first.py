@@ -42,6 +42,6 @@ def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
         run["says"] = ["First diverging operator"]
         run["never"] = ["were? not compared", "was not compared"]
     else:
-        run["says"] = [r"not compared, e\.g\. of " + name.replace(".", r"\.") + r"\.0|statistics only; not proven"]
+        run["says"] = [r"not compared, for example of " + name.replace(".", r"\.") + r"\.0|statistics only; not proven"]
         run["never"] = ["First diverging operator"]
     return {"kind": f"uncompared_before_first: {kind} {task} {name}", "runs": [run]}
