@@ -144,7 +144,7 @@ LOW = np.array([-1e4] * 4 + [1.0, 2.0], np.float16), np.array([-1e9] * 4 + [1.0,
 ALIKE = {
     "the same bits": (HELD, HELD, "bit for bit", "are bit-identical"),
     "zeros of another sign": (np.append(HELD, 0.0), np.append(HELD, -0.0), "the same values", "have the same values"),
-    "another type": (HELD.astype(np.float64), HELD, "the same values", "have the same values"),
+    "a wider file": (HELD.astype(np.float64), HELD, "bit for bit", "are bit-identical"),  # judged as float32, says a note
     "other masks": (*LOW, "the same values except masks", "have the same values except for masks"),
 }
 
