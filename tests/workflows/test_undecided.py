@@ -144,7 +144,6 @@ LOW = np.array([-1e4] * 4 + [1.0, 2.0], np.float16), np.array([-1e9] * 4 + [1.0,
 ALIKE = {
     "the same bits": (HELD, HELD, "bit for bit", "are bit-identical"),
     "zeros of another sign": (np.append(HELD, 0.0), np.append(HELD, -0.0), "the same values", "have the same values"),
-    "a wider file": (HELD.astype(np.float64), HELD, "bit for bit", "are bit-identical"),  # judged as float32, says a note
     "other masks": (*LOW, "the same values except masks", "have the same values except for masks"),
 }
 
@@ -172,3 +171,9 @@ def test_trusted_statistics_of_inputs_are_not_called_bits(tmp_path):
     (root,) = npucmp.compare(*runs, trust_statistics=True).roots
     words = "the statistics of the inputs agree; they do not show the order of elements"
     assert root.evidence[0].sentence() == words
+
+
+def test_numbers_of_a_narrower_type_are_judged_as_that_type(tmp_path):
+    wide, narrow = ({"Torch.op.0.forward": {"out": [x]}} for x in (HELD.astype(np.float64), HELD))
+    report = npucmp.compare(write_run(tmp_path / "t", wide), write_run(tmp_path / "g", narrow))
+    assert "every value of the target is a float32 number although its files say float64" in screen(report)
