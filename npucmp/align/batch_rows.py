@@ -129,7 +129,9 @@ def _are_kept(every: Sequence[Pair]) -> bool:
     """Whether each operator that reads other rows writes other rows: one that does not has an operand of another shape,
     or reduces the batch."""
     reading = {pair.order for pair in every if _has_other_rows(pair) and not is_output(pair)}
-    written = [pair for pair in every if pair.order in reading and is_output(pair) and pair.golden and pair.golden.shape]
+    written = [
+        pair for pair in every if pair.order in reading and is_output(pair) and pair.golden and pair.golden.shape
+    ]
     return all(map(_has_other_rows, written))
 
 

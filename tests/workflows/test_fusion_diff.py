@@ -354,7 +354,7 @@ def test_the_sample_on_the_screen_and_in_files(tmp_path):
         "fused operators: 8 (1 BORN, 4 PROPAGATED, 3 not suspected)",
         "AddReluFusionPass: net/block_0/addnet/block_0/Relu, error in 6.3e-04, out 8.0e-03",
         "computes net/block_0/add, net/block_0/Relu",
-        "passes that took effect only with fusion: AddReluFusionPass (2 operators), ConvBatchnormFusionPass (5 operators)",
+        "only with fusion: AddReluFusionPass (2 operators), ConvBatchnormFusionPass (5 operators)",
         "next: disable AddReluFusionPass with fusion_switch.cfg",
         "100 % of elements compared",
     ):
