@@ -28,7 +28,6 @@ AGREE = 2.0**-9  # rel_l2 of a sample: chosen: rounding of an input is below, an
 RELATED = 0.7  # rel_l2: chosen: another sample is further away, not measured
 MOST = 1 << 12  # samples: work
 SHOWN = 8  # samples in a sentence: work: readers need no more
-OF_TOKENS = ("attention", "rotary", "rms_norm", "layer_norm")  # their matrices may have an axis of tokens
 
 
 Tensors = frozenset[tuple[int, str]]
@@ -146,8 +145,10 @@ def _is_of_samples(pair: Pair, run: Run) -> bool:
 
 
 def _is_of_tokens(op: Operator) -> bool:
+    """Whether its matrices may have an axis of tokens: embeddings, attention, positions, norms of rows."""
     kind = op_type_of(op)
-    return kind.has("looks up") or kind.name in OF_TOKENS
+    of_rows = kind.has("normalises rows") or (kind.has("normalises") and not kind.has("centres"))
+    return of_rows or kind.has("looks up") or (kind.has("contracts") and kind.has("fades")) or kind.name == "rotary"
 
 
 def _is_multiple(pair: Pair, sizes: tuple[int, int]) -> bool:

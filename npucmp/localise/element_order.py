@@ -27,7 +27,7 @@ DISTINCT = 16  # values: chosen: with fewer ones an order is hardly the only one
 SLICES = 1 << 13  # of one axis: work
 SHOWN = 16  # slices of an axis in a sentence: work: readers need no more
 OTHERS = 32  # tensors that are compared with one: work
-MOST_AXES = 5  # definition: the orders of 6 axes are 720
+MOST_AXES = 5  # axes: work: 6 have 720 orders
 
 
 def order_reasons(

@@ -4,6 +4,7 @@ lost and what differs in it."""
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from typing import Mapping, NamedTuple, Sequence
 
@@ -16,7 +17,7 @@ from npucmp.model.cause import Fact
 from npucmp.model.finding import Measurement
 
 FEW = 4  # members of a key that are described: work
-NUMBERS = 4  # numbers that the evidence names
+NUMBERS = 4  # numbers: work: readers of the evidence need no more
 LOST = "lost: only in the golden"
 
 
@@ -126,4 +127,4 @@ def _numbers(odd: Sequence[StateNumber]) -> list[Evidence]:
 def _head(name: str) -> str:
     """Return "optimizer" of optimizer.state.0.exp_avg, "rank0.optimizer" of a rank's."""
     words = name.split(".")
-    return ".".join(words[: 2 if words[0].startswith("rank") and words[0][4:5].isdigit() else 1])
+    return ".".join(words[: 2 if re.match(r"rank\d", words[0]) else 1])

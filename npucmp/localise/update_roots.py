@@ -29,10 +29,11 @@ MOST = 16  # parameters whose values of two steps are read: work
 SAME = 0.02  # relative difference of two factors that are one, and of the rest that a relation leaves: chosen
 NEAR = 30.0  # times 1 / loss scale: chosen: clipping changes the factor by the norm of the gradient
 LEAST_SCALE = 8.0  # of a loss scale: chosen: smaller factors have other causes
+SAME_WHOLE = SAME / 4  # relative difference: chosen: a whole number is found by chance more easily
 SMALL = 64  # whole numbers: chosen: a larger one fits any factor
 MOST_REST = 0.4  # share of an update that rounding may leave of a factor: chosen
 ROUND_OFFS = 2.0  # of float32 in an update: definition: of the product with the rate, and of the sum
-UNIT = 2.0**-24
+UNIT = 2.0**-24  # relative: definition: the unit round-off of float32
 
 
 class _Update(NamedTuple):
@@ -197,7 +198,7 @@ def spelled_factor(factor: float, scale: Optional[float]) -> str:
     """Return a factor as a number, and as a quotient if it is one by the loss scale or by a small whole number:
     "0.000244 (1/4096)"."""
     small = round(1.0 / factor)
-    for whole, within in (((scale or 0.0), SAME), (small if small <= SMALL else 0, SAME / 4.0)):
+    for whole, within in (((scale or 0.0), SAME), (small if small <= SMALL else 0, SAME_WHOLE)):
         if whole > 2.0 and abs(factor * whole - 1.0) <= within:
             return f"{factor:.3g} (1/{whole:g})"
     return f"{factor:.3g}"

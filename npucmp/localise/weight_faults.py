@@ -34,6 +34,7 @@ SORTED = 1 << 22  # elements that are sorted: work
 WHOLE = 1 << 25  # elements of a parameter that is read whole to describe it: work
 CANDIDATE_ROWS = 4  # rows that another parameter has to share: work: they are compared again over all sampled rows
 FREQUENCY = 1.7  # radians per column: chosen: numbers without a pattern, by which rows are sorted
+OF_BFLOAT16 = 0xFFFF0000  # bits: definition: those of float32 that bfloat16 keeps
 FEWEST = 3  # elements: chosen: fewer stand in any order by chance
 STEP_SHARE = 0.01  # of the largest value: chosen: one step of int8, 1 of 127
 DISTINCT = 2  # values of a sample: chosen: a parameter of one value has no holder
@@ -297,12 +298,12 @@ def _rounded(x: Array, y: Array) -> Optional[WeightFault]:
     )
     for coarse, fine, rounded, cut_off in sides:
         changed = np.count_nonzero(coarse != fine)
-        if not shows_type(coarse, fine) or changed < min(FEWEST, np.count_nonzero(fine)):
+        if not shows_type(coarse, fine) or changed < min(FEWEST, int(np.count_nonzero(fine))):
             continue
         for name in TYPES:
             if is_rounded(coarse, fine, name):
                 return WeightFault(f"{rounded} {name}", rounded, {"dtype": name})
-        bits = fine.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+        bits = fine.astype(np.float32).view(np.uint32) & np.uint32(OF_BFLOAT16)
         if np.array_equal(bits.view(np.float32), coarse):
             return WeightFault(cut_off, cut_off, {"dtype": "bfloat16"})
     return None

@@ -26,7 +26,7 @@ RULE, BARE = "weight", "scale_missing"
 METRIC = "mismatch_ratio"
 FEW = 6  # members of a family that are all described: work: else its first, middle and last
 MOST = 60  # wrong parameters that are described: work
-UNRELATED = 4.0  # standard deviations of the cosine of unrelated values, 1/√n
+UNRELATED = 4.0  # standard deviations, 1/√n: chosen: of the cosine of unrelated values, not measured
 ENOUGH = 64  # elements: chosen: the cosine of fewer says little
 SAME_FAMILY = 3  # members that are described of a larger family: chosen
 

@@ -20,6 +20,7 @@ REVIEWED = {  # (module, word): why it may stand there
     **{("model/relation.py", word): "how the parts of ranks make a tensor" for word in ("sum", "mean", "max")},
     ("align/placement.py", "mean"): "how the parts of ranks make a tensor",
     ("align/placement_search.py", "mean"): "how the parts of ranks make a tensor",
+    ("dump/graphs/onnx.py", "Placeholder"): "what a GraphDef calls an input of the graph",
     ("dump/graphs/graphdef.py", "Copy"): "what tfdbg puts in, known by its name as well",
     ("commands/compare.py", "layer_norm"): "an example in a help text",
     ("commands/show.py", "layer_norm"): "an example in a help text",

@@ -71,9 +71,9 @@ def _judged(case: RuleContext) -> Finding:
     round_off = row.round_off if row else 0.0
     if case.error > ROUND_OFFS * max(round_off, case.own_round_off) or case.moments is None:
         return mark_diverged(case.finding)
-    share, error = 100 * case.share_changed, case.error
     because = (
-        f"{share:.3g} % of the elements differ (rel_l2 {error:.2e}), more than one rounding of equal inputs explains"
+        f"{case.share_changed:.3%} of the elements differ (rel_l2 {case.error:.2e}), more than one rounding of equal "
+        "inputs explains"
     )
     if case.share_changed <= CHANGED_SHARE:
         because = f"rel_l2 {case.error:.2e}, {case.gain:+.1e} in common, which rounding to nearest does not have"
