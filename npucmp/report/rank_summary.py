@@ -29,6 +29,7 @@ from npucmp.report.phrases import (
     where_words,
 )
 from npucmp.report.rank_cell import Cell
+from npucmp.report.same_cause import with_members
 
 if TYPE_CHECKING:
     from npucmp.localise.rank_digest import RankDigest
@@ -340,7 +341,8 @@ def _section(
 ) -> Section:
     where = where_words(one.target)
     among = " · ".join(where) if request.several else ""
-    kinds, most = _by_kind(one.roots), request.most
+    found, passed = _by_kind(one.roots)
+    kinds, most = (with_members(found), passed), request.most
     differing = _differing(groups, one.findings)
     runs = one.target, one.golden
     section = Section(

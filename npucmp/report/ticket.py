@@ -20,6 +20,8 @@ CAUSES = {
     "GUILTY": "its output does not match float64 of its dumped inputs",
     "BROKEN": "its incoming gradient differs from the sum that its consumers return",
 }
+OF_ARGUMENT = "the call has another argument than in the golden: the operator computes what it is asked to"
+INNOCENT = "the call differs, not the kernel"  # words of the evidence
 OF_WEIGHTS = "this parameter of a checkpoint is not the golden's"
 FIGURES = (  # column of tensors.csv, title
     ("rel_l2", "rel_l2"), ("limit", "limit"), ("cosine", "1 − cosine"), ("max_abs_err", "max abs err"),
@@ -66,6 +68,7 @@ def _what(ticket: Ticket) -> Iterator[str]:
     yield ""
     slot = f"{_code(row['slot'])} " if row.get("slot") else ""
     said = OF_WEIGHTS if "weights" in ticket.summary else CAUSES.get(cause, "it is a suspect")
+    said = OF_ARGUMENT if INNOCENT in _because(row) else said
     yield f"{_code(name)} {slot}— {said}. Found by `npucmp {ticket.command}`."
     yield ""
     known = [one for one in _list(ticket.accused.get("evidence")) if isinstance(one, str)]
