@@ -29,7 +29,6 @@ from npucmp.report.phrases import (
     where_words,
 )
 from npucmp.report.rank_cell import Cell
-from npucmp.report.same_cause import with_members
 
 if TYPE_CHECKING:
     from npucmp.localise.rank_digest import RankDigest
@@ -341,8 +340,11 @@ def _section(
 ) -> Section:
     where = where_words(one.target)
     among = " · ".join(where) if request.several else ""
-    found, passed = _by_kind(one.roots)
-    kinds, most = (with_members(found), passed), request.most
+    kinds, most = _by_kind(one.roots), request.most
+    if len(kinds[0]) > 1:
+        from npucmp.report.same_cause import with_members
+
+        kinds = with_members(kinds[0]), kinds[1]
     differing = _differing(groups, one.findings)
     runs = one.target, one.golden
     section = Section(
