@@ -28,8 +28,6 @@ AGREE = 2.0**-9  # rel_l2 of a sample: chosen: rounding of an input is below, an
 RELATED = 0.7  # rel_l2: chosen: another sample is further away, not measured
 MOST = 1 << 12  # samples: work
 SHOWN = 8  # samples in a sentence: work: readers need no more
-
-
 Tensors = frozenset[tuple[int, str]]
 
 
@@ -60,10 +58,13 @@ class BatchRows(NamedTuple):
         rows = [self.rows[sample] for sample in self.kept]
         names = [_in_words(numbers, rows == sorted(rows)) for numbers in (self.kept, rows)]
         found = f"another batch size: {target} samples in the target, {golden} in the golden"
-        found += f"; samples {names[0]} of the golden are {names[1]} of the target"
+        count = sum(self.agree)
+        if not count:  # nothing shows which samples correspond
+            found += f"; samples {names[0]} of the golden are compared with {names[1]} of the target, by their places"
+        else:
+            found += f"; samples {names[0]} of the golden are {names[1]} of the target"
         if not self.name:
             return found
-        count = sum(self.agree)
         equal = f"{count} samples of {self.name} are equal" if count else f"no sample of {self.name} is equal"
         return f"{found}; {equal}"
 

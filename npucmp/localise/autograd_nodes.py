@@ -15,8 +15,8 @@ their difference is not an error. The next recorded gradient shows whether an er
     kind     another call of the operator is proven by its shapes, the outputs of this call are unrelated or differ in
              number, and not both runs pass them on
 
-If both nodes have outputs of equal shapes, the gradient of a vector that the forward read is one tensor, whatever node
-wrote it, and keeps its verdict: that of the weight of a norm, fused on one side.
+If both nodes have outputs of equal shapes, the gradient of a vector that the forward read keeps its verdict: both nodes
+write the same tensor, as the weight of a norm that one side fuses.
 """
 
 from __future__ import annotations

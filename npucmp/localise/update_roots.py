@@ -1,7 +1,7 @@
 """One root for an optimizer's update that differs: parameters that agree in one step and differ in the next.
 
-Such parameters differ because of what happened between the steps, whatever reads them first: the update of an
-optimizer, a learning rate, a gradient that was scaled, clipped or reduced another way. The first of them is the root,
+The cause lies between the two steps: the update of an optimizer, a learning rate, a gradient that was scaled, clipped
+or reduced another way. The operator that reads such a parameter first is not at fault. The first of them is the root,
 the others are its members. If values of both steps are known, the evidence says how the updates differ: lost, times one
 factor, by a part of the parameters themselves (weight decay), or in another direction. If the factor
 is one by the recorded loss scale, the evidence names that scale.
@@ -17,6 +17,7 @@ from npucmp.flow.contents import content_of
 from npucmp.localise.evidence import reason
 from npucmp.localise.value_reader import ValueReader
 from npucmp.model import Cause, Evidence, Finding, Root, Verdict
+from npucmp.model.dtypes import SINGLE
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output, is_parameter, running_statistics
 
@@ -33,7 +34,6 @@ SAME_WHOLE = SAME / 4  # relative difference: chosen: a whole number is found by
 SMALL = 64  # whole numbers: chosen: a larger one fits any factor
 MOST_REST = 0.4  # share of an update that rounding may leave of a factor: chosen
 ROUND_OFFS = 2.0  # of float32 in an update: definition: of the product with the rate, and of the sum
-UNIT = 2.0**-24  # relative: definition: the unit round-off of float32
 
 
 class _Update(NamedTuple):
@@ -126,7 +126,7 @@ def _update(before: Finding, now: Finding, reader: ValueReader) -> Optional[_Upd
     target, golden = ((b - a).reshape(-1) for a, b in zip(earlier, later))
     if not (np.isfinite(target).all() and np.isfinite(golden).all()):
         return None
-    noise = ROUND_OFFS * UNIT * float(np.linalg.norm(later[1]))
+    noise = ROUND_OFFS * SINGLE * float(np.linalg.norm(later[1]))
     return _Update(target, golden, earlier[1].reshape(-1), noise)
 
 

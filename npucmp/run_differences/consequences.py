@@ -71,11 +71,12 @@ def _sides(members: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
 
 def _sizes(pair: Pair) -> set[tuple[int, int]]:
     """The sizes, of both runs, of the axes that differ; the numbers of axes if these differ."""
-    target, golden = _shape(pair.target), _shape(pair.golden)
+    target, golden = bare_shape(pair.target), bare_shape(pair.golden)
     if len(target) != len(golden):
         return {(len(target), len(golden))}
     return {(a, b) for a, b in zip(target, golden) if a != b}
 
 
-def _shape(tensor: object) -> tuple[int, ...]:
+def bare_shape(tensor: object) -> tuple[int, ...]:
+    """The shape of a tensor without axes of length one; () without a tensor."""
     return tuple(size for size in getattr(tensor, "shape", ()) if size != 1)

@@ -14,7 +14,7 @@ from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.precheck_result import ItemResult
 from npucmp.model.roles import mark_of
 from npucmp.run_differences.answers import AlignedRuns, AlignedStep, differs, same, unknown
-from npucmp.run_differences.consequences import shapes_by_value
+from npucmp.run_differences.consequences import bare_shape, shapes_by_value
 
 UNPAIRED_SHARE = 0.05  # above this share of operators without a partner the networks differ
 
@@ -199,7 +199,7 @@ def shapes(both: AlignedRuns) -> ItemResult:
     for one in both.aligned_steps:
         outputs = [pair for pair in one.pairs if is_output(pair) and not is_gradient(pair.operator)]
         count += len(outputs)
-        differing = [pair for pair in outputs if _squeeze(_shape(pair.target)) != _squeeze(_shape(pair.golden))]
+        differing = [pair for pair in outputs if bare_shape(pair.target) != bare_shape(pair.golden)]
         by_value = shapes_by_value(both, one) if differing else ()
         odd += [pair for pair in differing if pair.order not in by_value]
         following += [pair for pair in differing if pair.order in by_value]
@@ -230,10 +230,6 @@ def is_output(pair: Pair) -> bool:
 
 def _shape(tensor: object) -> tuple[int, ...]:
     return getattr(tensor, "shape", ())
-
-
-def _squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size for size in shape if size != 1)
 
 
 def _ratio(odd: Sequence[Pair]) -> str:

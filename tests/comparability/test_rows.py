@@ -141,7 +141,8 @@ CASES = {  # name: (target, golden, what differs, words of the first of these)
         Net(rate=0.11),
         BASE,
         {"optimizer.step": "error"},
-        "updates of target are 1.1 times as large, in the same direction (cosine 1.0000): learning rates differ by 1.1",
+        "updates of target are 1.1 times as large, in the same direction (cosine 1.0000): another learning rate, or "
+        "gradients that are scaled, averaged or clipped another way",
     ),
     "optimizer": (Net(by_sign=True), BASE, {"optimizer.step": "error"}, "another optimizer, weight decay"),
     "accumulated": (Net(accumulates=True), BASE, {"gradient.accumulation": "warning"}, ""),
