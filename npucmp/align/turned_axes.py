@@ -1,9 +1,11 @@
 """Runs of equal names that keep their tensors in other axes: NHWC against NCHW, HWIO against OIHW.
 
 Shapes propose an order of axes, values prove it: at least two tensors of one rank hold the golden's elements in that
-order. Then it holds for all tensors of this rank. A tensor that merges these axes, as a flattened image does, is
-reordered if it agrees in that order alone. The run must keep these axes from its first tensor on. If a tensor of
-this rank agrees in the recorded order, and a later operator writes other axes, that operator is at fault.
+order. Then it holds for all tensors of this rank. An input of the network may be the only such tensor, if what reads it
+computes the golden's values: a converter of models adds a Transpose behind it. A tensor that merges these axes, as a
+flattened image does, is reordered if it agrees in that order alone. The run must keep these axes from its first tensor
+on. If a tensor of this rank agrees in the recorded order, and a later operator writes other axes, that operator is at
+fault.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from npucmp.align.contents.axis_orders import without_units
 from npucmp.align.contents.axis_views import in_one_shape
 from npucmp.align.rank_run import Values
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.strides import c_strides
 from npucmp.model import Pair, TensorRef
+from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 from npucmp.model.relation import AxisOrder
 from npucmp.model.roles import is_parameter
@@ -27,6 +31,7 @@ Axes = tuple[int, ...]
 AGREES = 0.05  # rel_l2: chosen: a tensor of 16 bits or with a small fault still shows its order, not measured
 CLEAR = 4.0  # times: chosen: the next order is as much further away, not measured
 WITNESSES = 2  # tensors: chosen: one tensor is no convention of a run
+READER = 0.01  # rel_l2: chosen: a convolution in TF32 or HF32 stays below, one of another image does not, not measured
 RANKS = 3, 4, 5  # axes of activations: definition: with channels and places; matrices are transposed by an operator
 MOST = 64  # tensors of a family that are read for its order: work
 
@@ -45,8 +50,9 @@ class Family(NamedTuple):
     parameters: bool
 
 
-def in_golden_axes(pairs: Sequence[Pair], context: ReadContext) -> TurnedRun:
-    """Return the pairs in the axes of the golden, if the whole target keeps other ones."""
+def in_golden_axes(pairs: Sequence[Pair], context: ReadContext, ordered: bool = True) -> TurnedRun:
+    """Return the pairs in the axes of the golden, if the whole target or its input keeps other ones. `ordered`: the
+    order of both runs is known."""
     turned: dict[Family, list[int]] = {}
     for at, pair in enumerate(pairs):
         target, golden = pair.target, pair.golden
@@ -60,7 +66,13 @@ def in_golden_axes(pairs: Sequence[Pair], context: ReadContext) -> TurnedRun:
         if family.parameters and not orders:
             break
         order = _order_of(family, [pairs[at] for at in places[:MOST]], values)
-        if order is not None and (family.parameters or not _turns_within(family, order, pairs, places, values)):
+        if order is None:
+            continue
+        if not family.parameters and (inputs := _inputs_alone(pairs, places, ordered, values)):
+            fits = all(_is_read_alike(pairs, at, ordered, values) for at in inputs)
+        else:
+            fits = len(places) >= WITNESSES and not _turns_within(family, order, pairs, places, values)
+        if fits or family.parameters:
             orders[family] = order
     if not any(not family.parameters for family in orders):
         return TurnedRun(pairs)
@@ -88,6 +100,8 @@ def _turned_run(pairs: Sequence[Pair], orders: dict[Family, Axes], values: Value
         found.append(pair)
     notes = (
         f"{count} tensors of the target are in other axes and are compared as permute({','.join(map(str, order))})"
+        if count > 1
+        else f"1 tensor of the target is in other axes and is compared as permute({','.join(map(str, order))})"
         for order, count in counts.items()
     )
     return TurnedRun(found, tuple(notes))
@@ -118,7 +132,9 @@ def _order_of(family: Family, pairs: Sequence[Pair], values: Values) -> Optional
     """The order of axes that most pairs show; None if too few show one."""
     shown = [orders for orders in (_shown_orders(pair, values) for pair in pairs) if orders]
     votes = Counter(order for orders in shown for order in orders)
-    likely = [order for order, count in votes.items() if count >= (1 if family.parameters else WITNESSES)]
+    likely = [
+        order for order, count in votes.items() if count >= min(WITNESSES, 1 if family.parameters else len(pairs))
+    ]
     if not family.parameters:  # an image with rows for columns is turned, not kept in other axes
         likely = [order for order in likely if order[1] != 1]
     if not likely:
@@ -159,6 +175,80 @@ def _is_move(order: Axes) -> bool:
             if any([*rest[:at], *block, *rest[at:]] == [*order] for at in range(len(rest) + 1) if at != start):
                 return True
     return False
+
+
+def _inputs_alone(pairs: Sequence[Pair], turned: Sequence[int], ordered: bool, values: Values) -> list[int]:
+    """The places of the turned tensors if no operator of the dump made one of them, and each holds all of the golden's
+    values within the rounding of its type; else none."""
+    made = [pair for pair in pairs if _is_made(pair)]
+    for at in turned:
+        pair = pairs[at]
+        target, golden = pair.target, pair.golden
+        assert target is not None and golden is not None
+        x, y = values.array(target), values.array(golden)
+        if target.is_output:
+            is_first = pair.order == pairs[0].order if ordered else _is_same(pair, pairs[turned[0]], values)
+            if _is_made(pair) or not is_first:
+                return []
+        elif any(other.order < pair.order and _is_same(other, pair, values) for other in made):
+            return []
+        units = [row.round_off for row in map(lookup, (target.dtype, golden.dtype)) if row is not None]
+        bound = 2 * max(units, default=0.0)
+        if x is not None and y is not None:
+            turns = (order for order in permutations(range(x.ndim)) if _turned_shape(x.shape, order) == y.shape)
+            if min((_error(x.transpose(order), y) for order in turns), default=math.inf) > bound:
+                return []
+    return [*turned]
+
+
+def _is_made(pair: Pair) -> bool:
+    """Whether an operator of the dump computes this tensor: the dump records what it reads."""
+    operators = [operator for operator in (pair.target_op, pair.golden_op) if operator is not None]
+    tensor = pair.golden
+    return (
+        tensor is not None
+        and tensor.is_output
+        and any(not other.is_output for operator in operators for other in operator.tensors)
+    )
+
+
+def _is_same(pair: Pair, other: Pair, values: Values) -> bool:
+    """Whether the golden's tensors of both pairs are the same values."""
+    import numpy as np
+
+    if pair is other or pair.golden is None or other.golden is None or pair.golden.shape != other.golden.shape:
+        return pair is other
+    x, y = values.array(pair.golden), values.array(other.golden)
+    if x is not None and y is not None:
+        return np.array_equal(x, y, equal_nan=True)
+    return pair.golden.statistics is not None and pair.golden.statistics == other.golden.statistics
+
+
+def _is_read_alike(pairs: Sequence[Pair], at: int, ordered: bool, values: Values) -> bool:
+    """Whether what reads an input computes the golden's values, which the input in a wrong order would change."""
+    image = pairs[at]
+    assert image.golden is not None and image.target is not None
+    x, y = values.array(image.target), values.array(image.golden)
+    limit = READER if x is None or y is None else min(READER, _error(x.reshape(y.shape), y) / CLEAR**2)
+    inputs = [pair for pair in pairs if pair.golden and not pair.golden.is_output]
+    readers = {pair.order for pair in inputs if _is_same(pair, image, values)}
+    outputs = [pair for pair in pairs if pair.golden and pair.target and pair.golden.is_output and pair is not image]
+    if readers:
+        return any(_agrees(pair, limit, values) for pair in outputs if pair.order in readers)
+    if ordered:
+        later = [pair for pair in outputs if pair.order > image.order]
+        return any(_agrees(pair, limit, values) for pair in later if pair.order == later[0].order)
+    return 2 * sum(_agrees(pair, limit, values) for pair in outputs) > len(outputs)
+
+
+def _agrees(pair: Pair, limit: float, values: Values) -> bool:
+    target, golden = pair.target, pair.golden
+    if target is None or golden is None or target.shape != golden.shape or not math.prod(golden.shape):
+        return False
+    x, y = values.array(target), values.array(golden)
+    if x is not None and y is not None:
+        return _error(x, y) <= limit and bool(y.min() < y.max())
+    return target.statistics is not None and target.statistics == golden.statistics
 
 
 def _turns_within(family: Family, order: Axes, pairs: Sequence[Pair], turned: Sequence[int], values: Values) -> bool:
@@ -211,9 +301,12 @@ def _split_view(
         whole = (*range(axis), *inner, *range(axis + len(inner), len(split)))
         if order[0] == 0 and _error(x.reshape(split).transpose(whole).reshape(shape), y) <= AGREES:
             payload = values.payload(pair.target)
-            if payload is None or payload.strides or payload.parts or payload.dataset or payload.device:
+            if payload is None or payload.parts or payload.dataset or payload.device:
                 return None, None
-            tensor = pair.target._replace(shape=split, payload=payload._replace(shape=split))
+            if strides := payload.strides:
+                inside = [strides[axis] * count for count in c_strides(own[1:])]
+                strides = (*strides[:axis], *inside, *strides[axis + 1 :])
+            tensor = pair.target._replace(shape=split, payload=payload._replace(shape=split, strides=strides))
             return in_one_shape(tensor, pair.golden, _without_units(split, whole), context), whole
     return None, None
 

@@ -208,7 +208,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     if any(pair.target and pair.golden and pair.target.shape != pair.golden.shape for pair in every):
         from npucmp.align.turned_axes import in_golden_axes
 
-        every, notes = in_golden_axes(every, context)
+        every, notes = in_golden_axes(every, context, bool(target.ordered and golden.ordered))
     todo, left_out = options.split([*every])
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
