@@ -3,7 +3,8 @@
 A module path or a node name belongs to one operator; equal names are partners. A name with a call index
 ("Tensor.__mul__.7.forward") is only a position: one additional early call shifts all later ones. Such names are trusted
 kind by kind: both runs must have the same indices with the same shapes, and the pairs must keep the order of all other
-trusted names. The matcher by order receives the remaining operators.
+trusted names. Casts are trusted last, because a run may have one more here and one less there: one that is out of order
+does not shift the operators around it. The matcher by order receives the remaining operators.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from npucmp.align.shape_match import same_shapes
 from npucmp.align.updates import is_update
 from npucmp.dump.readers.names import file_name_of
 from npucmp.model import Match, Operator, TensorRef
+from npucmp.model.optypes import op_type_of
 
 VIA = "name"
 _FIELDS = ("name", "kind", "unique", "phase", "path", "order", "scope", "stack", "tensors")
@@ -153,12 +155,23 @@ def _by_kind(operators: Sequence[Operator]) -> dict[str, list[Operator]]:
 
 
 def _in_order(certain: Sequence[Match], groups: dict[str, list[Match]]) -> dict[str, list[Match]]:
-    """The groups whose pairs all lie on the longest chain of pairs that keeps both orders."""
-    together = sorted(
-        [*certain, *(found for group in groups.values() for found in group)], key=lambda found: found.target.order
-    )
-    increasing = {id(together[i]) for i in longest_increasing([found.golden.order for found in together])}
-    return {kind: group for kind, group in groups.items() if all(id(found) in increasing for found in group)}
+    """The groups whose pairs all lie on the longest chain of pairs that keeps both orders, of casts only those that
+    keep the order of the others."""
+    casts = {kind for kind, group in groups.items() if op_type_of(group[0].target).name == "cast"}
+    chain = _chain([*certain, *(found for kind, group in groups.items() if kind not in casts for found in group)])
+    on_chain = {id(found) for found in chain}
+    kept = set()
+    for kind, group in groups.items():
+        together = [*chain, *group] if kind in casts else []
+        if len(_chain(together)) == len(together) if kind in casts else all(id(found) in on_chain for found in group):
+            kept.add(kind)
+    return {kind: group for kind, group in groups.items() if kind in kept}
+
+
+def _chain(matches: Sequence[Match]) -> list[Match]:
+    """A longest chain of matches that keeps both orders."""
+    ordered = sorted(matches, key=lambda found: found.target.order)
+    return [ordered[i] for i in longest_increasing([found.golden.order for found in ordered])]
 
 
 def longest_increasing(values: Sequence[int]) -> list[int]:

@@ -24,6 +24,7 @@ from npucmp.align.name import longest_increasing
 from npucmp.align.shape_match import output_shapes, outputs, signature
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.model import Match, Operator
+from npucmp.model.optypes import op_type_of
 
 VIA = "order"
 _CELLS = 16_000_000  # of one alignment matrix; longer stretches are cut first
@@ -128,13 +129,14 @@ def _by_call(target: Sequence[Operator], golden: Sequence[Operator], matches: Se
 
 
 def _leftover_names(target: Sequence[Operator], golden: Sequence[Operator], matches: Sequence[Match]) -> list[Match]:
-    """Match equal names with equal shapes that no order explains: they were executed in another order."""
+    """Match equal names with equal shapes that no order explains: they were executed in another order. Casts are not:
+    the number of a cast counts what other casts came before it."""
     taken = {m.target.order for m in matches}, {m.golden.order for m in matches}
     waiting = {op.name: op for op in golden if op.order not in taken[1]}
     found = []
     for operator in target:
         if operator.order not in taken[0]:
-            partner = waiting.get(operator.name)
+            partner = None if op_type_of(operator).name == "cast" else waiting.get(operator.name)
             if partner and signature(partner) == signature(operator):
                 found.append(Match(operator, waiting.pop(operator.name), "name", 0.5))
     return found

@@ -2,7 +2,7 @@
 
 A dump records the outputs of one autograd node of a call: the whole linear layer on one side, the view before its
 product on the other; the softmax on one side, the cast of its result on the other. Such outputs are two tensors, and
-their difference is not an error. The next recorded gradient shows whether an error exists. Four facts prove two nodes:
+their difference is not an error. The next recorded gradient shows whether an error exists. Five facts prove two nodes:
 
     shapes   autograd gives a gradient the shape of its tensor: the forward has the same shapes on both sides and an
              output of the backward does not, or one side alone wrote a gradient for which its forward read no tensor
@@ -12,6 +12,8 @@ their difference is not an error. The next recorded gradient shows whether an er
     handed   one side alone wrote its own incoming gradient, as a view, a cast or a copy does, which the operator is
              not; no later backward of this side reads it, and the output of the other side is read, or the type is
              another
+    cast     one side alone read the type that it wrote: the call returned its input and has no node, and the record is
+             of the operator that made the input
     kind     another call of the operator is proven by its shapes, the outputs of this call are unrelated or differ in
              number, and not both runs pass them on
 
@@ -59,6 +61,9 @@ def undecided_nodes(findings: Sequence[Finding]) -> list[Finding]:
             forwards[0][call[0]], forwards[1][call[1]] = pair.target_op, pair.golden_op
         elif pair.operator.phase == "backward" and any(row.verdict in DIFFERS and is_output(row.pair) for row in rows):
             is_proven = call in alike and any(row.verdict is Verdict.SHAPE and is_output(row.pair) for row in rows)
+            is_proven |= _returns_its_input(pair.target_op, forwards[0]) != _returns_its_input(
+                pair.golden_op, forwards[1]
+            )
             is_proven |= _is_beyond(pair.target_op, forwards[0]) != _is_beyond(pair.golden_op, forwards[1])
             kinds |= {pair.operator.kind} if is_proven else set()
             backwards.append((is_proven, call in alike, rows))
@@ -87,6 +92,15 @@ def _is_of_parameter(row: Finding, outputs: Sequence[Finding], forward: Operator
     if any(output.verdict in (Verdict.SHAPE, Verdict.MISSING) for output in outputs):
         return False
     return [tensor.shape for tensor in forward.tensors if not tensor.is_output].count(own.shape) == 1
+
+
+def _returns_its_input(backward: Operator, forwards: Mapping[str, Operator]) -> bool:
+    """Whether the forward of a cast read the type that it wrote."""
+    forward = forwards.get(backward.call)
+    if forward is None or not op_type_of(forward).has("hands on") or op_type_of(forward).has("copies"):
+        return False
+    types = [{tensor.dtype for tensor in forward.tensors if tensor.is_output is role} for role in (False, True)]
+    return len(types[0]) == 1 and types[0] == types[1]
 
 
 def _is_beyond(backward: Operator, forwards: Mapping[str, Operator]) -> bool:

@@ -22,6 +22,7 @@ from npucmp.localise.seen_errors import SeenErrors, is_alike
 from npucmp.localise.sources import Sources
 from npucmp.localise.thresholds import mark_in_place
 from npucmp.model import Evidence, Finding, Verdict
+from npucmp.model.finding import OTHER_NODE
 from npucmp.model.relation import Relation
 from npucmp.model.roles import containers, is_output, names_of
 
@@ -262,7 +263,7 @@ class Explanations:
                 changed_choice_share=self._seen.changed_choice_share,
             )
             for one in node.outputs
-            if not self._is_rounding_alone(node, one, reads)
+            if one.rule != OTHER_NODE and not self._is_rounding_alone(node, one, reads)
         ]
         is_bounded = not any(map(self._intervals.may_have_moved, (*node.inputs, *node.extra_inputs)))
         if reads.error is not None and is_bounded:

@@ -1,7 +1,9 @@
 """The target writes a coarser type than the golden but reads none, and hardly any other operator does so.
 
 A run in mixed precision has many such operators; a single one is an accident, whose error the limit of its own type
-hides. The consumers of its output and its gradient read the coarser type already and do not count. A cast is meant to
+hides. The consumers of its output and its gradient read the coarser type already and do not count. An input that holds
+the golden's numbers in the coarser type is one that the golden alone casts up: the operator begins the coarser type. A
+gradient that arrives has the type that the forward wrote. A cast is meant to
 round: a cast that rounds each input element once, to the nearest, is correct. The rule applies if at most 5 % of the
 other operators do so, and less than a quarter of all operators have a coarser type. If only inputs were recorded, the
 first reader of the tensor bears the error. A note names the type of a correct cast. Evidence: in clean pairs of the
@@ -18,6 +20,7 @@ from npucmp.judge.precision import round_off_of
 from npucmp.localise.rule_context import ErrorRule, RuleContext, proven_size
 from npucmp.model import Finding, Pair
 from npucmp.model.dtypes import lookup
+from npucmp.model.roles import is_output
 
 # share of the other operators: evidence: a tenth and more begin a coarser type in clean pairs of mixed precision
 DOWNCAST_SHARE = 0.05
@@ -38,8 +41,20 @@ def downcast_share(nodes: Sequence[OperatorFindings]) -> float:
 
 
 def _starts_downcast(node: OperatorFindings) -> bool:
-    """Whether an operator writes in a coarser type than the golden's, and reads in none."""
-    return _any_coarser(node.outputs) and not _any_coarser(_read(node))
+    """Whether an operator writes in a coarser type than the golden's, and reads in none, or the golden's numbers."""
+    return _any_coarser(node.outputs) and not _any_rounded(_read(node))
+
+
+def _any_rounded(findings: Iterable[Finding]) -> bool:
+    """Whether a tensor has a coarser type than the golden's, and other numbers."""
+    return any(_coarser(finding.pair) and not _is_same(finding) for finding in findings)
+
+
+def _is_same(finding: Finding) -> bool:
+    if finding.measurement.moments is not None:
+        return finding.error == 0.0
+    target, golden = finding.measurement.recorded(0), finding.measurement.recorded(1)
+    return target is not None and target == golden
 
 
 def _read(node: OperatorFindings) -> list[Finding]:
@@ -62,7 +77,8 @@ def _accuses(case: RuleContext) -> bool:
         return False
     golden = lookup(case.pair.golden.dtype) if case.pair.golden else None
     read = [] if case.node is None else _read(case.node)
-    alone = not _any_coarser(read) if read else case.node is None and case.no_producer
+    arrives = case.pair.operator.phase == "backward" and not is_output(case.pair)
+    alone = not _any_rounded(read) if read else case.node is None and case.no_producer and not arrives
     return golden is not None and case.error > golden.round_off and alone and not is_rounded_once(case)
 
 
