@@ -61,7 +61,7 @@ from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
 from npucmp.localise.seen_errors import is_still
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Operator, ReplayedOutput, ReplayVerdict
 from npucmp.model.arguments import draws_numbers
-from npucmp.model.dtypes import DTYPES, lookup
+from npucmp.model.dtypes import DTYPES, ROUNDING, lookup
 from npucmp.model.finding import OTHER_NODE
 from npucmp.model.moments import SINGLE_BITS
 from npucmp.model.replay_result import DIRECTIONS, SIDED_RESULTS, VERSIONS, FarElements
@@ -78,6 +78,7 @@ FEW = 8  # elements: chosen: fewer may be far off by chance, not measured
 FAR_SHARE = 0.01  # share of elements: chosen: right functions have none, not measured
 PERCENT = 18  # bin of the histogram: definition: from here on an element is off by 1 %, two units of bfloat16
 CLOSER = 0.25  # of the larger distance from float64: chosen: then the other side makes the difference, not measured
+TWICE = 2.0  # times: chosen: as far from float64 as the other side, which rounds once: nothing is nearer, not measured
 OWN_SHARE = 0.5  # share of the error between two runs: definition: more than the other half came in with the inputs
 
 
@@ -158,9 +159,12 @@ class RecomputedRows(NamedTuple):
             return []
         (target, x), (golden, y) = ((row, row.rel_l2 or 0.0) for row in found)
         is_golden, known = x < y, tensor_fact
-        if max(x, y) < OWN_SHARE * error_size(finding) or min(x, y) > CLOSER * max(x, y):
+        right = target if is_golden else golden
+        rounds_once = right.rel_l2_u is not None and right.rel_l2_u <= ROUNDING
+        is_closer = min(x, y) <= CLOSER * max(x, y) or (rounds_once and TWICE * min(x, y) <= max(x, y))
+        if max(x, y) < OWN_SHARE * error_size(finding) or not is_closer:
             return []
-        if (target if is_golden else golden).verdict is not ReplayVerdict.CLEAN:
+        if right.verdict is not ReplayVerdict.CLEAN:
             return []
         words = (
             "the target {slot} differs from float64 of its recorded inputs by rel_l2 {worst}, "
