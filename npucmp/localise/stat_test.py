@@ -23,7 +23,8 @@ The noise of a tensor is the largest of these levels:
                       read again and again. A type that few tensors have on one side only does not count
     HF32, TF32        roundings to 11 bits, if all float32 products with agreeing operands moved so
     norms             √n / 2 times the limit of the norm, if that is large: the squares of errors add up
-    later steps       the shift of the parameters; if none was recorded, the shift that updates may have caused
+    later steps       the shift of the parameters; if none was recorded, the shift that updates may have caused. A forward
+                      pass that follows a backward pass of the first step, as a validation does, is a later step too
     other arguments   if the figures of all inputs are equal, 2 roundings to the types of the operator alone
     cancelling sums   their terms
     flips             for gradients of choices whose mask was not recorded
@@ -104,7 +105,9 @@ class NoiseTest:
             facts.containing, facts.coarse, facts.drift, facts.unproven
         )  # fmt: skip
         self._own: Callable[[set[float]], float] = max if facts.apart else min
-        self._reduced, self._first = facts.reduced, facts.first
+        self._reduced, self._is_first_step = facts.reduced, facts.first
+        self._any_backward = False
+        self._updated = False  # a parameter that shifted was read after a backward pass
         self._units: Optional[tuple[OperatorFindings, float]] = None  # the operator of the last query
         self._now = NoiseBaseline()
         self._chosen: set[int] = set()
@@ -121,6 +124,7 @@ class NoiseTest:
         """Compare an operator with the baseline before it, and return its contribution to the baseline; `walk` knows
         the tensors written and read before."""
         self._now = now
+        self._follow_updates(node)
         read, came = self._input_shifts(node, walk)
         argued = self._argument_level(node)
         found = [one for finding, moved in read if (one := self._of_input(node, finding, moved, walk)) is not None]
@@ -137,6 +141,20 @@ class NoiseTest:
         if now.moved and any(one.measurement.shapes_differ for one in (*node.inputs, *node.outputs)):
             self._chosen.add(node.row)
         return self._contribution(node, read, came)
+
+    @property
+    def _first(self) -> bool:
+        """Whether no optimizer has updated the parameters so far."""
+        return self._is_first_step and not self._updated
+
+    def _follow_updates(self, node: OperatorFindings) -> None:
+        """Learn the shift of parameters that are read after a backward pass of the step."""
+        self._any_backward |= node.is_gradient
+        if node.is_gradient or not self._any_backward:
+            return
+        shifts = [max(level(one)) for one in node.inputs if is_parameter(one.pair) and movement(one) is not None]
+        if shift := max(filter(math.isfinite, shifts), default=0.0):
+            self._updated, self._drift = True, max(self._drift, shift)
 
     def _argument_level(self, node: OperatorFindings) -> Optional[Level]:
         """The noise of an operator that the two runs call with other arguments although all figures of its inputs are
@@ -163,7 +181,7 @@ class NoiseTest:
         if node.row in self._chosen and root.metric == "shape":
             return False
         shown = [one for one in (*node.inputs, *node.outputs) if one.pair.slot == root.slot]
-        if not self._first and any(is_parameter(one.pair) for one in shown):
+        if not self._is_first_step and any(is_parameter(one.pair) for one in shown):
             return True
         return any(movement(one) is None or one.measurement.same is False for one in shown)
 
