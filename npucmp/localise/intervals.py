@@ -331,7 +331,8 @@ class Intervals:
             if (self._updates.faulty and self._by_round_off) or (is_average and self.any_tainted):
                 return Interval(0.0, math.inf, "behind a root")  # a call before it averaged what descends from a root
             return Interval(0.0, self._updates.bound(finding), "parameter")
-        if self.any_tainted:
+        is_state = node.op.has("in place") and finding.pair.slot == "input:0"  # of the step before: a counter, a moment
+        if self.any_tainted or (is_state and self._updates.faulty and self._by_round_off):
             return Interval(0.0, math.inf, "behind a root")
         return self.unknown_producer(finding)
 

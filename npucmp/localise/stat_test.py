@@ -23,8 +23,8 @@ The noise of a tensor is the largest of these levels:
                       read again and again. A type that few tensors have on one side only does not count
     HF32, TF32        roundings to 11 bits, if all float32 products with agreeing operands moved so
     norms             √n / 2 times the limit of the norm, if that is large: the squares of errors add up
-    later steps       the shift of the parameters; if none was recorded, the shift that updates may have caused. A forward
-                      pass that follows a backward pass of the first step, as a validation does, is a later step too
+    later steps       the shift of the parameters; if none was recorded, the shift that updates may have caused. A
+                      forward pass behind a backward pass of the first step, as a validation is, is a later step too
     other arguments   if the figures of all inputs are equal, 2 roundings to the types of the operator alone
     cancelling sums   their terms
     flips             for gradients of choices whose mask was not recorded
