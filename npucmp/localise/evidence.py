@@ -390,17 +390,25 @@ def fused_reasons(pair: Pair) -> list[Evidence]:
     return [reason("fused", f"{words} by {{passes}}" if passes else words, names=names, passes=passes)]
 
 
-def reordered_reason(read: Finding, alone: Pair) -> Evidence:
-    """The evidence of an input whose statistics agree, and that an operator of one run wrote in another order."""
+def reordered_reason(read: Finding, alone: Sequence[Pair]) -> Evidence:
+    """The evidence of an input whose statistics agree, and that an operator of one run, or another operator in each
+    run, wrote in another order."""
+    slot, names = read.pair.slot, [pair.operator.name for pair in alone]
+    if len(alone) > 1:
+        words = (
+            "the statistics of {slot} agree; they do not show the order of elements; "
+            "{name} (only in the target) and {other} (only in the golden) wrote it"
+        )
+        return reason("reordered", words, slot=slot, name=names[0], other=names[1])
     words = (
         "the statistics of {slot} agree; they do not show the order of elements; {name} (only in the golden) wrote it"
     )
-    if alone.target_op:
+    if alone[0].target_op:
         words = (
             "the statistics of {slot} agree; they do not show the order of elements; "
             "{name} (only in the target) wrote it"
         )
-    return reason("reordered", words, slot=read.pair.slot, name=alone.operator.name)
+    return reason("reordered", words, slot=slot, name=names[0])
 
 
 def folded_reasons(inputs: Sequence[Finding]) -> list[Evidence]:

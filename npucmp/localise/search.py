@@ -245,7 +245,7 @@ class RootSearch:
             )
             return Cause.UNKNOWN, reasons + self._interval_reasons(node, own, reads)
         by_statistics = not worst.differs and worst.alike == evidence.BY_STATISTICS
-        if by_statistics and (reordered := self.reordered_reasons(node)):
+        if by_statistics and (reordered := self.reordered_reasons(node, most=1)):
             return Cause.SUSPECT, [*reordered, evidence.tensor_reason(own), *evidence.argument_reasons(pair)]
         reasons = evidence.own_reasons(pair, own, worst, bool(node.inputs) or node.has_remote_inputs)
         reasons += evidence.alone_reasons(node.inputs)
@@ -273,11 +273,12 @@ class RootSearch:
             self._golden_weights = GoldenWeights(self.findings)
         return self._golden_weights.of_reader(order)
 
-    def reordered_reasons(self, node: OperatorFindings) -> list[Evidence]:
-        """The evidence of inputs whose statistics agree and whose elements an operator of one run may have moved."""
+    def reordered_reasons(self, node: OperatorFindings, most: int = 2) -> list[Evidence]:
+        """The evidence of inputs whose statistics agree and whose elements an operator of one run may have moved; of
+        each run with `most` 2."""
         alike = [read for read in node.inputs if is_alike(read)]
-        writers = [(read, self._unpaired.reordering_writer(read)) for read in alike]
-        return [evidence.reordered_reason(read, alone) for read, alone in writers if alone is not None]
+        writers = [(read, self._unpaired.reordering_writers(read)) for read in alike]
+        return [evidence.reordered_reason(read, alone) for read, alone in writers if 0 < len(alone) <= most]
 
     def _add(
         self, node: OperatorFindings, cause: Cause, own: OwnError, reasons: list[Evidence], reads: OperatorReads

@@ -329,9 +329,9 @@ class UnpairedOperators:
                 return unpaired
         return None
 
-    def reordering_writer(self, read: Finding) -> Optional[Pair]:
-        """The latest operator of one run whose output has the statistics of an input and whose elements it may have
-        moved; None without one, or if both runs have such operators."""
+    def reordering_writers(self, read: Finding) -> list[Pair]:
+        """The latest operators of one run whose output has the statistics of an input and whose elements they may have
+        moved: of the target, of the golden, or of both if they are of two types; else none."""
         writers: dict[bool, Pair] = {}
         for order, unpaired in self._pairs.items():
             tensor, operator = read.pair.golden, unpaired.golden_op
@@ -345,7 +345,8 @@ class UnpairedOperators:
             outputs = (one for one in operator.tensors if one.is_output and math.prod(one.shape) == size)
             if size > 1 and any(repr(one.statistics) == repr(tensor.statistics) for one in outputs):
                 writers[unpaired.target_op is not None] = unpaired
-        return next(iter(writers.values())) if len(writers) == 1 else None
+        types = {op_type_of(unpaired.operator).name or unpaired.operator.op_type for unpaired in writers.values()}
+        return [writers[side] for side in sorted(writers, reverse=True)] if len(types) == len(writers) else []
 
 
 def _computes(operator: Operator, kinds: str) -> bool:

@@ -266,7 +266,8 @@ TABLE = (
     OpTypeRow("expand", "views", "expand_as BroadcastTo as_strided detach"),
     # filling
     OpTypeRow("full", "masks", "full_like new_full fill fill_diagonal Fills"),
-    OpTypeRow("tril", "masks", "triu MaskedTriu"),
+    OpTypeRow("tril", "masks"),
+    OpTypeRow("triu", "masks", "MaskedTriu"),
     OpTypeRow("pad", "masks", "PadV2 PadV3 MirrorPad constant_pad_nd"),
     OpTypeRow("scatter", "masks, picks", "scatter_add ScatterNd ScatterNdUpdate ScatterUpdate index_fill"),
     OpTypeRow("empty", "uninitialised", "empty_like new_empty empty_strided EmptyWithFormat"),
