@@ -21,6 +21,9 @@ class TestCoarser(RuleContract):
     fires = {
         "one operator of a hundred": case("softmax", [(X, X)], OFF, downcast_share=0.01),
         "behind a little noise": case("softmax", [(noisy(X, 1e-6), X)], OFF, downcast_share=0.05),
+        "the golden alone casts its input up": case(
+            "softmax", [(X, X, "bfloat16", "float32")], OFF, downcast_share=0.01
+        ),
         "only inputs were recorded": case(
             "softmax", [], OFF, slot="input:0", node=False, no_producer=True, downcast_share=0.0
         ),
@@ -37,6 +40,9 @@ class TestCoarser(RuleContract):
             [("output:0", (noisy(X, 2e-3), X, "bfloat16", "float32"))],
             phase="backward",
             downcast_share=0.01,
+        ),
+        "a gradient that arrives": case(
+            "softmax", [], OFF, slot="input:0", node=False, no_producer=True, phase="backward", downcast_share=0.0
         ),
         "finer": case("softmax", [(X, X)], (noisy(Y, 2e-2), Y, "float32", "bfloat16"), downcast_share=0.01),
         "whole numbers": case("softmax", [(X, X)], (noisy(Y, 2e-2), Y, "int32", "float32"), downcast_share=0.01),
@@ -69,8 +75,12 @@ def test_of_inputs_alone_each_tensor_counts_once():
 
 
 def typed(read, wrote, saved=(), **more):
-    """An operator with one tensor of each pair of types that it reads, writes, and reads as a gradient."""
-    tensors = [[(*ones(4), *types) for types in some] for some in (read, wrote, saved)]
+    """An operator with one tensor of each pair of types that it reads, writes, and reads as a gradient; what is coarser
+    is rounded."""
+    tensors = [
+        [(ones(4)[0] * (1.0 + 2.0**-7 * (types == COARSER)), ones(4)[1], *types) for types in some]
+        for some in (read, wrote, saved)
+    ]
     kept = [(f"output:{at}", one) for at, one in enumerate(tensors[2])]
     return case(more.pop("op", "tanh"), tensors[0], tensors[1][0], kept, round_off=2.0**-24, **more).node
 
