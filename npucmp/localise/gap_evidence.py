@@ -123,6 +123,14 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
     return [*reasons, between, *more]
 
 
+def update_reason(update: Pair) -> Evidence:
+    """Return the evidence of a parameter that a call of one run alone updated in the step before."""
+    words = "in the step before, {name} (only in the golden) updated it"
+    if update.target_op:
+        words = "in the step before, {name} (only in the target) updated it"
+    return reason("update", words, name=update.operator.name)
+
+
 def _before_words(around: Around) -> str:
     """Return the words on the tensors that were dumped before an input that differs; "" if none was, or some differ."""
     if around.last is None or around.tainted:

@@ -221,6 +221,8 @@ class Gaps:
         reasons = gap_evidence.gap_reasons(finding, around)
         if fed and (made := self._unpaired.writer(finding)):
             reasons.append(gap_evidence.made_reason(finding, made))
+        if fed and (update := self._updates.one_sided(finding)):
+            reasons.append(gap_evidence.update_reason(update))
         if finding.row in self._rounded:
             self._is_told = True
             reasons += self._rounding

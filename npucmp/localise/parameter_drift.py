@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Hashable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.flow.contents import content_of, is_vector, target_content_of
 from npucmp.flow.operators import OperatorFindings, nodes_of
@@ -57,9 +57,10 @@ from npucmp.localise.rule_context import (
 )
 from npucmp.localise.seen_errors import QUANTILE
 from npucmp.localise.stat_shift import likely_error
-from npucmp.model import Evidence, Finding, Statistics, Verdict
+from npucmp.model import Evidence, Finding, Pair, Statistics, Verdict
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.moments import SHORT_BITS
+from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output, is_parameter, running_statistics
 
 UPDATE = 0.5  # of a parameter's size: chosen: no step of a training network changes a parameter by more, not measured
@@ -89,6 +90,8 @@ class Updates:
         self._gradients: dict[tuple[str, str], float] = {}
         self._statistic_error: dict[tuple[str, str], float] = {}  # running statistics: error added per step, as rms
         self._figures: dict[tuple[str, str], Optional[_Figures]] = {}
+        self._one_sided: dict[tuple[str, str], Pair] = {}  # the call of one run alone that updated a parameter
+        alone = {mark: one.pair for one in findings if (mark := _updated_alone(one)) is not None}
         self._usual_step = 0.0  # of an element, the median over the golden's parameters
         known = sorted(error for error in map(_proven_error, findings) if error is not None and math.isfinite(error))
         self._usual = known[int(QUANTILE * (len(known) - 1))] if known else 0.0
@@ -112,6 +115,9 @@ class Updates:
                 self._figures[key] = _figures(finding)
                 if finding.pair.slot in statistics:
                     self._statistic_error[key] = _statistic_error(node)
+                for side in (0, 1) if alone else ():
+                    if found := alone.get(_figures_of(finding, side)):
+                        self._one_sided[key] = found
                 if not is_parameter(finding.pair):  # a graph does not always mark parameters
                     self._gradients[key] = min(1.0, by_shape.get(_shape(finding), 0.0))
                     continue
@@ -139,6 +145,10 @@ class Updates:
         beyond = sum(0.0 < self.bound(one) < proven_size(one) for one in differing)
         spread = sum(self._is_spread(one, FLIP_COUNT if self._may_flip(one) else 0.0) for one in differing)
         self._is_wrong = max(beyond, spread) >= max(PARAMETER_COUNT, SHARE * len(differing))
+
+    def one_sided(self, finding: Finding) -> Optional[Pair]:
+        """The in-place call of one run alone that updated a parameter in the step before, by its recorded figures."""
+        return self._one_sided.get(_key(finding))
 
     def untied(self, finding: Finding) -> str:
         """The operator that shares a parameter in the golden, and in the target did in the step before; "" for none."""
@@ -358,6 +368,22 @@ def _broken_ties(
 
 def _key(finding: Finding) -> tuple[str, str]:
     return finding.pair.operator.name, finding.pair.slot
+
+
+def _updated_alone(finding: Finding) -> Hashable:
+    """The figures that an in-place operator of one run alone read where it writes; None for other tensors."""
+    pair = finding.pair
+    if (pair.target_op is None) == (pair.golden_op is None) or pair.slot != "input:0":
+        return None
+    return _figures_of(finding, int(pair.target_op is None)) if op_type_of(pair.operator).has("in place") else None
+
+
+def _figures_of(finding: Finding, side: int) -> Hashable:
+    """The side, the shape and the recorded figures of a tensor; None if they do not identify it."""
+    tensor, recorded = (finding.pair.target, finding.pair.golden)[side], finding.measurement.recorded(side)
+    if tensor is None or recorded is None or None in recorded or recorded.max == recorded.min:
+        return None
+    return side, tensor.shape, recorded
 
 
 def _shape(finding: Finding) -> tuple[int, ...]:
