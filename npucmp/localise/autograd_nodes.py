@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from itertools import groupby
-from typing import Mapping, Optional, Sequence
+from typing import Collection, Mapping, Optional, Sequence
 
 from npucmp.flow.contents import content_of, target_content_of
 from npucmp.judge.precision import round_off_of
@@ -50,6 +50,7 @@ def undecided_nodes(findings: Sequence[Finding]) -> list[Finding]:
     forwards: tuple[dict[str, Operator], ...] = ({}, {})  # of each side, by call
     kinds: set[str] = set()  # kinds of the calls whose shapes prove two nodes
     backwards: list[tuple[bool, bool, list[Finding]]] = []  # proven by shapes, forward alike, rows; of each call
+    returned: list[Finding] = []  # outputs of casts that returned their input on one side alone
     for _, group in groupby(findings, key=lambda finding: finding.pair.order):
         rows = [*group]
         pair = rows[0].pair
@@ -59,18 +60,21 @@ def undecided_nodes(findings: Sequence[Finding]) -> list[Finding]:
         if pair.operator.phase == "forward":
             alike |= set() if any(row.verdict is Verdict.SHAPE for row in rows) else {call}
             forwards[0][call[0]], forwards[1][call[1]] = pair.target_op, pair.golden_op
-        elif pair.operator.phase == "backward" and any(row.verdict in DIFFERS and is_output(row.pair) for row in rows):
+        elif pair.operator.phase != "backward":
+            continue
+        elif _returns_its_input(pair.target_op, forwards[0]) != _returns_its_input(pair.golden_op, forwards[1]):
+            returned += [row for row in rows if is_output(row.pair)]
+        elif any(row.verdict in DIFFERS and is_output(row.pair) for row in rows):
             is_proven = call in alike and any(row.verdict is Verdict.SHAPE and is_output(row.pair) for row in rows)
-            is_proven |= _returns_its_input(pair.target_op, forwards[0]) != _returns_its_input(
-                pair.golden_op, forwards[1]
-            )
             is_proven |= _is_beyond(pair.target_op, forwards[0]) != _is_beyond(pair.golden_op, forwards[1])
             kinds |= {pair.operator.kind} if is_proven else set()
             backwards.append((is_proven, call in alike, rows))
-    if not any(is_proven or _may_be_two(rows) for is_proven, _, rows in backwards):
+    if not returned and not any(is_proven or _may_be_two(rows) for is_proven, _, rows in backwards):
         return found
     readers = _Readers(findings)
     places = {id(row): at for at, row in enumerate(findings)}
+    for row in returned:
+        found[places[id(row)]] = _as_undecided(row, (*DIFFERS, Verdict.UNKNOWN))
     for is_proven, is_alike, rows in backwards:
         outputs = [row for row in rows if is_output(row.pair)]
         is_of_kind = is_alike and rows[0].pair.operator.kind in kinds and _are_unlike(outputs, readers)
@@ -220,8 +224,8 @@ def _figures(row: Finding, side: int) -> Optional[Side]:
     return Side(minimum=known.min, maximum=known.max, squares=known.norm**2)
 
 
-def _as_undecided(finding: Finding) -> Finding:
-    if finding.verdict not in DIFFERS:
+def _as_undecided(finding: Finding, verdicts: Collection[Verdict] = DIFFERS) -> Finding:
+    if finding.verdict not in verdicts:
         return finding
     because = f"an output of {OTHER_NODE} of the same backward ({finding.because})"
     return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule=OTHER_NODE)
