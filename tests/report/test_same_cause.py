@@ -74,3 +74,26 @@ def test_a_ticket_of_another_argument_does_not_accuse_the_operator(tmp_path):
     text = page(Bundle(tmp_path / "out").ticket(1))
     assert "the call has another argument than in the golden" in text
     assert "the error originates in this operator" not in text
+
+
+def test_a_place_that_is_worsened_in_a_later_step_is_the_same_suspect(tmp_path):
+    x = STATES[0]
+    for step, moved in enumerate((0.0, 1e-2)):
+        for side, factor in (("t", 1.5), ("g", 1.0)):
+            start = x + np.float32(moved * (side == "t"))
+            write_run(
+                tmp_path / side,
+                {
+                    "Torch.tanh.0.forward": {"in": [x], "out": [np.tanh(start)]},
+                    "Torch.exp.0.forward": {
+                        "in": [np.tanh(start)],
+                        "out": [np.exp(np.tanh(start)) * np.float32(factor)],
+                    },
+                },
+                step=step,
+            )
+    report = npucmp.compare(tmp_path / "t", tmp_path / "g")
+    shown = screen(report)
+    causes = {(root.pair.operator.name, root.cause.value) for one in report.comparisons for root in one.roots}
+    assert {("Torch.exp.0.forward", "BORN"), ("Torch.exp.0.forward", "WORSENED")} <= causes
+    assert "also at step 1" in shown and "WORSENED" not in shown
