@@ -35,7 +35,7 @@ SHOWN = 8.0  # times the rounding: chosen: a smaller movement shows no update
 BETAS, EPS = (0.9, 0.999), 1e-8  # definition: defaults of torch.optim.Adam
 
 
-class Update(NamedTuple):
+class ParameterUpdate(NamedTuple):
     """An update that a side has and the other lacks: `is_ahead` if it is the target's."""
 
     is_ahead: bool
@@ -68,7 +68,7 @@ class UpdateFinder:
             for moments in _moments(state, context):
                 of_shape.setdefault(moments.first.shape, []).append(moments)
 
-    def update(self, pair: CheckpointPair) -> Optional[Update]:
+    def update(self, pair: CheckpointPair) -> Optional[ParameterUpdate]:
         """Return the update between the sides of a pair; None if none is proven."""
         target, golden = pair.target, pair.golden
         if target is None or golden is None or target.payload is None or golden.payload is None:
@@ -81,7 +81,7 @@ class UpdateFinder:
             for moments in of_shape.get(shape, ()):
                 fitted = self._fitted(moments, after, before)
                 if fitted is not None:
-                    return Update(is_ahead, *fitted)
+                    return ParameterUpdate(is_ahead, *fitted)
         return None
 
     def _fitted(self, moments: _Moments, after: Payload, before: Payload) -> Optional[tuple[float, float]]:

@@ -15,7 +15,7 @@ from npucmp.align.weights.checkpoint_pair import CheckpointPair
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.weight_payloads import steps_of
 from npucmp.errors import NpucmpError
-from npucmp.localise.next_update import Update, UpdateFinder
+from npucmp.localise.next_update import ParameterUpdate, UpdateFinder
 from npucmp.localise.weight_faults import DIFFERS as UNDESCRIBED
 from npucmp.localise.weight_faults import FaultFinder, WeightFault
 from npucmp.measure import metrics
@@ -126,11 +126,11 @@ def weight_roots(rows: Sequence[JudgedWeight], finder: FaultFinder, updates: Upd
     return tuple(_root(at, *one) for at, one in enumerate(places, 1))
 
 
-def _key(update: Update) -> tuple[bool, str]:
+def _key(update: ParameterUpdate) -> tuple[bool, str]:
     return update.is_ahead, f"{update.rate:.3g}"
 
 
-def _of_update(updates: Sequence[Update]) -> WeightFault:
+def _of_update(updates: Sequence[ParameterUpdate]) -> WeightFault:
     """Return the description of the parameters of an update."""
     facts: dict[str, Union[str, int, float]] = {"count": len(updates), "rate": updates[0].rate}
     if updates[0].is_ahead:
