@@ -244,7 +244,7 @@ def test_dumps_below_a_path_are_named(broken):
         (["show", CLEAN[0], "*sofmax*"], "no operator fits '*sofmax*'; nearest: *softmax*"),
         (["show", CLEAN[0], "*softmax*", "--step", "3"], "has no step 3; it holds step 0"),
         *(
-            ([*command, "--rank", "3"], "has no rank 3; it holds step 0 rank - (a dump without numbers counts as")
+            ([*command, "--rank", "3"], "has no rank 3; it holds step 0 (a run without that number counts as 0)")
             for command in (["compare", *CLEAN], ["show", CLEAN[0]], ["overflow", CLEAN[0]], ["rerun-diff", *CLEAN])
         ),
         (["compare", *CLEAN, "--tolerances", README], "README.md: not a table of tolerances: it has no column limit"),

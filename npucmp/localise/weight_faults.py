@@ -185,6 +185,9 @@ class FaultFinder:
             return DIFFERS
         self._left -= size
         x, y = (whole_values(one, self._context) for one in (target, golden))
+        if size == 1:
+            facts: dict[str, Fact] = {"target": x.item(), "golden": y.item()}
+            return WeightFault("value", "it is {target:.7g} in the target, {golden:.7g} in the golden", facts)
         limit = pair.limit
         slack = limit.rtol * np.abs(y) + limit.atol
         if limit.is_quantised:

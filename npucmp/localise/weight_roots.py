@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import Mapping, NamedTuple, Optional, Sequence
+from typing import Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.align.weights.checkpoint_pair import CheckpointPair
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.weight_payloads import steps_of
 from npucmp.errors import NpucmpError
+from npucmp.localise.next_update import ParameterUpdate, UpdateFinder
 from npucmp.localise.weight_faults import DIFFERS as UNDESCRIBED
 from npucmp.localise.weight_faults import FaultFinder, WeightFault
 from npucmp.measure import metrics
@@ -23,6 +24,7 @@ from npucmp.model import DIFFERS, Cause, Evidence, Finding, Root, Verdict
 from npucmp.model.cause import Fact
 
 RULE, BARE = "weight", "scale_missing"
+UPDATE = "updated"  # label of parameters that an update moved
 METRIC = "mismatch_ratio"
 FEW = 6  # members of a family that are all described: work: else its first, middle and last
 MOST = 60  # wrong parameters that are described: work
@@ -99,14 +101,19 @@ def _with(
                             explained_by="", explained_limit=0.0)  # fmt: skip
 
 
-def weight_roots(rows: Sequence[JudgedWeight], finder: FaultFinder) -> tuple[Root, ...]:
-    """Return the places to look at, in the order of the network."""
-    wrong = [row for row in rows if row.finding.verdict in DIFFERS]
+def weight_roots(rows: Sequence[JudgedWeight], finder: FaultFinder, updates: UpdateFinder) -> tuple[Root, ...]:
+    """Return the places to look at, in the order of the network. All parameters of an update are one place."""
+    differing = [row for row in rows if row.finding.verdict in DIFFERS]
+    moved = {row.finding.row: update for row in differing if (update := updates.update(row.pair)) is not None}
+    wrong = [row for row in differing if row.finding.row not in moved]
     families: dict[tuple[str, str], list[JudgedWeight]] = defaultdict(list)
     for row in wrong:
         families[row.pair.role.family].append(row)
     described = _described(families, finder)
     places: list[tuple[JudgedWeight, WeightFault, Sequence[JudgedWeight]]] = []
+    for key in dict.fromkeys(map(_key, moved.values())):
+        own = [row for row in differing if (update := moved.get(row.finding.row)) and _key(update) == key]
+        places.append((own[0], _of_update([moved[row.finding.row] for row in own]), own))
     layers = _layers(rows)
     for family, members in families.items():
         faults = {described[row.finding.row].label for row in members if row.finding.row in described}
@@ -117,6 +124,22 @@ def weight_roots(rows: Sequence[JudgedWeight], finder: FaultFinder) -> tuple[Roo
             places += [(row, described.get(row.finding.row, UNDESCRIBED), [row]) for row in members]
     places.sort(key=lambda one: (one[0].pair.role.position, one[0].pair.copy))
     return tuple(_root(at, *one) for at, one in enumerate(places, 1))
+
+
+def _key(update: ParameterUpdate) -> tuple[bool, str]:
+    return update.is_ahead, f"{update.rate:.3g}"
+
+
+def _of_update(updates: Sequence[ParameterUpdate]) -> WeightFault:
+    """Return the description of the parameters of an update."""
+    facts: dict[str, Union[str, int, float]] = {"count": len(updates), "rate": updates[0].rate}
+    if updates[0].is_ahead:
+        words = (
+            "parameters that are one update of the optimizer further than the golden: {count}, by the rate {rate:.3g}"
+        )
+    else:
+        words = "parameters that are one update of the optimizer behind the golden: {count}, by the rate {rate:.3g}"
+    return WeightFault(UPDATE, words, facts)
 
 
 def _layers(rows: Sequence[JudgedWeight]) -> Mapping[tuple[str, str], set[tuple[Optional[int], Optional[int]]]]:
@@ -164,7 +187,7 @@ def _root(place: int, row: JudgedWeight, fault: WeightFault, members: Sequence[J
     finding, pair, count = row.finding, row.pair, len(members)
     facts = {name: Fact(value) for name, value in fault.facts.items()}
     words = fault.words
-    if count > 1:
+    if count > 1 and fault.label != UPDATE:
         what = "layers" if pair.role.expert is None else "experts of all layers"
         words = f"all {count} {what}: {{family}}: {words}"
         facts["family"] = Fact(_short(pair))

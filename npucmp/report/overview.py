@@ -143,15 +143,22 @@ def _nothing(section: Section) -> list[str]:
 
 
 def merge_suspects(parts: Sequence[RankSummary], at: int, pages: Sequence[str]) -> list[Suspect]:
-    """Merge the suspects of all parts, or with `at` 1 the propagating operators. Findings with the same cause, operator
-    and slot become one, with the first place and a list of the other steps and ranks."""
+    """Merge the suspects of all parts, or with `at` 1 the propagating operators. Findings of one operator and slot with
+    the same cause, or in later steps, become one, with the first place and a list of the other steps and ranks."""
     written = {*pages}
     every = [(suspect, one.cell) for one in parts for suspect in _of_kind(one.section.suspects, at) if one.cell]
-    alike: dict[object, list[tuple[Suspect, Cell]]] = defaultdict(list)
+    places: defaultdict[tuple[str, str], list[list[tuple[Suspect, Cell]]]] = defaultdict(list)
     for suspect, cell in sorted(every, key=lambda one: one[0].place):
-        alike[suspect.cause, suspect.op, suspect.slot].append((suspect, cell))
+        of_slot = places[suspect.op, suspect.slot]
+        alike = (same for same in of_slot if same[0][0].cause == suspect.cause or same[0][1].key[0] < cell.key[0])
+        joined = next(alike, None)
+        if joined is None:
+            of_slot.append([(suspect, cell)])
+        else:
+            joined.append((suspect, cell))
     found = []
-    for (first, cell), *others in alike.values():
+    merged = sorted((same for of_slot in places.values() for same in of_slot), key=lambda same: same[0][0].place)
+    for (first, cell), *others in merged:
         page = f"shards/{cell.name}.html" if cell.name in written else None
         found.append(first._replace(where=cell.where, also=_places([one for _, one in others]), page=page))
     return found

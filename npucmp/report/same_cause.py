@@ -27,16 +27,17 @@ def with_members(roots: Sequence[Root]) -> list[Root]:
 
 
 def _same_cause(root: Root) -> Optional[Hashable]:
-    differences = tuple(found for one in root.evidence for found in _difference(one))
-    if not differences or root.cause is Cause.PROPAGATED:
+    if root.cause is Cause.PROPAGATED:
         return None
-    return root.cause, root.pair.operator.op_type, root.rank, differences
+    arguments = tuple(one.sentence() for one in root.evidence if one.kind == "argument")
+    if arguments:  # whatever they change
+        return root.pair.operator.op_type, root.rank, arguments
+    factors = tuple(found for one in root.evidence for found in _factor(one))
+    return (root.cause, root.pair.operator.op_type, root.rank, factors) if factors else None
 
 
-def _difference(one: Evidence) -> Iterator[str]:
-    if one.kind == "argument":
-        yield one.sentence()
-    elif "factor" in one.facts and "share" not in one.facts:
+def _factor(one: Evidence) -> Iterator[str]:
+    if "factor" in one.facts and "share" not in one.facts:
         factor = str(one.facts["factor"].value).partition(" ")[0]
         yield f"{float(factor):.4g}" if NUMBER.fullmatch(factor) else factor
 
@@ -45,8 +46,13 @@ def _first_of(members: Sequence[Root]) -> Root:
     first, *others = members
     if not others:
         return first
-    words = "{count} further calls of this type differ in the same way: {names}"
-    if len(others) == 1:
-        words = "another call of this type differs in the same way: {names}"
+    if any(one.kind == "argument" for one in first.evidence):
+        words = "the same argument differs in {count} further calls of this type: {names}"
+        if len(others) == 1:
+            words = "the same argument differs in another call of this type: {names}"
+    else:
+        words = "{count} further calls of this type differ in the same way: {names}"
+        if len(others) == 1:
+            words = "another call of this type differs in the same way: {names}"
     names = first_names([root.pair.operator.name for root in others])
     return replace(first, evidence=(*first.evidence, reason("members", words, count=len(others), names=names)))

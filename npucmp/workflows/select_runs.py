@@ -96,8 +96,13 @@ class RunSelection(DumpFields):
         ]
         if not chosen:
             selected = [f"{name} {at}" for name, at in (("step", self.step), ("rank", self.rank)) if at is not None]
-            unnumbered = any(None in (run.step, run.rank) for run in runs)
-            counts = " (a dump without numbers counts as step 0, rank 0)" if unnumbered else ""
+            unnumbered = any(
+                getattr(run, name) is None
+                for run in runs
+                for name in ("step", "rank")
+                if getattr(self, name) is not None
+            )
+            counts = " (a run without that number counts as 0)" if unnumbered else ""
             raise DumpError(path, f"has no {' '.join(selected)}; it holds {keys(runs)}{counts}")
         return chosen
 
@@ -168,11 +173,10 @@ class ProgressMeter:
 
 
 def keys(runs: Sequence[NumberedRecord]) -> str:
-    """List steps and ranks in words, the first few."""
-    words = [
-        f"step {'-' if run.step is None else run.step} rank {'-' if run.rank is None else run.rank}" for run in runs
-    ]
-    return first_of(words, 8)
+    """List the recorded steps and ranks in words, the first few."""
+    numbers = [{"step": run.step, "rank": run.rank} for run in runs]
+    words = [" ".join(f"{name} {at}" for name, at in run.items() if at is not None) for run in numbers]
+    return first_of([word or "a run without numbers" for word in words], 8)
 
 
 def pair_suggestion(targets: Sequence[NumberedRecord], goldens: Sequence[NumberedRecord]) -> str:

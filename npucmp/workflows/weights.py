@@ -24,6 +24,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.checkpoint_files import CheckpointFiles, open_checkpoint
 from npucmp.errors import UsageError
 from npucmp.localise.coverage import coverage_of
+from npucmp.localise.next_update import UpdateFinder
 from npucmp.localise.state_roots import lost_state, number_findings, state_roots
 from npucmp.localise.weight_faults import FaultFinder
 from npucmp.localise.weight_roots import JudgedWeight, judged, weight_roots
@@ -71,7 +72,8 @@ def compared_weights(target: StrPath, golden: StrPath, options: Options, context
     runs = _run(pairs, sides[0], 0), _run(pairs, sides[1], 1)
     own = replace(options, recompute="none", layout=None, golden_layout=None, align="auto", precheck=False)
     report = compare_steps(ComparisonSource(target, golden, [runs]), own)
-    comparisons = tuple(_with_verdicts(one, pairs, states, options, context) for one in report.comparisons)
+    updates = UpdateFinder(sides[0].state, sides[1].state, context)
+    comparisons = tuple(_with_verdicts(one, pairs, states, updates, options, context) for one in report.comparisons)
     facts = WeightFacts(tuple(dict.fromkeys(found.lines)), tuple(found.only_target), states.compared)
     return replace(report, comparisons=comparisons, weights=facts, rules=(), disk=None)
 
@@ -216,7 +218,12 @@ def _ref(part: Part, slot: str, pair: Optional[CheckpointPair]) -> TensorRef:
 
 
 def _with_verdicts(
-    one: Comparison, pairs: _Pairs, states: PairedStates, options: Options, context: ReadContext
+    one: Comparison,
+    pairs: _Pairs,
+    states: PairedStates,
+    updates: UpdateFinder,
+    options: Options,
+    context: ReadContext,
 ) -> Comparison:
     """Return the comparison with verdicts by single elements, and the places of wrong parameters."""
     keeps = not options.decides().by_round_off  # the user's limits decide
@@ -229,7 +236,7 @@ def _with_verdicts(
     by_role = sum(operator.own_name != "" for operator in one.target.operators)
     counts = {"name": sum(one.matched.values()) - by_role, "weights": by_role}
     finder = FaultFinder(pairs.found.pairs, max(side.shards for side in pairs.structures), context)
-    roots = weight_roots([row for row in rows if not row.pair.is_state], finder)
+    roots = weight_roots([row for row in rows if not row.pair.is_state], finder, updates)
     of_states = state_roots([row for row in rows if row.pair.is_state], numbers, finder, len(roots))
     left = pairs.found.only_target
     notes = [f"only in target: {len(left)} parameters, the first: {left[0]}"] if left else []

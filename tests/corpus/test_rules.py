@@ -34,7 +34,8 @@ PAIRS = {  # rule → a pair that it decides
     "suspected": "open/211/7",
 }
 GOOD = ("right", "silent")
-random = np.random.default_rng(5)
+SEED = 5
+random = np.random.default_rng(SEED)
 
 
 def normal(*shape, dtype=np.float32, size=1.0):
@@ -102,11 +103,11 @@ def law():
 
 
 def gradual():
-    values, jitter = [normal(8, 8) for _ in range(11)], normal(8, 8, dtype=np.float64)
+    values, jitter = [normal(8, 8) for _ in range(17)], normal(8, 8, dtype=np.float64)
 
     def run(noise):
-        x = [(value * (1 + noise * 4.0**i * jitter)).astype(np.float32) for i, value in enumerate(values)]
-        return {f"Torch.mystery.{i}.forward": {"in": [x[i]], "out": [x[i + 1]]} for i in range(10)}
+        x = [(value * (1 + noise * 2.5**i * jitter)).astype(np.float32) for i, value in enumerate(values)]
+        return {f"Torch.mystery.{i}.forward": {"in": [x[i]], "out": [x[i + 1]]} for i in range(16)}
 
     return run(1e-7), run(0.0)
 
@@ -213,6 +214,7 @@ def test_without_the_rule_the_pair_is_answered_otherwise(tmp_path, rule):
 @pytest.mark.parametrize("rule", BY_HAND)
 def test_without_the_rule_so_is_one_made_by_hand(tmp_path, rule):
     make, causes = BY_HAND[rule]
+    random.bit_generator.state = np.random.default_rng(SEED).bit_generator.state  # in any order of the tests
     target, golden = (_written(tmp_path / side, run) for side, run in zip(("target", "golden"), make()))
     assert _suspects(target, golden, ()) == causes
     assert _suspects(target, golden, (rule,)) != causes

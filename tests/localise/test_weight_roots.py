@@ -1,6 +1,7 @@
 """Verdicts on single elements of parameters, and the places to look at."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,14 +10,18 @@ from npucmp.align.weights.limits import WeightLimit
 from npucmp.align.weights.role import Role
 from npucmp.dump.limits import ANYWHERE
 from npucmp.dump.readers.assembly import joined
+from npucmp.dump.readers.training_state import no_state
 from npucmp.dump.readers.weight_payloads import scaled
+from npucmp.localise import weight_roots as roots
+from npucmp.localise.next_update import UpdateFinder
 from npucmp.localise.weight_faults import WeightFault
-from npucmp.localise.weight_roots import JudgedWeight, judged, weight_roots
+from npucmp.localise.weight_roots import JudgedWeight, judged
 from npucmp.model import Cause, Finding, Measurement, Moments, Operator, Pair, TensorRef, Verdict
 from npucmp.model.relation import WeightRelation
 from tests.localise.weight_craft import RTOL, UP, Weights, drawn
 
 COUNT = 8
+weight_roots = partial(roots.weight_roots, updates=UpdateFinder(no_state(), no_state(), ANYWHERE))
 
 
 def finding(verdict=Verdict.DIVERGED, because="as measured", *, name="layers.0.up.weight", row=0, moments=None,

@@ -42,14 +42,18 @@ def compared(tmp_path, target, golden):
 
 
 @pytest.mark.parametrize(
-    "target, golden", [(decayed([0.9] * 4), decayed([0.99] * 4)), (unscaled([1024.0] * 4), unscaled([1.0] * 4))]
+    "target, golden, words",
+    [
+        (decayed([0.9] * 4), decayed([0.99] * 4), "the same argument differs in 3 further calls of this type: "),
+        (unscaled([1024.0] * 4), unscaled([1.0] * 4), "3 further calls of this type differ in the same way: "),
+    ],
 )
-def test_calls_that_differ_in_the_same_way_are_one_suspect(tmp_path, target, golden):
+def test_calls_that_differ_in_the_same_way_are_one_suspect(tmp_path, target, golden, words):
     report = compared(tmp_path, target, golden)
     shown = screen(report)
     first, *others = [name for name in target if "tanh" not in name]
     assert f"  1  {report.roots[0].cause.value}" in shown and first in shown
-    assert "3 further calls of this type differ in the same way: " + ", ".join(others) in shown
+    assert words + ", ".join(others) in shown
     assert shown.count("\n  2  ") == 0 and "error originates in 4 places" in shown
     write_reports(report, tmp_path / "out")
     with open(tmp_path / "out" / "roots.csv", encoding="utf-8-sig", newline="") as file:
@@ -70,3 +74,26 @@ def test_a_ticket_of_another_argument_does_not_accuse_the_operator(tmp_path):
     text = page(Bundle(tmp_path / "out").ticket(1))
     assert "the call has another argument than in the golden" in text
     assert "the error originates in this operator" not in text
+
+
+def test_a_place_that_is_worsened_in_a_later_step_is_the_same_suspect(tmp_path):
+    x = STATES[0]
+    for step, moved in enumerate((0.0, 1e-2)):
+        for side, factor in (("t", 1.5), ("g", 1.0)):
+            start = x + np.float32(moved * (side == "t"))
+            write_run(
+                tmp_path / side,
+                {
+                    "Torch.tanh.0.forward": {"in": [x], "out": [np.tanh(start)]},
+                    "Torch.exp.0.forward": {
+                        "in": [np.tanh(start)],
+                        "out": [np.exp(np.tanh(start)) * np.float32(factor)],
+                    },
+                },
+                step=step,
+            )
+    report = npucmp.compare(tmp_path / "t", tmp_path / "g")
+    shown = screen(report)
+    causes = {(root.pair.operator.name, root.cause.value) for one in report.comparisons for root in one.roots}
+    assert {("Torch.exp.0.forward", "BORN"), ("Torch.exp.0.forward", "WORSENED")} <= causes
+    assert "also at step 1" in shown and "WORSENED" not in shown

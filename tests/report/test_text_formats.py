@@ -15,7 +15,6 @@ from tests.reports import named
 
 HOSTILE = "\x00\x1b[31m\ud800\u202e</b>|`::error::%0A,=1\r\n@someone https://host #1"
 SOFTMAX = S / "msprobe_softmax/target", S / "msprobe_softmax/golden"
-STEPS = S / "msprobe_steps/target", S / "msprobe_steps/golden"  # an error is born in step 2, and worsens in step 3
 
 
 def text_of(answer, name):
@@ -39,13 +38,12 @@ def test_sarif_names_the_source_line(tmp_path):
 
 
 def test_sarif_has_a_rule_for_each_cause():
-    got = npucmp("compare", *STEPS, "--report-format", "sarif")
-    (run,) = json.loads(got.stdout)["runs"]
-    first, second = run["results"]
-    assert (got.returncode, run["invocations"][0]["exitCode"]) == (1, 1)
-    assert [one["id"] for one in run["tool"]["driver"]["rules"]] == ["BORN", "WORSENED"]
-    assert (first["ruleId"], first["ruleIndex"], first["level"]) == ("BORN", 0, "error")
-    assert (second["ruleId"], second["ruleIndex"]) == ("WORSENED", 1)
+    answer = answer_of(named("one", "other"))
+    first, second = answer.suspects.first
+    suspects = answer.suspects._replace(first=[first, second._replace(cause="WORSENED")])
+    (run,) = json.loads(text_of(replace(answer, suspects=suspects), "sarif"))["runs"]
+    assert [one["id"] for one in run["tool"]["driver"]["rules"]] == [first.cause, "WORSENED"]
+    assert [(one["ruleId"], one["ruleIndex"]) for one in run["results"]] == [(first.cause, 0), ("WORSENED", 1)]
 
 
 def test_sarif_of_hostile_names():

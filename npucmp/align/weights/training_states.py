@@ -54,7 +54,7 @@ def paired_states(target: TrainingState, golden: TrainingState, context: ReadCon
     for at, other in ((0, 1), (1, 0)):
         for key in [*tensors[at]]:
             if key in numbers[other]:
-                value = _only_value(tensors[at].pop(key), context)
+                value = only_value(tensors[at].pop(key), context)
                 if value is not None:
                     numbers[at][key] = value
     here, there = tensors
@@ -70,7 +70,7 @@ def _is_same(a: Optional[Number], b: Number) -> bool:
     return a is not None and (a == b or (a != a and b != b) or math.isclose(a, b, rel_tol=EQUAL))
 
 
-def _only_value(ref: TensorRef, context: ReadContext) -> Optional[Number]:
+def only_value(ref: TensorRef, context: ReadContext) -> Optional[Number]:
     """Return the value of a tensor of one element; None for others, or if it cannot be read."""
     if ref.payload is None or math.prod(ref.shape) != 1:
         return None

@@ -15,7 +15,7 @@ from tests.corpus.weights.files import Stored
 
 KEYS = ("optimizer", "optimizer_state_dict", "optim")
 FAULTS = ("equal", "equal", "no state", "lost", "lost", "key lost", "one lost", "zero", "times", "rate", "schedule",
-          "counter", "scale")  # fmt: skip
+          "counter", "scale", "one update", "two updates")  # fmt: skip
 
 
 def _parameters(random: np.random.Generator) -> dict[str, np.ndarray]:
@@ -34,6 +34,8 @@ def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
     state = {}
     for at, values in enumerate(parameters.values()):
         state[at] = {name: (random.standard_normal(values.shape) * 1e-3).astype(np.float32) for name in averages}
+        if adam:
+            state[at]["exp_avg_sq"] = np.square(state[at]["exp_avg_sq"])
         state[at].update({"step": np.full((), steps, np.float32)} if adam else {})
     groups = [{"lr": rate, "weight_decay": 0.01, "foreach": None, "params": [*range(len(parameters))]}]
     golden: dict[str, Any] = {str(random.choice(["model", "state_dict", "model_state_dict"])): parameters}
@@ -78,6 +80,16 @@ def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
     elif fault == "scale":
         target[next(name for name in golden if "scaler" in name)]["scale"] = 65536.0
         says = [r"scale is 65536"]
+    never = []
+    if fault in ("one update", "two updates"):
+        is_ahead = bool(random.integers(2))
+        after = target if is_ahead else golden
+        for _ in range(1 + (fault == "two updates")):
+            _update(random, next(iter(after.values())), after[key]["state"], rate, adam)
+        after[counter] += 1 + (fault == "two updates")
+        says, never = [f"one update of the optimizer {'further' if is_ahead else 'behind'}", f"rate {rate:.3g}"], []
+        if fault == "two updates":
+            says, never = [counter], ["one update"]
     for side, value in (("golden", golden), ("target", target)):
         (folder / side).mkdir()
         if side == "target" and fault == "no state":
@@ -95,5 +107,23 @@ def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
         "do": ["compare", "target", "golden"],
         "exit": [0] if is_clean else [1],
         "says": ["not read beside.*rng_state", *says],
+        "never": never,
     }
     return {"kind": kind, "runs": [run]}
+
+
+def _update(random: np.random.Generator, parameters: dict, state: dict, rate: float, adam: bool) -> None:
+    """Make an update of AdamW, or of SGD with momentum, in float32."""
+    for (name, values), own in zip(parameters.items(), state.values()):
+        gradient = random.standard_normal(values.shape).astype(np.float32)
+        if not adam:
+            own["momentum_buffer"] = np.float32(0.9) * own["momentum_buffer"] + gradient
+            parameters[name] = values - np.float32(rate) * own["momentum_buffer"]
+            continue
+        own["step"] = np.asarray(own["step"] + np.float32(1))
+        own["exp_avg"] = np.float32(0.9) * own["exp_avg"] + np.float32(0.1) * gradient
+        own["exp_avg_sq"] = np.float32(0.999) * own["exp_avg_sq"] + np.float32(0.001) * gradient * gradient
+        first, second = (1 - beta ** float(own["step"]) for beta in (0.9, 0.999))
+        root = np.sqrt(own["exp_avg_sq"]) / np.float32(second**0.5) + np.float32(1e-8)
+        moved = values * np.float32(1 - rate * 0.01)
+        parameters[name] = moved - np.float32(rate / first) * own["exp_avg"] / root
