@@ -28,7 +28,8 @@ def with_remainder(pair: TokenPair, finding: ParityFinding) -> ParityFinding:
         return finding
     kept = ~tokens
     masks = {name: getattr(pair, name) & kept for name in ("target_mask", "golden_mask")}
-    rest = replace(pair, **masks, sums=None)
+    others = None if pair.others is None else pair.others & kept
+    rest = replace(pair, **masks, others=others, sums=None)
     count = int(rest.counted.sum())
     if count < LEAST_TOKENS:
         return finding
@@ -50,8 +51,7 @@ def _one_sided(pair: TokenPair, _: ParityFinding) -> Optional[Bools]:
 
 def _from_first_token(pair: TokenPair, finding: ParityFinding) -> Bools:
     """Return all tokens from the first other token of each request on: what follows has another context."""
-    known = pair.counted & (pair.target_ids >= 0) & (pair.golden_ids >= 0)
-    found = known & (pair.target_ids != pair.golden_ids)
+    found = pair.other_ids.copy()
     if not found.any():
         found[pair.numbers == finding.request, finding.position] = True
     later: Bools = np.logical_or.accumulate(found, axis=1)

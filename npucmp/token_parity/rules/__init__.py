@@ -15,7 +15,7 @@ from npucmp.model.parity_result import ParityFinding
 from npucmp.token_parity.token_pair import TokenPair
 
 RULES = (
-    "sum_mean", "nan", "padding", "mask", "tokens", "shift", "top_p", "clean", "other_context", "router",
+    "sum_mean", "nan", "tokens", "shift", "padding", "mask", "top_p", "clean", "other_context", "router",
     "temperature", "weights",
 )  # fmt: skip
 

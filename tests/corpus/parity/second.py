@@ -72,7 +72,7 @@ class Pair:
     has_ids: bool = True
     floor: Optional[float] = None
     is_faint: bool = False
-    places: Optional[set[tuple[int, int]]] = None  # any of these may be called the first bad token
+    places: set[tuple[int, int, int]] = field(default_factory=set)  # the first bad token of each step
     sums: bool = False
 
 
@@ -510,7 +510,7 @@ def _step(random: Random, pair: Pair, fault: Fault, of: Setting, draws: tuple[Dr
     rollout_rows = _rows(sampled, ids, lengths, of, wants_top)
     trainer_rows = _rows(scored, with_ids, counts, of, wants_top and top_one not in draws)
     if merged:
-        pair.places = {merged}
+        pair.places.add((len(pair.steps), *merged))
     if echo in draws or token_in_front in draws:
         _in_front(random, rollout_rows, prompts, echo in draws)
     if fault.eos is not None and pad_is_eos in draws:
@@ -758,7 +758,7 @@ def score(
             place = result.findings[0] if result.findings else None
             if pair.places and place is not None and said == "tokens":
                 counts["places"] += 1
-                counts["placed"] += (place.request, place.position) in pair.places
+                counts["placed"] += (place.step or 0, place.request, place.position) in pair.places
             if is_shown and column not in ("right", "honest", "faint"):
                 sizes = (
                     f"{len(pair.steps)} steps, {len(pair.steps[0][0].values)} requests, {result.figures.tokens} tokens"
