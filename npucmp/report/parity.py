@@ -45,6 +45,10 @@ MEANING = {
     TokenClass.ROUTER: "scattered tokens differ: experts are chosen differently",
     TokenClass.TEMPERATURE: "the sides use another temperature",
     TokenClass.WEIGHTS: "the sides use other weights",
+    TokenClass.CONTEXT: "some requests or positions are clean, the others see another context",
+    TokenClass.LOGITS: "one side applies another function to the logits",
+    TokenClass.RECORD: "one side records the log-probability of another token",
+    TokenClass.DIFFERS: "the cause is not decided",
     TokenClass.CLEAN: "the differences are the noise of logits",
     TokenClass.UNDECIDED: "the tokens do not decide",
 }

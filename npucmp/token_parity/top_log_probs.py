@@ -7,7 +7,6 @@ logarithm of the probability that it keeps.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple, Optional
 
 import numpy as np
@@ -38,7 +37,6 @@ class TopRelation(NamedTuple):
     rest: float
 
 
-@lru_cache(maxsize=4)  # several rules ask about one pair
 def top_relation(pair: TokenPair) -> Optional[TopRelation]:
     """Return the relation of a pair; None if fewer than 20 positions list two common tokens on both sides."""
     products = squares = others = 0.0

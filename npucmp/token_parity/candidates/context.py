@@ -1,0 +1,19 @@
+"""Some requests or positions are clean, the others see another context: packing without document masks, left padding
+without positions, a rotary cache that is too short, a prefix, a cache, other tokens that are not recorded."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from npucmp.model.parity_result import CandidateFit, TokenClass, percent
+from npucmp.token_parity.candidates.evidence import Evidence, remains_of
+
+
+def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
+    """Return the fit, if some parts are clean."""
+    parts = evidence.parts
+    if parts is None:
+        return None
+    margins = evidence.pair.margin[parts.clean]
+    differs = f"{percent(float(evidence.far.mean()))} of the other tokens are beyond noise"
+    return (CandidateFit("another context", TokenClass.CONTEXT, remains_of(margins), (), (parts.words, differs)),)

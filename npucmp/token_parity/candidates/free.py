@@ -1,0 +1,45 @@
+"""Causes that may make any difference: other weights, dropout, another computation. They explain all and prove nothing,
+so no fit accepts them; facts refute them."""
+
+from __future__ import annotations
+
+import math
+from typing import Optional
+
+import numpy as np
+
+from npucmp.model.parity_result import CandidateFit, TokenClass
+from npucmp.token_parity.candidates.evidence import Evidence
+from npucmp.token_parity.candidates.experts import BETWEEN, MOST
+
+NAMES = (
+    ("other weights", TokenClass.WEIGHTS),
+    ("dropout", TokenClass.DIFFERS),
+    ("another computation", TokenClass.DIFFERS),
+)
+LEAST_ONE_WAY = 20  # tokens beyond noise, all in one direction: chosen, chance alone has 2e-6
+BIMODAL = 10.0  # ratio of the median margin beyond noise to that within: chosen, of one distribution it is 5
+LEAST_LIKELY = 12  # tokens with p of 0.5 to 0.98: chosen
+AGREE = 0.05  # share of them beyond noise: chosen, as outliers have
+DIFFER = 0.3  # share of the others beyond noise: chosen
+
+
+def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
+    """Return the three candidates with what refutes all of them."""
+    if not evidence.far.any():
+        return None
+    refuted = list(evidence.refuted_by_parts)
+    most, least = max(evidence.rises, evidence.falls), min(evidence.rises, evidence.falls)
+    if most >= LEAST_ONE_WAY and least <= math.sqrt(most) / 4:
+        refuted.append(f"{evidence.rises} tokens rise and {evidence.falls} fall beyond noise: all in one direction")
+    near = np.abs(evidence.margin[evidence.unsure & ~evidence.far])
+    far = int(evidence.far.sum())
+    if far < MOST * len(evidence.far) and len(near) and 2 * int((near > BETWEEN).sum()) <= far:
+        if float(np.median(np.abs(evidence.margin[evidence.far]))) > BIMODAL * float(np.median(near)):
+            refuted.append(f"{len(near)} tokens whose noise shows are on the floor")
+    likely = evidence.likely
+    if int(likely.sum()) >= LEAST_LIKELY and bool((~likely).any()):
+        agree, others = float(evidence.far[likely].mean()), float(evidence.far[~likely & evidence.unsure].mean())
+        if agree <= AGREE and others >= DIFFER:
+            refuted.append(f"{int(likely.sum())} tokens with p of 0.5 to 0.98 agree")
+    return tuple(CandidateFit(name, kind, None, tuple(refuted), ()) for name, kind in NAMES)
