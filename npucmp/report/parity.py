@@ -38,7 +38,7 @@ MEANING = {
     TokenClass.SUM_MEAN: "one side has the sum over a response, the other the mean",
     TokenClass.NAN: "a log-probability that counts is not finite",
     TokenClass.PADDING: "one side counts tokens behind the end of responses",
-    TokenClass.MASK: "one side counts tokens within responses that the other never sampled",
+    TokenClass.MASK: "one side counts tokens of responses that the other leaves out or never sampled",
     TokenClass.TOKENS: "the sides score other tokens, or one request in another context",
     TokenClass.SHIFT: "one side stands beside the other by one or two positions",
     TokenClass.TOP_P: "the rollout records log-probabilities behind top-p or top-k",

@@ -107,7 +107,8 @@ def _clean_rows(pair: TokenPair, shown: Bools) -> Bools:
     if gain[at] < CERTAIN or not are_more_than_chance(at + 1, tokens[order], float(far.sum() / max(tokens.sum(), 1))):
         return none
     none[order[: at + 1]] = True
-    return none if median_margin_of(pair, pair.counted & none[:, None]) >= WITHIN else none
+    is_within = median_margin_of(pair, pair.counted & none[:, None]) < WITHIN
+    return none if is_within else np.zeros_like(none)
 
 
 def are_more_than_chance(clean: int, tokens: Floats, share: float) -> bool:
@@ -152,7 +153,8 @@ def _own_positions(pair: TokenPair, others: Bools, shown: Bools) -> Optional[tup
     bad = others & (np.arange(others.shape[1]) >= starts[:, None])
     clean = others & ~bad
     counts = [
-        _Shares(np.array(float((shown & part).sum())), np.array(float((pair.far & part).sum()))) for part in (clean, bad)
+        _Shares(np.array(float((shown & part).sum())), np.array(float((pair.far & part).sum())))
+        for part in (clean, bad)
     ]
     free = float(np.log(np.maximum(others.sum(axis=1), 1)).sum())
     if float(_gain(counts[0], counts[1])) < CERTAIN + free or median_margin_of(pair, clean) >= WITHIN:

@@ -114,7 +114,9 @@ def _finding(evidence: Evidence, fits: tuple[CandidateFit, ...], accepted: list[
     if accepted:
         known = "" if parts is None else f"{parts.words}: "
         names = _names(accepted, " or ")
-        return finding_at(pair, TokenClass.DIFFERS, place or _largest(pair), f"{known}not decided: {names}", *_known(evidence))
+        return finding_at(
+            pair, TokenClass.DIFFERS, place or _largest(pair), f"{known}not decided: {names}", *_known(evidence)
+        )
     if place is None:
         return finding_at(pair, TokenClass.UNDECIDED, None, *_known(evidence), "no single token is beyond noise")
     is_scattered = pair.share_far < MOST and median_margin_of(pair, pair.counted) < WITHIN
@@ -122,9 +124,7 @@ def _finding(evidence: Evidence, fits: tuple[CandidateFit, ...], accepted: list[
         margin = float(np.median(np.abs(evidence.margin[evidence.far])))
         if int(evidence.far.sum()) < LEAST_TOKENS or pair.share_far < LEAST_SHARE or margin < CLEAR:
             words = f"{int(evidence.far.sum())} tokens ({share}) are beyond noise, {margin:.1f} times in the median"
-            return finding_at(
-                pair, TokenClass.UNDECIDED, place, words, "too few, or too near the noise, for a class"
-            )
+            return finding_at(pair, TokenClass.UNDECIDED, place, words, "too few, or too near the noise, for a class")
     left = [fit for fit in fits if is_open(fit)]
     names = f"{_names(left, ' or ')}; these are not refuted" if left else "no candidate explains it"
     requests = int(pair.far.any(axis=1).sum())
@@ -145,13 +145,19 @@ def _besides(fit: CandidateFit, spared: set[str]) -> tuple[str, ...]:
 
 def _names(fits: list[CandidateFit], last: str) -> str:
     names = [fit.name for fit in fits]
-    return last.join(filter(None, (", ".join(names[:-1]), names[-1]))) if len(names) <= _LISTED else first_of_names(names, _LISTED)
+    return (
+        last.join(filter(None, (", ".join(names[:-1]), names[-1])))
+        if len(names) <= _LISTED
+        else first_of_names(names, _LISTED)
+    )
 
 
 def _known(evidence: Evidence) -> tuple[str, ...]:
     pair = evidence.pair
     median = median_margin_of(pair, pair.counted)
-    return (f"{percent(pair.share_far)} of tokens are beyond noise, the median unsure token is {median:.1f} times the noise",)
+    return (
+        f"{percent(pair.share_far)} of tokens are beyond noise, the median unsure token is {median:.1f} times the noise",
+    )
 
 
 def _largest(pair: TokenPair) -> Optional[tuple[int, int]]:

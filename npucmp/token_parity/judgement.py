@@ -9,11 +9,10 @@ import numpy as np
 from npucmp.model.cause import first_of_names
 from npucmp.model.parity_result import ParityFigures, ParityFinding, StepParity, TokenClass
 from npucmp.model.token_batch import TokenBatch, TokenRecording
-from npucmp.token_parity.figures import curve_of, figures_of, rows_of
-from npucmp.token_parity.candidates import is_accepted
+from npucmp.token_parity.candidates import is_accepted, temperature, truncation
 from npucmp.token_parity.candidates.evidence import Evidence
-from npucmp.token_parity.candidates import temperature, truncation
 from npucmp.token_parity.decision import SILENT, Decision, decide, first_of_candidate
+from npucmp.token_parity.figures import curve_of, figures_of, rows_of
 from npucmp.token_parity.finding import finding_at
 from npucmp.token_parity.never_sampled import never_sampled
 from npucmp.token_parity.request_pairing import pair_requests, pair_steps
@@ -149,7 +148,9 @@ def _joint_finding(
     if not joined.counted.any():
         return None
     evidence = Evidence(joined)
-    fits = [fit for one in (truncation, temperature) for fit in one.fit(evidence) or () if is_accepted(fit) and fit.shows]
+    fits = [
+        fit for one in (truncation, temperature) for fit in one.fit(evidence) or () if is_accepted(fit) and fit.shows
+    ]
     place = first_of_candidate(joined, fits[0]) if fits else None
     if place is None:
         return None

@@ -566,3 +566,77 @@ def test_numbers_that_decide_have_a_unit_and_a_source():
         for one in place.statements
     ]
     assert len(found) > 60 and not [one for one in found if not one.unit or one.kind not in constants.SOURCES]
+
+
+def by_ids(tmp_path, rollout, trainer):
+    """The result of records: lists of (log-probabilities, ids, mask or None) of both sides."""
+    for name, side, field in (("r", rollout, "rollout_log_probs"), ("t", trainer, "log_probs")):
+        lines = [
+            {field: list(values), "token_ids": list(map(int, ids)), **({} if mask is None else {"loss_mask": mask})}
+            for values, ids, mask in side
+        ]
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return npucmp.parity(tmp_path / "r", tmp_path / "t")
+
+
+RESPONSES = np.random.default_rng(3).integers(0, 900, (ROWS, WIDTH)).tolist()
+ROLLOUT = [(values, ids, None) for values, ids in zip(log_probs().tolist(), RESPONSES)]
+TRAINER = noisy(log_probs()).tolist()
+PROMPT = [901, 902, 903]
+WITH_PROMPT = {
+    "echo": [([None, -3.0, -2.0, *values], PROMPT + ids, None) for values, ids in zip(TRAINER, RESPONSES)],
+    "zeros": [([0.0] * 3 + values, PROMPT + ids, None) for values, ids in zip(TRAINER, RESPONSES)],
+    "masked": [([-3.0] * 3 + values, PROMPT + ids, [0] * 3 + [1] * WIDTH) for values, ids in zip(TRAINER, RESPONSES)],
+    "in another order": [([None, *values], [901, *ids], None) for values, ids in zip(TRAINER[::-1], RESPONSES[::-1])],
+}
+
+
+@pytest.mark.parametrize("trainer", WITH_PROMPT.values(), ids=WITH_PROMPT)
+def test_a_prompt_in_front_is_no_difference(tmp_path, trainer):
+    result = by_ids(tmp_path, ROLLOUT, trainer)
+    assert (result.verdict, result.figures.tokens) == ("CLEAN", ROWS * WIDTH) and "in front of 6 responses" in str(
+        result
+    )
+
+
+CHANGES = {
+    "two tokens are one": ([-4.0], [905], 2, "in the rollout, 905 in the trainer"),
+    "one more": ([-4.0, -1.0], [905, 906], 0, "the trainer has tokens that the rollout has not"),
+    "one less": ([], [], 1, "has no place in the trainer's response"),
+}
+
+
+@pytest.mark.parametrize("values, ids, count, words", CHANGES.values(), ids=CHANGES)
+def test_what_follows_other_tokens_is_compared_at_its_own(tmp_path, values, ids, count, words):
+    trainer = [(row, known, None) for row, known in zip(TRAINER, RESPONSES)]
+    for at in (2, 4):
+        row, known = TRAINER[at], RESPONSES[at]
+        trainer[at] = [*row[:20], *values, *row[20 + count :]], [*known[:20], *ids, *known[20 + count :]], None
+    result = by_ids(tmp_path, ROLLOUT, trainer)
+    assert said(result) == ("tokens", (None, 2, 20)) and words in str(result)
+    assert result.figures.max_abs < 5.5 and "behind the end" not in str(result) and result.figures.share_beyond < 0.02
+
+
+def test_a_token_in_front_that_counts_is_another_token(tmp_path):
+    trainer = [([-3.0, *values], [901, *ids], None) for values, ids in zip(TRAINER, RESPONSES)]
+    result = by_ids(tmp_path, ROLLOUT, trainer)
+    assert said(result) == ("tokens", (None, 0, 0)) and "the other" not in str(result).split("TOKENS")[0]
+
+
+@pytest.mark.parametrize("masked, value, kind", [(1, 0, "mask"), (0, 1, "mask"), (0, 0, "mask"), (None, 0, "padding")])
+def test_the_end_token_is_no_padding(tmp_path, masked, value, kind):
+    """The end of each response is masked on one side; the rollout has its log-probability, or 0. Padding is longer."""
+    x, y = log_probs(), noisy(log_probs())
+    ids = np.array(RESPONSES)
+    ends = np.array([30, 40, 50, 59, 20, 33])
+    ids[np.arange(WIDTH) >= ends[:, None] - 1] = 2
+    masks = [np.arange(WIDTH) < ends[:, None] for _ in range(2)]
+    if masked is None:
+        masks[1] = np.arange(WIDTH) < ends[:, None] + [[1], [2], [3], [1], [2], [1]]
+    else:
+        masks[masked][np.arange(ROWS), ends - 1] = False
+    outside = ~masks[0] if not value else ~(masks[0] | masks[1])
+    x[outside] = 0.0
+    result = pair(tmp_path, x, y, masks[0].astype(int), ids, ids, masks[1].astype(int))
+    assert said(result)[0] == kind and ("token 2" in str(result)) == (kind == "mask")

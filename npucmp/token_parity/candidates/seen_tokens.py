@@ -33,7 +33,9 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
         return None
     if float((np.maximum(pair.target_ids, pair.golden_ids)[pair.counted] >= 0).mean()) < RECORDED:
         is_scattered = evidence.parts is None and pair.share_far < SCATTERED
-        return (CandidateFit(NAME, TokenClass.LOGITS, None, (), (), "the ids are not recorded"),) if is_scattered else None
+        return (
+            (CandidateFit(NAME, TokenClass.LOGITS, None, (), (), "the ids are not recorded"),) if is_scattered else None
+        )
     seen = seen_tokens(pair)[evidence.tokens]
     count = int((seen & evidence.unsure).sum())
     if not count or not (~seen).any():

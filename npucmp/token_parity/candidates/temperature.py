@@ -112,7 +112,9 @@ def _exact(evidence: Evidence, exact: TopRelation) -> CandidateFit:
         refuted.append(f"{words}, with a standard error of {exact.error:.2g}")
     words += f": temperature {1 / exact.slope:.3f}" if exact.slope > 0 else ""
     remains = exact.rest / evidence.pair.floor
-    return CandidateFit("another temperature", TokenClass.TEMPERATURE, remains, tuple(refuted), (words,), shows=is_exact(exact))
+    return CandidateFit(
+        "another temperature", TokenClass.TEMPERATURE, remains, tuple(refuted), (words,), shows=is_exact(exact)
+    )
 
 
 def is_exact(exact: TopRelation) -> bool:

@@ -15,7 +15,7 @@ from typing import Optional
 from npucmp.model.parity_result import ParityFinding
 from npucmp.token_parity.token_pair import TokenPair
 
-RULES = ("sum_mean", "nan", "padding", "mask", "tokens", "shift")
+RULES = ("sum_mean", "nan", "tokens", "shift", "padding", "mask")
 
 
 def first_fact(pair: TokenPair) -> Optional[tuple[ParityFinding, ModuleType]]:

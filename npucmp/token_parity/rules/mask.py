@@ -15,7 +15,7 @@ def find(pair: TokenPair) -> Optional[ParityFinding]:
     found = never_sampled(pair)
     if found is None or found.is_padding:
         return None
-    return finding_at(pair, TokenClass.MASK, found.place, found.because, "tokens that both sides sampled follow them")
+    return finding_at(pair, TokenClass.MASK, found.place, found.because, found.where)
 
 
 def without(pair: TokenPair, _: ParityFinding) -> tuple[TokenPair, str]:

@@ -15,9 +15,7 @@ def find(pair: TokenPair) -> Optional[ParityFinding]:
     found = never_sampled(pair)
     if found is None or not found.is_padding:
         return None
-    return finding_at(
-        pair, TokenClass.PADDING, found.place, found.because, "all of them stand behind the end of a response"
-    )
+    return finding_at(pair, TokenClass.PADDING, found.place, found.because, found.where)
 
 
 def without(pair: TokenPair, _: ParityFinding) -> tuple[TokenPair, str]:

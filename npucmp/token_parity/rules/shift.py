@@ -68,7 +68,7 @@ def without(pair: TokenPair, _: ParityFinding) -> tuple[TokenPair, str]:
     moved["golden_mask"] = np.where(rows[:, None], kept, pair.golden_mask)
     moved["golden_ids"] = np.where(rows[:, None], -1, pair.golden_ids)
     target_mask = np.where(rows[:, None], kept, pair.target_mask)
-    return replace(pair, target_mask=target_mask, sums=None, tops=(), **moved), "beside it"
+    return replace(pair, target_mask=target_mask, others=None, sums=None, tops=(), **moved), "beside it"
 
 
 @lru_cache(maxsize=4)  # the finding and the rest ask about one pair
