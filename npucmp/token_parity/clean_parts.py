@@ -26,10 +26,7 @@ _LISTED = 8  # requests in a sentence: work
 
 
 class CleanParts(NamedTuple):
-    """The tokens of the clean parts and the others; which they are, as a sentence and as a reason against a cause.
-
-    place   request (row) and position with which the others begin
-    """
+    """The tokens of the clean parts and the others; which they are, as a reason against a cause and as a sentence."""
 
     clean: Bools
     others: Bools
@@ -54,23 +51,25 @@ def clean_parts(pair: TokenPair) -> Optional[CleanParts]:
     found = _from_position(pair, others, shown) or _own_positions(pair, others, shown)
     if not rows.any() and found is None:
         return None
-    clean_words, words = "", ""
-    names = [str(int(number)) for number in pair.numbers[rows]]
-    rest = int(pair.counted.any(axis=1).sum()) - len(names)
-    if names:
-        tokens = int((pair.counted & rows[:, None]).sum())
-        listed = f"request{'s' if len(names) > 1 else ''} {first_of_names(names, _LISTED)}"
-        clean_words = f"{listed} {'are' if len(names) > 1 else 'is'} clean ({tokens:,} tokens)"
-        bad = np.flatnonzero(others.any(axis=1))
-        worse = first_of_names([str(int(number)) for number in pair.numbers[bad]], _LISTED)
-        words = f"{clean_words}, request{'s' if rest > 1 else ''} {worse} differ{'' if rest > 1 else 's'}"
+    counted = pair.counted
+    clean_words, differ = [], "differ from their first tokens on"
+    if rows.any():
+        clean_words.append(f"{_requests(pair, rows)} clean ({int((counted & rows[:, None]).sum()):,} tokens)")
     if found is not None:
-        others = found[0]
-        clean_words = f"{clean_words}; {found[1]}" if clean_words else found[1]
-        words = f"{words}: {found[2]}" if words else found[2]
-    elif rest:
-        words += " from the first tokens on"
-    return CleanParts(pair.counted & ~others, others, clean_words, words)
+        others, place, differ = found
+        inside = "the others" if rows.any() else "all requests"
+        clean_words.append(f"{inside} are clean {place} ({int((counted & ~others & ~rows[:, None]).sum()):,} tokens)")
+    bad = others.any(axis=1)
+    who = _requests(pair, bad, "") if rows.any() or found is None else "then all"
+    share = percent(float(pair.far[others].mean()))
+    reason = ", ".join(clean_words)
+    return CleanParts(counted & ~others, others, reason, f"{reason}, {who} {differ} ({share} of tokens)")
+
+
+def _requests(pair: TokenPair, rows: Bools, verb: str = " are") -> str:
+    """Return "requests 0, 3, 6 are"; for one request "request 0 is"."""
+    names = [str(int(number)) for number in pair.numbers[rows]]
+    return f"request{'s' * (len(names) > 1)} {first_of_names(names, _LISTED)}{verb if len(names) > 1 or not verb else ' is'}"
 
 
 def _gain(clean: _Shares, others: _Shares) -> Floats:
@@ -136,13 +135,9 @@ def _from_position(pair: TokenPair, others: Bools, shown: Bools) -> Optional[tup
     clean = others & ~bad
     if median_margin_of(pair, clean) >= WITHIN:
         return None
-    where = f"before position {at}" if is_end else f"from position {at} on"
-    there = f"from position {at} on" if is_end else f"before position {at}"
-    count = int(clean.sum())
-    all_of = "all requests" if bool(others.any(axis=1).sum() == pair.counted.any(axis=1).sum()) else "these requests"
-    share = percent(float(pair.far[bad].mean()))
-    clean_words = f"the tokens {where} are clean in {all_of} ({count:,} tokens)"
-    return bad, clean_words, f"{clean_words}, {there} {share} of tokens differ"
+    if is_end:
+        return bad, f"before position {at}", f"differ from position {at} on"
+    return bad, f"from position {at} on", f"differ before position {at}"
 
 
 def _own_positions(pair: TokenPair, others: Bools, shown: Bools) -> Optional[tuple[Bools, str, str]]:
@@ -159,9 +154,6 @@ def _own_positions(pair: TokenPair, others: Bools, shown: Bools) -> Optional[tup
     free = float(np.log(np.maximum(others.sum(axis=1), 1)).sum())
     if float(_gain(counts[0], counts[1])) < CERTAIN + free or median_margin_of(pair, clean) >= WITHIN:
         return None
-    rows = np.flatnonzero(bad.any(axis=1))
-    listed = [f"{int(pair.numbers[row])} from {int(starts[row])}" for row in rows]
-    clean_words = f"{int(clean.sum()):,} tokens before a position of each request are clean"
-    if len(rows) == 1:
-        return bad, clean_words, f"it differs from position {int(starts[rows[0]])} on"
-    return bad, clean_words, f"each differs from a position of its own on (request {first_of_names(listed, _LISTED)})"
+    listed = [f"{int(pair.numbers[row])} from {int(starts[row])}" for row in np.flatnonzero(bad.any(axis=1))]
+    differ = f"differ from positions of their own on: {first_of_names(listed, _LISTED)}"
+    return bad, "up to positions of their own", differ

@@ -103,9 +103,10 @@ def _finding(evidence: Evidence, fits: tuple[CandidateFit, ...], accepted: list[
     place = first_place(pair.far & evidence.tokens)
     if parts is not None:  # a model that fits the other parts speaks against another context
         spared = set(evidence.refuted_by_parts)
-        rivals = [fit for fit in fits if fit.refuted and is_accepted(fit._replace(refuted=_besides(fit, spared)))]
-        accepted += [fit for fit in rivals if fit not in accepted]
-    accepted = [fit for fit in accepted if fit.proven] or accepted
+        others = (fit._replace(refuted=_besides(fit, spared)) for fit in fits if fit.refuted)
+        accepted += [fit for fit in others if is_accepted(fit) or _may_be(fit)]
+    proven = [fit for fit in accepted if fit.proven]
+    accepted = proven or accepted + [fit for fit in fits if accepted and _may_be(fit) and fit not in accepted]
     if len(accepted) == 1:
         fit = accepted[0]
         is_part = parts is not None and fit.token_class is TokenClass.CONTEXT
@@ -137,6 +138,11 @@ def _finding(evidence: Evidence, fits: tuple[CandidateFit, ...], accepted: list[
 def first_of_candidate(pair: TokenPair, fit: CandidateFit) -> Optional[tuple[int, int]]:
     """Return the first token of an accepted candidate: beyond noise, else the one with the largest margin."""
     return first_of_nucleus(pair) if fit.token_class is TokenClass.TOP_P else first_place(pair.far) or _largest(pair)
+
+
+def _may_be(fit: CandidateFit) -> bool:
+    """Return whether a candidate that is not proven explains the difference as well."""
+    return fit.remains is not None and is_open(fit)
 
 
 def _besides(fit: CandidateFit, spared: set[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional, Sequence
 import numpy as np
 
 from npucmp.model.cause import first_of_names
-from npucmp.model.parity_result import ParityFigures, ParityFinding, StepParity, TokenClass
+from npucmp.model.parity_result import ParityFigures, ParityFinding, StepParity
 from npucmp.model.token_batch import TokenBatch, TokenRecording
 from npucmp.token_parity.candidates import is_accepted, temperature, truncation
 from npucmp.token_parity.candidates.evidence import Evidence
@@ -134,13 +134,12 @@ def _step(pair: TokenPair, decision: Decision, by: str) -> StepParity:
 def _joint_finding(
     pairs: Sequence[TokenPair], decisions: Sequence[Decision], notes: dict[str, None]
 ) -> Optional[ParityFinding]:
-    """Return what no single step shows: noise that grows from a clean step, a nucleus or a temperature within noise."""
-    classes = {one.finding.token_class for one in decisions}
-    if len(pairs) < 2 or not classes <= {*SILENT, TokenClass.DIFFERS}:
+    """Return what no single step shows: noise that grows over steps, a nucleus or a temperature within noise."""
+    if len(pairs) < 2 or any(one.finding.token_class not in SILENT for one in decisions):
         return None
     grown = growing_noise(pairs)
-    if grown is not None or TokenClass.DIFFERS in classes:
-        return grown if TokenClass.CLEAN in classes else None
+    if grown is not None:
+        return grown
     if sum(len(one.numbers) for one in pairs) * max(one.counted.shape[1] for one in pairs) > MOST_CELLS:
         notes["the steps are too large to be judged together, each is judged alone"] = None
         return None

@@ -10,12 +10,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Callable, Optional
 
-from npucmp.model.parity_result import CandidateFit
+from npucmp.model.parity_result import CandidateFit, TokenClass
 from npucmp.token_parity.candidates.evidence import Evidence
 
 CANDIDATES = (
-    "other_token", "temperature", "truncation", "divided", "seen_tokens", "context", "experts", "free",
+    "other_token", "other_number", "temperature", "truncation", "divided", "seen_tokens", "biased_tokens", "context", "experts", "free",
 )  # fmt: skip
+LEAST_TOKENS = 20  # tokens to explain: chosen, fewer prove no model
 MOST_LEFT = 3.0  # times the noise: definition, a token beyond it is beyond noise
 
 
@@ -36,4 +37,10 @@ def fits_of(evidence: Evidence) -> tuple[CandidateFit, ...]:
     for name in CANDIDATES:
         fit: Callable[[Evidence], Optional[tuple[CandidateFit, ...]]] = import_module(f"{__name__}.{name}").fit
         found += fit(evidence) or ()
+    count = len(evidence.margin)
+    if count < LEAST_TOKENS:
+        few = f"{count} tokens are too few"
+        found = [
+            fit if fit.token_class is TokenClass.CONTEXT else fit._replace(lacks=fit.lacks or few) for fit in found
+        ]
     return tuple(found)

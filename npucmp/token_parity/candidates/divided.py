@@ -15,7 +15,7 @@ from npucmp.token_parity.candidates.evidence import Evidence, outside_of
 from npucmp.token_parity.candidates.temperature import LOG_VOCABULARY, MOST_TOKENS
 from npucmp.token_parity.outliers import most_outliers
 
-TEMPERATURES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0)  # temperatures: chosen
+TEMPERATURES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.25, 1.5, 2.0)  # temperatures: chosen, of sampling
 LEAST_ALONE = 3  # tokens with probability 1 on one side: chosen
 LEAST_LIKELY = 10  # tokens with p of 0.5 to 0.98: chosen, others prove nothing
 

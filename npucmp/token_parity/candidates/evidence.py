@@ -9,15 +9,15 @@ import numpy as np
 
 from npucmp.model.token_batch import Bools, Floats
 from npucmp.token_parity.clean_parts import CleanParts, clean_parts
-from npucmp.token_parity.outliers import WITHIN, is_few, median_margin_of
+from npucmp.token_parity.outliers import WITHIN, is_few, median_margin_of, most_outliers
 from npucmp.token_parity.systematic_fit import UNSURE, SystematicFit, systematic_fit
 from npucmp.token_parity.token_pair import TokenPair
 from npucmp.token_parity.top_log_probs import TopRelation, top_relation
 
-ALMOST_ALL = 0.99  # share of tokens within what remains: chosen, outliers of rounding are fewer
 MOST = 0.9  # share of tokens within bounds but for noise: chosen
 LIKELY = -0.6931  # log-probability: definition, p of 0.5, no other token is as likely
 NOTICEABLE = -0.02  # log-probability: chosen, p of 0.98, a likelier token has no difference to see
+RECORDED = 0.9  # share of tokens with an id: chosen
 CLAMP = 10.0  # d: literature, estimates of KL in trainers (k3) clamp alike
 
 
@@ -56,7 +56,7 @@ class Evidence:
     @cached_property
     def tops(self) -> Optional[TopRelation]:
         """The relation of the most likely tokens, if both sides record them."""
-        return top_relation(self.pair)
+        return top_relation(self.pair, self.tokens)
 
     @cached_property
     def likely(self) -> Bools:
@@ -68,6 +68,12 @@ class Evidence:
     def unsure(self) -> Bools:
         """Tokens whose noise shows."""
         return np.minimum(self.target, self.golden) < UNSURE
+
+    @cached_property
+    def has_ids(self) -> bool:
+        """Whether a side records the ids of nearly all tokens."""
+        ids = np.maximum(self.pair.target_ids, self.pair.golden_ids)
+        return float((ids[self.pair.counted] >= 0).mean()) >= RECORDED
 
     def removed(self, sign: int) -> tuple[float, float]:
         """Return the probability of the tokens that a side cannot sample, and its distance from 0 in standard errors.
@@ -92,8 +98,10 @@ class Evidence:
 
 
 def remains_of(margins: Floats) -> float:
-    """Return what remains in units of the noise: the margin of all tokens but 1 % of them; 0 without tokens."""
-    return float(np.quantile(np.abs(margins), ALMOST_ALL, method="lower")) if len(margins) else 0.0
+    """Return what remains in units of the noise: the margin of all tokens but as many as are outliers by chance; 0
+    without tokens."""
+    count = len(margins) - 1 - int(most_outliers(float(len(margins))))
+    return float(np.partition(np.abs(margins), count)[count]) if len(margins) else 0.0
 
 
 def outside_of(margins: Floats) -> float:

@@ -11,10 +11,11 @@ import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass, percent
 from npucmp.token_parity.candidates.evidence import Evidence, remains_of
-from npucmp.token_parity.clean_parts import are_more_than_chance
+from npucmp.token_parity.clean_parts import DEVIATIONS, are_more_than_chance
 from npucmp.token_parity.outliers import WITHIN, median_margin_of
+from npucmp.token_parity.systematic_fit import UNSURE
 
-MOST = 0.35  # share of tokens beyond noise: chosen, more are not scattered
+MOST = 0.27  # share of tokens beyond noise: chosen, more are not scattered
 LEAST_SHARE = 0.015  # share of tokens beyond noise: evidence, outliers of clean pairs near the noise have 0.005
 LEAST_TOKENS = 5  # tokens beyond noise: chosen
 BETWEEN = 1.5  # margin of a token between the floor and those beyond noise: chosen
@@ -47,6 +48,9 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
     quiet = int((tokens > 0).sum()) - int(pair.far.any(axis=1).sum())
     if are_more_than_chance(quiet, tokens, share):
         refuted.append(f"they are not scattered over the requests: {quiet} have none")
+    where = np.nonzero(evidence.tokens & (pair.lower < UNSURE))[1], np.nonzero(evidence.tokens & pair.far)[1]
+    if len(where[0]) and abs(where[1].mean() - where[0].mean()) > DEVIATIONS * where[0].std() / np.sqrt(far):
+        refuted.append(f"they are not scattered over the positions: {where[1].mean():.0f} in the mean")
     if min(evidence.rises, evidence.falls) < ONE_WAY * far - ONE_WAY_SPREAD * np.sqrt(far):
         refuted.append(f"{evidence.rises} tokens rise and {evidence.falls} fall")
     if curve is not None and curve.r2 > EXPLAINED and curve.far_left < STAYS:

@@ -11,21 +11,26 @@ import numpy as np
 from npucmp.model.parity_result import CandidateFit, TokenClass
 from npucmp.token_parity.candidates.evidence import Evidence
 from npucmp.token_parity.candidates.experts import BETWEEN, MOST
+from npucmp.token_parity.candidates.temperature import is_within_bounds
 
 NAMES = (
+    ("another context", TokenClass.CONTEXT),
     ("other weights", TokenClass.WEIGHTS),
     ("dropout", TokenClass.DIFFERS),
     ("another computation", TokenClass.DIFFERS),
 )
 LEAST_ONE_WAY = 20  # tokens beyond noise, all in one direction: chosen, chance alone has 2e-6
 BIMODAL = 10.0  # ratio of the median margin beyond noise to that within: chosen, of one distribution it is 5
+FUNCTION = (
+    0.4  # R² of a difference by the log-probability within the bounds of a temperature: evidence, others have 0.2
+)
 LEAST_LIKELY = 12  # tokens with p of 0.5 to 0.98: chosen
 AGREE = 0.05  # share of them beyond noise: chosen, as outliers have
 DIFFER = 0.3  # share of the others beyond noise: chosen
 
 
 def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
-    """Return the three candidates with what refutes all of them."""
+    """Return the candidates with what refutes all of them."""
     if not evidence.far.any():
         return None
     refuted = list(evidence.refuted_by_parts)
@@ -34,9 +39,12 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
         refuted.append(f"{evidence.rises} tokens rise and {evidence.falls} fall beyond noise: all in one direction")
     near = np.abs(evidence.margin[evidence.unsure & ~evidence.far])
     far = int(evidence.far.sum())
-    if far < MOST * len(evidence.far) and len(near) and 2 * int((near > BETWEEN).sum()) <= far:
-        if float(np.median(np.abs(evidence.margin[evidence.far]))) > BIMODAL * float(np.median(near)):
-            refuted.append(f"{len(near)} tokens whose noise shows are on the floor")
+    is_scattered = far < MOST * len(evidence.far) and 2 * int((near > BETWEEN).sum()) <= far
+    if is_scattered and np.median(np.abs(evidence.margin[evidence.far])) > BIMODAL * np.median([*near, 0.0]):
+        refuted.append(f"{len(near)} tokens whose noise shows are on the floor")
+    curve = evidence.systematic
+    if curve is not None and curve.r2 >= FUNCTION and is_within_bounds(evidence):
+        refuted.append(f"a curve in the log-probability explains {100 * curve.r2:.0f} % of the variance of d")
     likely = evidence.likely
     if int(likely.sum()) >= LEAST_LIKELY and bool((~likely).any()):
         agree, others = float(evidence.far[likely].mean()), float(evidence.far[~likely & evidence.unsure].mean())

@@ -42,6 +42,7 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
     usual, equal = float(chance.sum()), int(agrees.sum())
     if not usual - DEVIATIONS * float(np.sqrt(spread.sum())) <= equal <= NEAR_TIES[is_asked] * usual + LEAST_OTHERS:
         refuted.append(f"{equal} sampled tokens are the most likely one, {usual:.0f} would be")
+    lacks = "" if is_asked else "too few tokens have a most likely one with p above 0.55"
     because = f"the {side} records the log-probability of the most likely token, not of the sampled one"
     name = "the log-probability of the most likely token"
-    return (CandidateFit(name, TokenClass.RECORD, remains, tuple(refuted), (because, counted), proven=is_asked),)
+    return (CandidateFit(name, TokenClass.RECORD, remains, tuple(refuted), (because, counted), lacks, proven=is_asked),)

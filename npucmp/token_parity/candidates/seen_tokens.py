@@ -12,7 +12,7 @@ import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass, percent
 from npucmp.model.token_batch import Bools
-from npucmp.token_parity.candidates.evidence import Evidence, remains_of
+from npucmp.token_parity.candidates.evidence import Evidence
 from npucmp.token_parity.token_pair import TokenPair
 
 LEAST_MOVED = 4  # seen tokens beyond noise in one direction: chosen
@@ -22,8 +22,8 @@ TIMES = 4.0  # ratio of that share to the one of new tokens: chosen, the prompt 
 CERTAINLY_MOVED = 8  # seen tokens that move: chosen
 CERTAIN_DEVIATIONS = 6.0  # standard deviations of their number: chosen
 SCATTERED = 0.35  # share of tokens beyond noise: chosen, as of other experts
+MOST_NEW = 0.95  # share of new tokens that do not move: chosen, the prompt has the others
 NAME = "a penalty on tokens that occurred before"
-RECORDED = 0.9  # share of tokens with an id: chosen
 
 
 def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
@@ -31,7 +31,7 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
     pair = evidence.pair
     if not evidence.far.any():
         return None
-    if float((np.maximum(pair.target_ids, pair.golden_ids)[pair.counted] >= 0).mean()) < RECORDED:
+    if not evidence.has_ids:
         is_scattered = evidence.parts is None and pair.share_far < SCATTERED
         return (
             (CandidateFit(NAME, TokenClass.LOGITS, None, (), (), "the ids are not recorded"),) if is_scattered else None
@@ -50,10 +50,11 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
     side = "rollout" if sign > 0 else "trainer"
     words = f"{among} of {count} tokens that occurred before fall in the {side}, {total - among} others do"
     apart = (among - total * share) / spread
-    may_be = often >= max(LEAST_SHARE, TIMES * seldom)
+    proven = among >= CERTAINLY_MOVED and apart >= CERTAIN_DEVIATIONS
+    may_be = often >= TIMES * seldom and (proven or often >= LEAST_SHARE)
     lacks = words if may_be and (among < LEAST_MOVED or apart < DEVIATIONS) else ""
-    wrong = np.where(seen, sign * evidence.margin, 0.0)
-    remains = remains_of(np.maximum(wrong[seen], 0.0))
+    wrong = np.maximum(-sign * evidence.margin[~seen], 0.0)  # some of these may stand in the prompt
+    remains = None if lacks else float(np.quantile(wrong, MOST_NEW))
     rising = int((rises if sign > 0 else falls).sum())
     because = (
         f"tokens that occurred before fall in the {side}, as a repetition or presence penalty makes them",
@@ -61,7 +62,6 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
         f"{rising} tokens ({percent(rising / len(seen))}) rise: they get the probability",
     )
     refuted = () if may_be else (words,)
-    proven = among >= CERTAINLY_MOVED and apart >= CERTAIN_DEVIATIONS
     return (CandidateFit(NAME, TokenClass.LOGITS, remains, refuted, because, lacks, proven=proven),)
 
 

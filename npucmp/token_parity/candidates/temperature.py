@@ -19,6 +19,7 @@ from npucmp.token_parity.outliers import WITHIN
 from npucmp.token_parity.systematic_fit import SystematicFit
 from npucmp.token_parity.top_log_probs import TopRelation
 
+FUNCTION = "another function of the logits (temperature, soft-capping, truncation, penalty)"
 LARGEST = 5.0  # ratio of temperatures: chosen, of 0.2 and 1
 STEPS = 33  # temperatures on each side of 1: work, 5 % between two
 NEAREST = 1.025  # ratio of temperatures: chosen, nearer to 1 is found by a curve
@@ -26,24 +27,23 @@ LOG_VOCABULARY = 12.5  # natural logarithm of tokens: definition, the largest vo
 NARROW = 3.5  # ratio of the highest to the lowest temperature within bounds: chosen, softly capped logits leave more
 LEAST_TOKENS = 20  # tokens whose noise shows: chosen
 MOST_TOKENS = 20_000  # tokens: work
-EXPLAINED = 0.6  # R² that shows a temperature without bounds: evidence, softly capped logits have up to 0.5
+MOST = 0.75  # share of tokens of a temperature beside another cause: chosen
 DEPENDS = 0.1  # R² that a temperature within narrow bounds has: chosen, scattered tokens have less
 UNRELATED = 0.05  # R² that refutes a function of the log-probability: evidence, temperatures have 0.2 and more
-A_FUNCTION = 0.25  # R² that shows a function of the logits: evidence, other weights have less than 0.22
+A_FUNCTION = 0.25  # R² of a function of the logits: evidence, other weights have less than 0.22
 EXPLAINED_IN_NOISE = 0.05  # R² of a difference within noise: evidence, clean pairs have less than 0.03
 SIGNIFICANT = 20.0  # F statistic of two coefficients: chosen, chance alone has 2e-9
 LEAST_SLOPE = 0.005  # d by the log-probability: chosen, a temperature of 0.99 has 0.005 to 0.01
 LEAST_ONE_WAY = 8  # tokens beyond noise, all in one direction: chosen
-CERTAINLY_REMOVED = 5.0  # standard errors: chosen, chance alone has 3e-7
+CERTAINLY_REMOVED = 6.5  # standard errors: evidence, low temperatures and few tokens have up to 6
 EXACT_ERRORS = 6.0  # standard errors of the slope between tokens of a position: chosen
 EXACT_SLOPE = 0.005  # slope: chosen, a temperature of 0.995
 EXACT_REST = 0.1  # standard deviation of a logit that the slope may leave: chosen, above it the logits differ otherwise
 
 
-class Bounded(NamedTuple):
-    """Temperatures of the rollout over the trainer's: the smallest remainder, and the range that leaves noise only."""
+class Range(NamedTuple):
+    """Temperatures of the rollout over the trainer's that leave noise only; none if low is above high."""
 
-    remains: float
     low: float
     high: float
 
@@ -54,45 +54,57 @@ class Bounded(NamedTuple):
         return not is_open and self.high <= NARROW * self.low and not self.low < 1 < self.high
 
 
+class Bounded(NamedTuple):
+    """What the best temperature leaves, the range that leaves noise only, and that of most tokens."""
+
+    remains: float
+    of_all: Range
+    most: Range
+
+
 def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
     """Return the fits of a temperature and of another function of the logits."""
     exact, curve = evidence.tops, evidence.systematic
     if exact is not None:
         return (_exact(evidence, exact),)
     if int(evidence.unsure.sum()) < LEAST_TOKENS:
-        return None
+        few = f"{int(evidence.unsure.sum())} tokens are too few"
+        kinds = (("another temperature", TokenClass.TEMPERATURE), (FUNCTION, TokenClass.LOGITS))
+        return tuple(CandidateFit(name, kind, None, evidence.refuted_by_parts, (), few) for name, kind in kinds)
     bounded = bounded_temperature(evidence.target, evidence.golden, evidence.noise)
     shows = curve is not None and shows_in_noise(curve)
     r2 = 0.0 if curve is None else curve.r2
-    is_curve = r2 >= EXPLAINED and curve is not None and curve.rest <= 3.0
-    is_proven = is_curve or (bounded.is_narrow and r2 >= DEPENDS) or (shows and evidence.is_quiet)
-    refuted = list(evidence.refuted_by_parts)
-    one_way = _one_way(evidence)
-    if one_way:
-        refuted.append(one_way)
     explained = f"a curve in the log-probability explains {100 * max(r2, 0):.0f} % of the variance of d"
-    words = [explained]
-    if bounded.is_narrow:
-        words.insert(0, f"the rollout's temperature is {bounded.low:.2g} to {bounded.high:.2g} times the trainer's")
-    lacks = ""
+    refuted = tuple(filter(None, (*evidence.refuted_by_parts, _one_way(evidence))))
+    is_unrelated = curve is not None and r2 < UNRELATED and not (shows and evidence.is_quiet)
+    is_proven = (bounded.of_all.is_narrow and r2 >= DEPENDS) or (shows and evidence.is_quiet)
+    lacks, remains = "", bounded.remains
     if not is_proven:
-        what = f"any ratio from {bounded.low:.2g} to {bounded.high:.2g} fits" if bounded.low <= bounded.high else ""
-        lacks = "; ".join(filter(None, (what, explained)))
-        if r2 < UNRELATED:
-            refuted.append(lacks)
-    of_function = list(evidence.refuted_by_parts)
-    if r2 < UNRELATED:
-        of_function.append(explained)
-    if one_way:
-        of_function.append(one_way)
-    if is_proven and not refuted and bounded.remains <= 3.0:
-        of_function.append("a temperature alone explains the difference")
+        lacks = (
+            f"any ratio from {bounded.of_all.low:.2g} to {bounded.of_all.high:.2g} fits"
+            if bounded.of_all.low <= bounded.of_all.high
+            else explained
+        )
+        remains = remains if r2 >= A_FUNCTION else None
+        if bounded.remains > 3.0 and bounded.most.is_narrow:  # beside tokens that differ otherwise
+            lacks, remains = "a quarter of the tokens differ by more", None
+    words = [f"the rollout's temperature is {bounded.of_all.low:.2g} to {bounded.of_all.high:.2g} times the trainer's"]
+    because = (*words[: bounded.of_all.is_narrow], explained)
+    unrelated = (explained,) if is_unrelated else ()
     one = CandidateFit(
-        "another temperature", TokenClass.TEMPERATURE, bounded.remains, tuple(refuted), tuple(words), lacks, shows
+        "another temperature", TokenClass.TEMPERATURE, remains, (*refuted, *unrelated), because, lacks, shows=shows
     )
-    because = ("the logits are another function of the same numbers: a temperature, soft-capping, a scale", explained)
-    remains = bounded.remains if r2 >= A_FUNCTION else None
-    return one, CandidateFit("another function of the logits", TokenClass.LOGITS, remains, tuple(of_function), because)
+    if is_proven and not one.refuted and bounded.remains <= 3.0:
+        unrelated = ("a temperature alone explains the difference",)
+    lacks = "no model of it" if evidence.has_ids else "the ids are not recorded"
+    reasons = (*evidence.refuted_by_parts, *(unrelated if evidence.has_ids or is_proven else ()))
+    other = CandidateFit(FUNCTION, TokenClass.LOGITS, None, reasons, (), lacks)
+    return one, other
+
+
+def is_within_bounds(evidence: Evidence) -> bool:
+    """Return whether one temperature bounds all tokens but noise."""
+    return bounded_temperature(evidence.target, evidence.golden, evidence.noise).remains <= 3.0
 
 
 def _one_way(evidence: Evidence) -> str:
@@ -143,11 +155,13 @@ def bounded_temperature(target: Floats, golden: Floats, noise: Floats) -> Bounde
         spread = np.logaddexp(beta * own, beta * others + (1 - beta) * LOG_VOCABULARY)
         low, high = beta * golden - np.maximum(alone, spread), beta * golden - np.minimum(alone, spread)
         outside = np.maximum(np.maximum(low - target, target - high), 0.0)
-        found.append(outside_of(outside / noise))
+        margins = outside / noise
+        found.append((outside_of(margins), float(np.quantile(margins, MOST))))
     remains = np.array(found)
-    within = ratios[remains <= 3.0]
     return Bounded(
-        float(remains.min()),
-        float(within.min()) if len(within) else np.inf,
-        float(within.max()) if len(within) else 0.0,
+        float(remains[:, 0].min()), *(_range(ratios[left <= limit]) for left, limit in zip(remains.T, (3.0, 1.0)))
     )
+
+
+def _range(ratios: Floats) -> Range:
+    return Range(float(ratios.min()), float(ratios.max())) if len(ratios) else Range(np.inf, 0.0)
