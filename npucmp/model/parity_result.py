@@ -73,6 +73,18 @@ class CandidateFit(NamedTuple):
     proven: bool = False
 
 
+MOST_LEFT = 3.0  # times the noise: definition, a token beyond it is beyond noise
+
+
+def state_of(fit: CandidateFit) -> str:
+    """Return "accepted", "refuted" by a fact, "leaves more" than noise, or "open": neither proven nor refuted."""
+    if fit.refuted:
+        return "refuted"
+    if fit.remains is not None and fit.remains > MOST_LEFT:
+        return "leaves more"
+    return "open" if fit.lacks or fit.remains is None else "accepted"
+
+
 class ParityFigures(NamedTuple):
     """Figures over tokens; NaN without tokens. d is rollout minus trainer, p the probability.
 

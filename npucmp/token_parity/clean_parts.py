@@ -52,24 +52,27 @@ def clean_parts(pair: TokenPair) -> Optional[CleanParts]:
     if not rows.any() and found is None:
         return None
     counted = pair.counted
-    clean_words, differ = [], "differ from their first tokens on"
+    clean_words, differ = [], "from the first tokens on"
     if rows.any():
-        clean_words.append(f"{_requests(pair, rows)} clean ({int((counted & rows[:, None]).sum()):,} tokens)")
+        count = int((counted & rows[:, None]).sum())
+        clean_words.append(f"{_requests(pair, rows, ' are')} clean ({count:,} tokens)")
     if found is not None:
         others, place, differ = found
-        inside = "the others" if rows.any() else "all requests"
-        clean_words.append(f"{inside} are clean {place} ({int((counted & ~others & ~rows[:, None]).sum()):,} tokens)")
+        inside = "the rest is" if rows.any() else "all requests are"
+        clean_words.append(f"{inside} clean {place} ({int((counted & ~others & ~rows[:, None]).sum()):,} tokens)")
     bad = others.any(axis=1)
-    who = _requests(pair, bad, "") if rows.any() or found is None else "then all"
+    who = _requests(pair, bad, " differ") if rows.any() or found is None else "all differ"
     share = percent(float(pair.far[others].mean()))
     reason = ", ".join(clean_words)
     return CleanParts(counted & ~others, others, reason, f"{reason}, {who} {differ} ({share} of tokens)")
 
 
-def _requests(pair: TokenPair, rows: Bools, verb: str = " are") -> str:
+def _requests(pair: TokenPair, rows: Bools, verb: str) -> str:
     """Return "requests 0, 3, 6 are"; for one request "request 0 is"."""
     names = [str(int(number)) for number in pair.numbers[rows]]
-    return f"request{'s' * (len(names) > 1)} {first_of_names(names, _LISTED)}{verb if len(names) > 1 or not verb else ' is'}"
+    if len(names) == 1:
+        return f"request {names[0]}{' is' if verb == ' are' else f'{verb}s'}"
+    return f"requests {first_of_names(names, _LISTED)}{verb}"
 
 
 def _gain(clean: _Shares, others: _Shares) -> Floats:
@@ -136,8 +139,8 @@ def _from_position(pair: TokenPair, others: Bools, shown: Bools) -> Optional[tup
     if median_margin_of(pair, clean) >= WITHIN:
         return None
     if is_end:
-        return bad, f"before position {at}", f"differ from position {at} on"
-    return bad, f"from position {at} on", f"differ before position {at}"
+        return bad, f"before position {at}", f"from position {at} on"
+    return bad, f"from position {at} on", f"before position {at}"
 
 
 def _own_positions(pair: TokenPair, others: Bools, shown: Bools) -> Optional[tuple[Bools, str, str]]:
@@ -155,5 +158,5 @@ def _own_positions(pair: TokenPair, others: Bools, shown: Bools) -> Optional[tup
     if float(_gain(counts[0], counts[1])) < CERTAIN + free or median_margin_of(pair, clean) >= WITHIN:
         return None
     listed = [f"{int(pair.numbers[row])} from {int(starts[row])}" for row in np.flatnonzero(bad.any(axis=1))]
-    differ = f"differ from positions of their own on: {first_of_names(listed, _LISTED)}"
+    differ = f"from positions of their own on: {first_of_names(listed, _LISTED)}"
     return bad, "up to positions of their own", differ

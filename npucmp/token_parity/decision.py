@@ -12,8 +12,8 @@ from typing import NamedTuple, Optional
 import numpy as np
 
 from npucmp.model.cause import first_of_names
-from npucmp.model.parity_result import CandidateFit, ParityFinding, TokenClass, percent
-from npucmp.token_parity.candidates import fits_of, is_accepted, is_open
+from npucmp.model.parity_result import CandidateFit, ParityFinding, TokenClass, percent, state_of
+from npucmp.token_parity.candidates import fits_of
 from npucmp.token_parity.candidates.evidence import Evidence
 from npucmp.token_parity.candidates.experts import CLEAR, LEAST_SHARE, LEAST_TOKENS, MOST
 from npucmp.token_parity.candidates.truncation import first_of_nucleus, may_be_cut
@@ -67,7 +67,7 @@ def _decide_by_candidates(pair: TokenPair) -> Decision:
         return Decision(unsure or finding_at(pair, TokenClass.CLEAN, None, words))
     evidence = Evidence(pair)
     fits = fits_of(evidence)
-    accepted = [fit for fit in fits if is_accepted(fit) and (fit.shows or not evidence.is_quiet)]
+    accepted = [fit for fit in fits if state_of(fit) == "accepted" and (fit.shows or not evidence.is_quiet)]
     if not accepted and evidence.is_quiet:
         return Decision(unsure or _quiet(evidence), fits)
     return Decision(_finding(evidence, fits, accepted), fits)
@@ -104,7 +104,7 @@ def _finding(evidence: Evidence, fits: tuple[CandidateFit, ...], accepted: list[
     if parts is not None:  # a model that fits the other parts speaks against another context
         spared = set(evidence.refuted_by_parts)
         others = (fit._replace(refuted=_besides(fit, spared)) for fit in fits if fit.refuted)
-        accepted += [fit for fit in others if is_accepted(fit) or _may_be(fit)]
+        accepted += [fit for fit in others if state_of(fit) == "accepted" or _may_be(fit)]
     proven = [fit for fit in accepted if fit.proven]
     accepted = proven or accepted + [fit for fit in fits if accepted and _may_be(fit) and fit not in accepted]
     if len(accepted) == 1:
@@ -116,23 +116,23 @@ def _finding(evidence: Evidence, fits: tuple[CandidateFit, ...], accepted: list[
         known = "" if parts is None else f"{parts.words}: "
         names = _names(accepted, " or ")
         return finding_at(
-            pair, TokenClass.DIFFERS, place or _largest(pair), f"{known}not decided: {names}", *_known(evidence)
+            pair, TokenClass.DIFFERS, place or _largest(pair), f"{known}not decided: {names}", _known(evidence)
         )
     if place is None:
-        return finding_at(pair, TokenClass.UNDECIDED, None, *_known(evidence), "no single token is beyond noise")
+        return finding_at(pair, TokenClass.UNDECIDED, None, _known(evidence), "no single token is beyond noise")
     is_scattered = pair.share_far < MOST and median_margin_of(pair, pair.counted) < WITHIN
     if is_scattered and parts is None:
         margin = float(np.median(np.abs(evidence.margin[evidence.far])))
         if int(evidence.far.sum()) < LEAST_TOKENS or pair.share_far < LEAST_SHARE or margin < CLEAR:
             words = f"{int(evidence.far.sum())} tokens ({share}) are beyond noise, {margin:.1f} times in the median"
             return finding_at(pair, TokenClass.UNDECIDED, place, words, "too few, or too near the noise, for a class")
-    left = [fit for fit in fits if is_open(fit)]
+    left = [fit for fit in fits if state_of(fit) == "open"]
     names = f"{_names(left, ' or ')}; these are not refuted" if left else "no candidate explains it"
     requests = int(pair.far.any(axis=1).sum())
     of_all = f"all {requests}" if requests == int(pair.counted.any(axis=1).sum()) else f"{requests}"
     what = "scattered tokens" if is_scattered else "tokens"
     known = f"{what} of {of_all} requests differ" if parts is None else parts.words
-    return finding_at(pair, TokenClass.DIFFERS, place, f"{known}: {names}", *_known(evidence))
+    return finding_at(pair, TokenClass.DIFFERS, place, f"{known}: {names}", _known(evidence))
 
 
 def first_of_candidate(pair: TokenPair, fit: CandidateFit) -> Optional[tuple[int, int]]:
@@ -142,7 +142,7 @@ def first_of_candidate(pair: TokenPair, fit: CandidateFit) -> Optional[tuple[int
 
 def _may_be(fit: CandidateFit) -> bool:
     """Return whether a candidate that is not proven explains the difference as well."""
-    return fit.remains is not None and is_open(fit)
+    return fit.remains is not None and state_of(fit) == "open"
 
 
 def _besides(fit: CandidateFit, spared: set[str]) -> tuple[str, ...]:
@@ -158,12 +158,11 @@ def _names(fits: list[CandidateFit], last: str) -> str:
     )
 
 
-def _known(evidence: Evidence) -> tuple[str, ...]:
+def _known(evidence: Evidence) -> str:
     pair = evidence.pair
     median = median_margin_of(pair, pair.counted)
-    return (
-        f"{percent(pair.share_far)} of tokens are beyond noise, the median unsure token is {median:.1f} times the noise",
-    )
+    share = percent(pair.share_far)
+    return f"{share} of tokens are beyond noise, the median unsure token is {median:.1f} times the noise"
 
 
 def _largest(pair: TokenPair) -> Optional[tuple[int, int]]:

@@ -7,9 +7,9 @@ from typing import NamedTuple, Optional, Sequence
 import numpy as np
 
 from npucmp.model.cause import first_of_names
-from npucmp.model.parity_result import ParityFigures, ParityFinding, StepParity
+from npucmp.model.parity_result import ParityFigures, ParityFinding, StepParity, state_of
 from npucmp.model.token_batch import TokenBatch, TokenRecording
-from npucmp.token_parity.candidates import is_accepted, temperature, truncation
+from npucmp.token_parity.candidates import temperature, truncation
 from npucmp.token_parity.candidates.evidence import Evidence
 from npucmp.token_parity.decision import SILENT, Decision, decide, first_of_candidate
 from npucmp.token_parity.figures import curve_of, figures_of, rows_of
@@ -147,9 +147,8 @@ def _joint_finding(
     if not joined.counted.any():
         return None
     evidence = Evidence(joined)
-    fits = [
-        fit for one in (truncation, temperature) for fit in one.fit(evidence) or () if is_accepted(fit) and fit.shows
-    ]
+    found = (fit for candidate in (truncation, temperature) for fit in candidate.fit(evidence) or ())
+    fits = [fit for fit in found if fit.shows and state_of(fit) == "accepted"]
     place = first_of_candidate(joined, fits[0]) if fits else None
     if place is None:
         return None

@@ -46,7 +46,7 @@ class SystematicFit(NamedTuple):
 
 
 def systematic_fit(pair: TokenPair, tokens: Bools) -> Optional[SystematicFit]:
-    """Return the fit of some tokens; None for fewer than 40 unsure ones, or if their log-probabilities are all equal."""
+    """Return the fit of some tokens; None for fewer than 40 unsure ones, or if all log-probabilities are equal."""
     used = tokens & (pair.lower < UNSURE)
     count = int(used.sum())
     if count < LEAST_TOKENS:

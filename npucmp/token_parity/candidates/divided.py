@@ -40,11 +40,11 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
             found.append((outside_of(outside / noise), number, side))
     remains, number, side = min(found)
     refuted = list(evidence.refuted_by_parts)
-    alone = int(((evidence.target == 0) != (evidence.golden == 0)).sum())
-    if alone >= LEAST_ALONE:
-        refuted.append(f"{alone} tokens are exactly 0 on one side")
-    likely = int(evidence.likely.sum())
-    lacks = "" if likely >= LEAST_LIKELY else f"{likely} tokens have p of 0.5 to 0.98, too few to prove it"
+    zeros = int(((evidence.target == 0) != (evidence.golden == 0)).sum())
+    if zeros >= LEAST_ALONE:
+        refuted.append(f"{zeros} tokens are exactly 0 on one side")
+    count = int(evidence.likely.sum())
+    lacks = "" if count >= LEAST_LIKELY else f"{count} tokens have p of 0.5 to 0.98, too few to prove it"
     because = (
         f"the {side}'s probabilities do not add up to 1: its log-probabilities may be divided by a temperature",
         f"a temperature of {number:g} leaves {remains:.2g} times the noise",

@@ -50,4 +50,5 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
         agree, others = float(evidence.far[likely].mean()), float(evidence.far[~likely & evidence.unsure].mean())
         if agree <= AGREE and others >= DIFFER:
             refuted.append(f"{int(likely.sum())} tokens with p of 0.5 to 0.98 agree")
-    return tuple(CandidateFit(name, kind, None, tuple(refuted), ()) for name, kind in NAMES)
+    names = NAMES[evidence.parts is not None :]  # parts that are clean have another context of their own
+    return tuple(CandidateFit(name, kind, None, tuple(refuted), ()) for name, kind in names)

@@ -35,8 +35,10 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
 
 
 def _mean(values: Floats, used: Floats) -> Floats:
-    return values.sum(axis=1, keepdims=True) / np.maximum(used.sum(axis=1, keepdims=True), 1) + 0 * values
+    found: Floats = values.sum(axis=1, keepdims=True) / np.maximum(used.sum(axis=1, keepdims=True), 1) + 0 * values
+    return found
 
 
 def _sum(values: Floats, used: Floats) -> Floats:
-    return np.cumsum(values, axis=1)
+    found: Floats = np.cumsum(values, axis=1)
+    return found

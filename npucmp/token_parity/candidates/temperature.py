@@ -19,7 +19,7 @@ from npucmp.token_parity.outliers import WITHIN
 from npucmp.token_parity.systematic_fit import SystematicFit
 from npucmp.token_parity.top_log_probs import TopRelation
 
-FUNCTION = "another function of the logits (temperature, soft-capping, truncation, penalty)"
+FUNCTION = "another function of the logits (soft-cap, top-p, penalty)"
 LARGEST = 5.0  # ratio of temperatures: chosen, of 0.2 and 1
 STEPS = 33  # temperatures on each side of 1: work, 5 % between two
 NEAREST = 1.025  # ratio of temperatures: chosen, nearer to 1 is found by a curve
@@ -78,14 +78,15 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
     refuted = tuple(filter(None, (*evidence.refuted_by_parts, _one_way(evidence))))
     is_unrelated = curve is not None and r2 < UNRELATED and not (shows and evidence.is_quiet)
     is_proven = (bounded.of_all.is_narrow and r2 >= DEPENDS) or (shows and evidence.is_quiet)
-    lacks, remains = "", bounded.remains
+    lacks = ""
+    remains: Optional[float] = bounded.remains
     if not is_proven:
         lacks = (
             f"any ratio from {bounded.of_all.low:.2g} to {bounded.of_all.high:.2g} fits"
             if bounded.of_all.low <= bounded.of_all.high
             else explained
         )
-        remains = remains if r2 >= A_FUNCTION else None
+        remains = bounded.remains if r2 >= A_FUNCTION else None
         if bounded.remains > 3.0 and bounded.most.is_narrow:  # beside tokens that differ otherwise
             lacks, remains = "a quarter of the tokens differ by more", None
     words = [f"the rollout's temperature is {bounded.of_all.low:.2g} to {bounded.of_all.high:.2g} times the trainer's"]

@@ -48,7 +48,8 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
     is_alone = alone >= max(LEAST_ALONE, SHARE_ALONE * len(one)) and significance >= ALONE_REMOVED
     shows = is_alone or (mean >= LEAST_REMOVED and significance >= CERTAINLY_REMOVED)
     cut = f"the tokens that the {side} cannot sample have probability {mean:.2g}, {significance:.0f} standard errors"
-    refuted = () if shows or (mean > 0 and significance > PERHAPS_REMOVED) else (cut,)
+    cut = cut if mean > 0 else "neither side lacks probability"
+    refuted: tuple[str, ...] = () if shows or (mean > 0 and significance > PERHAPS_REMOVED) else (cut,)
     if deep >= max(LEAST_ALONE, DEEP_SHARE * len(one)):
         refuted += (
             f"{deep} tokens rise from p below {np.exp(DEEP_KEPT - DEEP_RISE):.2g} to above {np.exp(DEEP_KEPT):.2g}",

@@ -55,19 +55,19 @@ def without(pair: TokenPair, _: ParityFinding) -> tuple[TokenPair, str]:
     """Return the pair with the shifted tokens beside their partners."""
     found = shifted_tokens(pair)
     assert found is not None
-    rows = found.tokens.any(axis=1)
-    moved = {name: getattr(pair, name).copy() for name in ("golden", "golden_mask", "golden_ids", "missing")}
+    rows: Bools = found.tokens.any(axis=1)
+    moved: dict[str, np.ndarray] = {}
+    own, other = _slices(found.tokens.shape[1], found.offset)
     for name, fill in (("golden", 0.0), ("golden_mask", False), ("golden_ids", -1), ("missing", True)):
-        values = np.full_like(moved[name][rows], fill)
-        own, other = _slices(values.shape[1], found.offset)
-        values[:, own] = moved[name][rows][:, other]
-        moved[name][rows] = values
-    both = pair.target_mask & moved["golden_mask"] & ~moved["missing"]
-    kept = np.where(rows[:, None], both, pair.counted)
-    moved["missing"] = np.where(rows[:, None], False, pair.missing)
-    moved["golden_mask"] = np.where(rows[:, None], kept, pair.golden_mask)
+        recorded = getattr(pair, name)
+        values = np.full_like(recorded, fill)
+        values[:, own] = recorded[:, other]
+        moved[name] = np.where(rows[:, None], values, recorded)
+    both = np.where(rows[:, None], pair.target_mask & moved["golden_mask"] & ~moved["missing"], pair.counted)
+    moved["missing"] &= ~rows[:, None]
     moved["golden_ids"] = np.where(rows[:, None], -1, pair.golden_ids)
-    target_mask = np.where(rows[:, None], kept, pair.target_mask)
+    moved["golden_mask"] = np.where(rows[:, None], both, pair.golden_mask)
+    target_mask = np.where(rows[:, None], both, pair.target_mask)
     return replace(pair, target_mask=target_mask, others=None, sums=None, tops=(), **moved), "beside it"
 
 
@@ -116,8 +116,8 @@ def _shifted(pair: TokenPair, tokens: Bools) -> Optional[ShiftedTokens]:
 
 def _correlation(first: Floats, second: Floats) -> float:
     """Return the correlation of log-probabilities; 0 if one side does not vary."""
-    both = [np.clip(one, LOWEST, 0.0) for one in (first, second)]
-    if not all(np.isfinite(one).all() and one.std() > 0 for one in both):
+    one, other = np.clip(first, LOWEST, 0.0), np.clip(second, LOWEST, 0.0)
+    if not np.isfinite(one + other).all() or one.std() == 0 or other.std() == 0:
         return 0.0
-    found = float(np.corrcoef(*both)[0, 1])
+    found = float(np.corrcoef(one, other)[0, 1])
     return float(np.clip(found, -MOST_CORRELATED, MOST_CORRELATED))
