@@ -60,7 +60,7 @@ def clean_parts(pair: TokenPair) -> Optional[CleanParts]:
         others, place, differ = found
         inside = "the rest is" if rows.any() else "all requests are"
         clean_words.append(f"{inside} clean {place} ({int((counted & ~others & ~rows[:, None]).sum()):,} tokens)")
-    bad = others.any(axis=1)
+    bad: Bools = others.sum(axis=1) > 0
     who = _requests(pair, bad, " differ") if rows.any() or found is None else "all differ"
     share = percent(float(pair.far[others].mean()))
     reason = ", ".join(clean_words)
@@ -94,9 +94,9 @@ def _likelihood(far: Floats, tokens: Floats) -> Floats:
 def _clean_rows(pair: TokenPair, shown: Bools) -> Bools:
     """Return the requests that are clean from end to end, no one if they are not certain to be."""
     tokens, far = shown.sum(axis=1).astype(float), pair.far.sum(axis=1).astype(float)
-    share = far / np.maximum(tokens, 1)
+    share, tokens_of_row = far / np.maximum(tokens, 1), pair.counted.sum(axis=1)
     order = np.lexsort((-tokens, share))
-    order = order[pair.counted.any(axis=1)[order]]
+    order = order[tokens_of_row[order] > 0]
     none = np.zeros(len(far), np.bool_)
     if len(order) < 2:
         return none

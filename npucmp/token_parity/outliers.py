@@ -20,7 +20,8 @@ Count = TypeVar("Count", float, Floats)
 def most_outliers(tokens: Count) -> Count:
     """Return how many of a number of tokens are beyond noise by chance."""
     expected = FEW * tokens
-    return expected + DEVIATIONS * np.sqrt(expected)
+    found: Count = expected + DEVIATIONS * expected**0.5
+    return found
 
 
 def is_few(pair: TokenPair) -> bool:

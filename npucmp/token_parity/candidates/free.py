@@ -21,9 +21,7 @@ NAMES = (
 )
 LEAST_ONE_WAY = 20  # tokens beyond noise, all in one direction: chosen, chance alone has 2e-6
 BIMODAL = 10.0  # ratio of the median margin beyond noise to that within: chosen, of one distribution it is 5
-FUNCTION = (
-    0.4  # R² of a difference by the log-probability within the bounds of a temperature: evidence, others have 0.2
-)
+FUNCTION = 0.4  # R² within the bounds of a temperature: evidence, other causes have up to 0.2
 LEAST_LIKELY = 12  # tokens with p of 0.5 to 0.98: chosen
 AGREE = 0.05  # share of them beyond noise: chosen, as outliers have
 DIFFER = 0.3  # share of the others beyond noise: chosen

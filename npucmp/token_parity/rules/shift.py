@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
@@ -55,8 +55,8 @@ def without(pair: TokenPair, _: ParityFinding) -> tuple[TokenPair, str]:
     """Return the pair with the shifted tokens beside their partners."""
     found = shifted_tokens(pair)
     assert found is not None
-    rows: Bools = found.tokens.any(axis=1)
-    moved: dict[str, np.ndarray] = {}
+    rows: Bools = found.tokens.sum(axis=1) > 0
+    moved: dict[str, Any] = {}
     own, other = _slices(found.tokens.shape[1], found.offset)
     for name, fill in (("golden", 0.0), ("golden_mask", False), ("golden_ids", -1), ("missing", True)):
         recorded = getattr(pair, name)
