@@ -25,8 +25,8 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
             ("rollout", pair.target, pair.golden),
             ("trainer", pair.golden, pair.target),
         ):
-            numbers = numbers_of(single * used, used)
-            noise = np.sqrt(numbers_of(np.square(pair.noise) * used, used))
+            numbers = numbers_of(np.where(pair.counted, single, 0.0), used)
+            noise = np.sqrt(numbers_of(np.where(pair.counted, np.square(pair.noise), 0.0), used))
             used_noise = np.maximum(noise[pair.counted], SMALLEST)
             remains = remains_of((recorded - numbers)[pair.counted] / used_noise)
             because = f"the {side} records for each token {name}, not its own log-probability"
