@@ -2,7 +2,8 @@
 
 Ids lead: where they differ, the rows are aligned by them before masks, lengths or padding are read. What follows a
 token that only one side has is compared at its own token. Tokens in front of the other side's first one are those of a
-prompt if nothing counts them; else they are other tokens. Without ids, a null in front of the longer row is a prompt's.
+prompt if nothing counts them; else they are other tokens. Without ids, what a row has more is a prompt if the row
+begins with so many masked places or zeros, or with null.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from npucmp.model.token_batch import Bools, Integers, TokenRequest, TopLogProbs
 RUN = 4  # equal ids from which two rows are together again: chosen, three may be chance
 WINDOWS = (64, 1 << 14)  # tokens that are searched for the next such run: work, most changes are short
 LEAST_EQUAL = 0.5  # share of the shorter row whose ids are equal, aligned: chosen, fewer are other texts
+LEAST_ZEROS = 2  # tokens in front that are 0, without ids: chosen, one may be a certain token
 _MOST_CHANGES = 2000  # changes of a row: work
 _END = -2  # id: definition, of what is behind the last token; -1 is an id that is not recorded
 _CUT = (-3, -4)  # id: definition, of what is behind the last token that is searched, never equal on both sides
@@ -48,12 +50,12 @@ def align_tokens(rollout: TokenRequest, trainer: TokenRequest) -> AlignedTokens:
     """Return both requests at the places of the rollout; unchanged if ids are equal or of other texts."""
     a, b = rollout.ids, trainer.ids
     if a is None or b is None or rollout.are_texts != trainer.are_texts:
-        return _behind_null(rollout, trainer)
+        return _behind_prompt(rollout, trainer)
     ends = _end(rollout, trainer), _end(trainer, rollout)
     both = min(ends)
     counted = _counted(rollout, both) & _counted(trainer, both)
     if not both or (counted.any() and np.array_equal(a[:both][counted], b[:both][counted])):
-        return _behind_null(rollout, trainer)
+        return _behind_prompt(rollout, trainer)
     changes = [*_changes(a[: ends[0]], b[: ends[1]])]
     places = _places(changes, *ends)
     held = places >= 0
@@ -63,14 +65,17 @@ def align_tokens(rollout: TokenRequest, trainer: TokenRequest) -> AlignedTokens:
     return _aligned(rollout, trainer, changes, places, ends)
 
 
-def _behind_null(rollout: TokenRequest, trainer: TokenRequest) -> AlignedTokens:
-    """Return requests whose ids show no difference, one behind the prompt that the other begins with."""
+def _behind_prompt(rollout: TokenRequest, trainer: TokenRequest) -> AlignedTokens:
+    """Return requests whose ids show no difference, one behind the prompt by which the other is longer."""
     both = rollout, trainer
     ends = len(rollout.log_probs), len(trainer.log_probs)
     more = ends[0] - ends[1]
     longer = both[more < 0]
+    if not more or not all(one.is_ragged for one in both) or _are_counted(longer, abs(more)):
+        return AlignedTokens(rollout, trainer)
     begins_with_null = longer.known is not None and not longer.known[:1].all()
-    if not more or not begins_with_null or not all(one.is_ragged and one.mask is None for one in both):
+    is_short = longer.mask is None and abs(more) < LEAST_ZEROS
+    if not begins_with_null and (is_short or all(one.ids is not None for one in both)):
         return AlignedTokens(rollout, trainer)
     changes = [_Change(0, max(more, 0), 0, max(-more, 0))]
     return _aligned(rollout, trainer, changes, _places(changes, *ends), ends)

@@ -210,7 +210,7 @@ def _front_notes(aligned: Sequence[AlignedTokens]) -> Iterator[str]:
             tokens = f"{many} token{'s' * (max(counts) > 1)}"
             yield (
                 f"the {name} records {tokens} in front of {len(counts)} responses, as of a prompt; "
-                f"by their ids the {other} begins behind them"
+                f"the {other} begins behind them"
             )
 
 

@@ -686,3 +686,29 @@ def test_the_end_token_is_no_padding(tmp_path, masked, value, kind):
     x[outside] = 0.0
     result = pair(tmp_path, x, y, masks[0].astype(int), ids, ids, masks[1].astype(int))
     assert said(result)[0] == kind and ("token 2" in str(result)) == (kind == "mask")
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_the_ranges_of_actions_are_a_mask(tmp_path, has_ids):
+    """The rollout records whole sequences, with 0 for the prompt, or without the first token."""
+    for shift in (0, 1):
+        rollout = [
+            {
+                "observation_tokens": PROMPT + ids, "action_ranges": [[3, 30], [33, 3 + WIDTH]],
+                "rollout_log_probs": ([0.0] * 3 + values)[shift:],
+            }
+            for values, ids in zip(log_probs().tolist(), RESPONSES)
+        ]  # fmt: skip
+        trainer = [
+            {"log_probs": values, **({"token_ids": ids} if has_ids else {})} for values, ids in zip(TRAINER, RESPONSES)
+        ]
+        for record in trainer:
+            record["loss_mask"] = [1] * 27 + [0] * 3 + [1] * (WIDTH - 30)
+        result = json_pair(tmp_path, rollout, trainer)
+        assert (result.verdict, result.figures.tokens) == ("CLEAN", ROWS * (WIDTH - 3))
+
+
+def test_lists_without_the_sampled_id_are_refused(tmp_path):
+    rollout = [{"completion_ids": [1, 2], "logprobs": [[-1.0, -2.0], [-1.0, -3.0]]}]
+    with pytest.raises(DumpError, match="several numbers for a position, and no ids that say which was sampled"):
+        json_pair(tmp_path, rollout, [{"log_probs": [-1.0, -2.0]}])
