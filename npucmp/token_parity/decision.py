@@ -1,4 +1,4 @@
-"""The judgement of one step: what the records show, else the candidate that its data accept.
+"""The judgement of one step: a fact of its records, else the candidate that its data accept.
 
 A step is clean if nearly no token is beyond noise, the median token is well within it, no part of the difference is a
 function of the log-probability, and the rollout lacks no probability. A few tokens far beyond noise make no class, and
@@ -14,7 +14,7 @@ import numpy as np
 from npucmp.model.cause import first_of_names
 from npucmp.model.parity_result import CandidateFit, ParityFinding, TokenClass, percent, state_of
 from npucmp.token_parity.candidates import fits_of
-from npucmp.token_parity.candidates.evidence import Evidence
+from npucmp.token_parity.candidates.evidence import StepEvidence
 from npucmp.token_parity.candidates.experts import CLEAR, LEAST_SHARE, LEAST_TOKENS, MOST
 from npucmp.token_parity.candidates.truncation import first_of_nucleus, may_be_cut
 from npucmp.token_parity.finding import finding_at
@@ -31,46 +31,46 @@ _LISTED = 6  # names in a sentence: work
 SILENT = (TokenClass.CLEAN, TokenClass.UNDECIDED)
 
 
-class Decision(NamedTuple):
+class StepDecision(NamedTuple):
     """The finding of a step, and the fits of all candidates."""
 
     finding: ParityFinding
     fits: tuple[CandidateFit, ...] = ()
 
 
-def decide(pair: TokenPair) -> Decision:
-    """Return the decision on a step. What a fact explains is taken away, and the rest is judged by itself."""
+def decide(pair: TokenPair) -> StepDecision:
+    """Return the decision on a step. A fact takes away the tokens that it explains, and the rest is judged by itself."""
     fact = first_fact(pair)
     if fact is None:
         return _decide_by_candidates(pair)
     finding, rule = fact
     if not hasattr(rule, "without"):
-        return Decision(finding)
+        return StepDecision(finding)
     rest, words = rule.without(pair, finding)
     if int(rest.counted.sum()) < LEAST_REST:
-        return Decision(finding)
+        return StepDecision(finding)
     other = decide(rest)
     said = other.finding
     words += f" the tokens are {said.token_class.value}" if words == "beside it" else f" are {said.token_class.value}"
     if said.request is not None and said.token_class not in SILENT:
         words += f": request {said.request}, position {said.position}, {said.because[0]}"
-    return Decision(finding._replace(because=(*finding.because, words)), other.fits)
+    return StepDecision(finding._replace(because=(*finding.because, words)), other.fits)
 
 
-def _decide_by_candidates(pair: TokenPair) -> Decision:
+def _decide_by_candidates(pair: TokenPair) -> StepDecision:
     if not pair.counted.any():
-        return Decision(_without_tokens(pair))
+        return StepDecision(_without_tokens(pair))
     unsure = sum_mean.unsure_mean(pair)
     median = median_margin_of(pair, pair.counted)
     if not pair.far.any() and median == 0:
         words = "most log-probabilities are equal, the others within noise"
-        return Decision(unsure or finding_at(pair, TokenClass.CLEAN, None, words))
-    evidence = Evidence(pair)
+        return StepDecision(unsure or finding_at(pair, TokenClass.CLEAN, None, words))
+    evidence = StepEvidence(pair)
     fits = fits_of(evidence)
     accepted = [fit for fit in fits if state_of(fit) == "accepted" and (fit.shows or not evidence.is_quiet)]
     if not accepted and evidence.is_quiet:
-        return Decision(unsure or _quiet(evidence), fits)
-    return Decision(_finding(evidence, fits, accepted), fits)
+        return StepDecision(unsure or _quiet(evidence), fits)
+    return StepDecision(_finding(evidence, fits, accepted), fits)
 
 
 def _without_tokens(pair: TokenPair) -> ParityFinding:
@@ -80,7 +80,7 @@ def _without_tokens(pair: TokenPair) -> ParityFinding:
     return sum_mean.unsure_mean(pair) or finding_at(pair, TokenClass.CLEAN, None, words)
 
 
-def _quiet(evidence: Evidence) -> ParityFinding:
+def _quiet(evidence: StepEvidence) -> ParityFinding:
     """Return "clean", or "undecided" for a few tokens that are far from noise."""
     pair = evidence.pair
     if may_be_cut(evidence):
@@ -97,7 +97,7 @@ def _quiet(evidence: Evidence) -> ParityFinding:
     return finding_at(pair, TokenClass.CLEAN, None, "the differences are within the noise of logits")
 
 
-def _finding(evidence: Evidence, fits: tuple[CandidateFit, ...], accepted: list[CandidateFit]) -> ParityFinding:
+def _finding(evidence: StepEvidence, fits: tuple[CandidateFit, ...], accepted: list[CandidateFit]) -> ParityFinding:
     """Return the accepted candidate, else what is known."""
     pair, parts = evidence.pair, evidence.parts
     place = first_place(pair.far & evidence.tokens)
@@ -158,7 +158,7 @@ def _names(fits: list[CandidateFit], last: str) -> str:
     )
 
 
-def _known(evidence: Evidence) -> str:
+def _known(evidence: StepEvidence) -> str:
     pair = evidence.pair
     median = median_margin_of(pair, pair.counted)
     share = percent(pair.share_far)

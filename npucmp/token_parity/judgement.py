@@ -10,8 +10,8 @@ from npucmp.model.cause import first_of_names
 from npucmp.model.parity_result import ParityFigures, ParityFinding, StepParity, state_of
 from npucmp.model.token_batch import TokenBatch, TokenRecording
 from npucmp.token_parity.candidates import temperature, truncation
-from npucmp.token_parity.candidates.evidence import Evidence
-from npucmp.token_parity.decision import SILENT, Decision, decide, first_of_candidate
+from npucmp.token_parity.candidates.evidence import StepEvidence
+from npucmp.token_parity.decision import SILENT, StepDecision, decide, first_of_candidate
 from npucmp.token_parity.figures import curve_of, figures_of, rows_of
 from npucmp.token_parity.finding import finding_at
 from npucmp.token_parity.never_sampled import never_sampled
@@ -120,7 +120,7 @@ def _numbers(word: str, numbers: Sequence[Optional[int]]) -> str:
     return f"{word}{'s' if len(numbers) > 1 else ''} {shown}"
 
 
-def _step(pair: TokenPair, decision: Decision, by: str) -> StepParity:
+def _step(pair: TokenPair, decision: StepDecision, by: str) -> StepParity:
     finding = decision.finding
     positions, mean_abs = curve_of(pair)
     rows = tuple(rows_of(pair, finding))
@@ -132,7 +132,7 @@ def _step(pair: TokenPair, decision: Decision, by: str) -> StepParity:
 
 
 def _joint_finding(
-    pairs: Sequence[TokenPair], decisions: Sequence[Decision], notes: dict[str, None]
+    pairs: Sequence[TokenPair], decisions: Sequence[StepDecision], notes: dict[str, None]
 ) -> Optional[ParityFinding]:
     """Return what no single step shows: noise that grows over steps, a nucleus or a temperature within noise."""
     if len(pairs) < 2 or any(one.finding.token_class not in SILENT for one in decisions):
@@ -146,7 +146,7 @@ def _joint_finding(
     joined = _joined(pairs)
     if not joined.counted.any():
         return None
-    evidence = Evidence(joined)
+    evidence = StepEvidence(joined)
     found = (fit for candidate in (truncation, temperature) for fit in candidate.fit(evidence) or ())
     fits = [fit for fit in found if fit.shows and state_of(fit) == "accepted"]
     place = first_of_candidate(joined, fits[0]) if fits else None

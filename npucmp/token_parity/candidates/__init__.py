@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Callable, Optional
 
 from npucmp.model.parity_result import CandidateFit, TokenClass
-from npucmp.token_parity.candidates.evidence import Evidence
+from npucmp.token_parity.candidates.evidence import StepEvidence
 
 CANDIDATES = (
     "other_token", "other_number", "temperature", "truncation", "divided", "seen_tokens", "biased_tokens", "context",
@@ -21,11 +21,11 @@ CANDIDATES = (
 LEAST_TOKENS = 20  # tokens to explain: chosen, fewer prove no model
 
 
-def fits_of(evidence: Evidence) -> tuple[CandidateFit, ...]:
+def fits_of(evidence: StepEvidence) -> tuple[CandidateFit, ...]:
     """Return the fits of all candidates that can be asked, in the order of their names."""
     found: list[CandidateFit] = []
     for name in CANDIDATES:
-        fit: Callable[[Evidence], Optional[tuple[CandidateFit, ...]]] = import_module(f"{__name__}.{name}").fit
+        fit: Callable[[StepEvidence], Optional[tuple[CandidateFit, ...]]] = import_module(f"{__name__}.{name}").fit
         found += fit(evidence) or ()
     count = len(evidence.margin)
     if count < LEAST_TOKENS:

@@ -10,7 +10,7 @@ from typing import Optional
 import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass
-from npucmp.token_parity.candidates.evidence import Evidence
+from npucmp.token_parity.candidates.evidence import StepEvidence
 
 LEAST_TIMES = 3  # occurrences of a token: chosen
 ALWAYS = 0.8  # share of the occurrences of a token that move: chosen
@@ -20,7 +20,7 @@ OF_ALL = 0.75  # share of what moves in this direction that is of such tokens: c
 MOST_IDS = 10  # tokens with a bias: chosen
 
 
-def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
+def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     """Return the fit of the direction in which certain tokens move."""
     if not evidence.has_ids or not evidence.far.any():
         return None

@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import Optional
 
 from npucmp.model.parity_result import CandidateFit, TokenClass
-from npucmp.token_parity.candidates.evidence import Evidence, remains_of
+from npucmp.token_parity.candidates.evidence import StepEvidence, remains_of
 
 CAUSES = "a request or position has a context of its own: packing, padding, positions, rotary cache, prefix, cache, ids"
 
 
-def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
+def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     """Return the fit, if some parts are clean."""
     parts = evidence.parts
     if parts is None:

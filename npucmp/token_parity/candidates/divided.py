@@ -11,7 +11,7 @@ from typing import Optional
 import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass
-from npucmp.token_parity.candidates.evidence import Evidence, outside_of
+from npucmp.token_parity.candidates.evidence import StepEvidence, outside_of
 from npucmp.token_parity.candidates.temperature import LOG_VOCABULARY, MOST_TOKENS
 from npucmp.token_parity.outliers import most_outliers
 
@@ -20,7 +20,7 @@ LEAST_ALONE = 3  # tokens with probability 1 on one side: chosen
 LEAST_LIKELY = 10  # tokens with p of 0.5 to 0.98: chosen, others prove nothing
 
 
-def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
+def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     """Return the fit for the side that divides, if all tokens move in one direction."""
     if min(evidence.rises, evidence.falls) > most_outliers(float(len(evidence.margin))) or not evidence.far.any():
         return None

@@ -21,7 +21,7 @@ RECORDED = 0.9  # share of tokens with an id: chosen
 CLAMP = 10.0  # d: literature, estimates of KL in trainers (k3) clamp alike
 
 
-class Evidence:
+class StepEvidence:
     """The tokens of a pair that are not clean, as flat arrays, with the parts that are.
 
     tokens         (B, S) the tokens to explain: those outside the clean parts

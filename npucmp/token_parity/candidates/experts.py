@@ -10,7 +10,7 @@ from typing import Optional
 import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass, percent
-from npucmp.token_parity.candidates.evidence import Evidence, remains_of
+from npucmp.token_parity.candidates.evidence import StepEvidence, remains_of
 from npucmp.token_parity.clean_parts import DEVIATIONS, are_more_than_chance
 from npucmp.token_parity.outliers import WITHIN, median_margin_of
 from npucmp.token_parity.systematic_fit import UNSURE
@@ -26,7 +26,7 @@ EXPLAINED = 0.3  # R² of a function of the log-probability: chosen
 STAYS = 0.5  # share of the tokens beyond noise that such a function leaves there: chosen
 
 
-def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
+def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     """Return the fit, if tokens are beyond noise."""
     far = int(evidence.far.sum())
     if not far:

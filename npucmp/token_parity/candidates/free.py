@@ -9,7 +9,7 @@ from typing import Optional
 import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass
-from npucmp.token_parity.candidates.evidence import Evidence
+from npucmp.token_parity.candidates.evidence import StepEvidence
 from npucmp.token_parity.candidates.experts import BETWEEN, MOST
 from npucmp.token_parity.candidates.temperature import is_within_bounds
 
@@ -27,7 +27,7 @@ AGREE = 0.05  # share of them beyond noise: chosen, as outliers have
 DIFFER = 0.3  # share of the others beyond noise: chosen
 
 
-def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
+def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     """Return the candidates with what refutes all of them."""
     if not evidence.far.any():
         return None

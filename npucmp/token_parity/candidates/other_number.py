@@ -9,11 +9,11 @@ import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass
 from npucmp.model.token_batch import Floats
-from npucmp.token_parity.candidates.evidence import Evidence, remains_of
+from npucmp.token_parity.candidates.evidence import StepEvidence, remains_of
 from npucmp.token_parity.noise import SMALLEST
 
 
-def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
+def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     """Return the fits of the side and the number that leave least."""
     if not evidence.far.any():
         return None

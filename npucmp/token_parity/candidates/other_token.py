@@ -11,7 +11,7 @@ from typing import Optional
 import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass
-from npucmp.token_parity.candidates.evidence import Evidence, remains_of
+from npucmp.token_parity.candidates.evidence import StepEvidence, remains_of
 from npucmp.token_parity.noise import BEYOND
 from npucmp.token_parity.outliers import most_outliers
 
@@ -21,7 +21,7 @@ NEAR_TIES = (3.0, 1.7)  # ratio of tokens that agree to those expected, in flat 
 DEVIATIONS = 3.0  # standard deviations of their number: chosen
 
 
-def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
+def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     """Return the fit for the side that is higher, if the other never is."""
     if min(evidence.rises, evidence.falls) > most_outliers(float(len(evidence.margin))) or not evidence.far.any():
         return None

@@ -12,7 +12,7 @@ import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass, percent
 from npucmp.model.token_batch import Bools
-from npucmp.token_parity.candidates.evidence import Evidence
+from npucmp.token_parity.candidates.evidence import StepEvidence
 from npucmp.token_parity.token_pair import TokenPair
 
 LEAST_MOVED = 4  # seen tokens beyond noise in one direction: chosen
@@ -26,7 +26,7 @@ MOST_NEW = 0.95  # share of new tokens that do not move: chosen, the prompt has 
 NAME = "a penalty on tokens that occurred before"
 
 
-def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
+def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     """Return the fit for the direction in which seen tokens move."""
     pair = evidence.pair
     if not evidence.far.any():

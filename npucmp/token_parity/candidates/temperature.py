@@ -1,7 +1,7 @@
 """The distributions differ by a temperature, or by another function of the logits.
 
 A temperature moves a token of probability a to a^β / Z with one β for all tokens. Z is unknown, but bounded by a: the
-rest of the distribution is one token, or spread over the largest vocabulary. What lies outside these bounds remains. A
+rest of the distribution is one token, or spread over the largest vocabulary. Tokens outside these bounds remain. A
 curve through d by the log-probability has to show it as well, unless the bounds leave no other β. If both sides record
 their most likely tokens, the ratio of differences within a position is exact.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass
 from npucmp.model.token_batch import Floats
-from npucmp.token_parity.candidates.evidence import Evidence, outside_of
+from npucmp.token_parity.candidates.evidence import StepEvidence, outside_of
 from npucmp.token_parity.outliers import WITHIN
 from npucmp.token_parity.systematic_fit import SystematicFit
 from npucmp.token_parity.top_log_probs import TopRelation
@@ -55,14 +55,14 @@ class Range(NamedTuple):
 
 
 class Bounded(NamedTuple):
-    """What the best temperature leaves, the range that leaves noise only, and that of most tokens."""
+    """The remainder of the best temperature, the range that leaves noise only, and that of most tokens."""
 
     remains: float
     of_all: Range
     most: Range
 
 
-def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
+def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     """Return the fits of a temperature and of another function of the logits."""
     exact, curve = evidence.tops, evidence.systematic
     if exact is not None:
@@ -103,12 +103,12 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
     return one, other
 
 
-def is_within_bounds(evidence: Evidence) -> bool:
+def is_within_bounds(evidence: StepEvidence) -> bool:
     """Return whether one temperature bounds all tokens but noise."""
     return bounded_temperature(evidence.target, evidence.golden, evidence.noise).remains <= 3.0
 
 
-def _one_way(evidence: Evidence) -> str:
+def _one_way(evidence: StepEvidence) -> str:
     """Return why tokens that all move in one direction are of no temperature: the rollout, or the trainer, lacks
     probability."""
     most, least = max(evidence.rises, evidence.falls), min(evidence.rises, evidence.falls)
@@ -118,7 +118,7 @@ def _one_way(evidence: Evidence) -> str:
     return f"no token {'falls' if sign > 0 else 'rises'} beyond noise, {most} {'rise' if sign > 0 else 'fall'}"
 
 
-def _exact(evidence: Evidence, exact: TopRelation) -> CandidateFit:
+def _exact(evidence: StepEvidence, exact: TopRelation) -> CandidateFit:
     refuted = [*evidence.refuted_by_parts]
     words = f"between tokens of a position the rollout has {exact.slope:.4f} times the differences of the trainer"
     if not is_exact(exact):

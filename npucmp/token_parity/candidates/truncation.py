@@ -11,7 +11,7 @@ from typing import Optional
 import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass, percent
-from npucmp.token_parity.candidates.evidence import Evidence, remains_of
+from npucmp.token_parity.candidates.evidence import StepEvidence, remains_of
 from npucmp.token_parity.candidates.temperature import CERTAINLY_REMOVED, is_exact
 from npucmp.token_parity.token_pair import TokenPair, first_place
 from npucmp.token_parity.top_log_probs import TopRelation
@@ -32,7 +32,7 @@ EXACT_NOISE = 3.0  # times the floor: definition, a token beyond it is beyond no
 EXACT_REST = 0.1  # standard deviation of a logit: chosen, above it the logits differ otherwise
 
 
-def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
+def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     """Return the fit for the side that lacks probability."""
     if evidence.tops is not None:
         return _exact(evidence, evidence.tops)
@@ -63,7 +63,7 @@ def fit(evidence: Evidence) -> Optional[tuple[CandidateFit, ...]]:
     return (CandidateFit("top-p, top-k or min-p", TokenClass.TOP_P, remains, refuted, because, lacks, shows),)
 
 
-def _exact(evidence: Evidence, exact: TopRelation) -> tuple[CandidateFit, ...]:
+def _exact(evidence: StepEvidence, exact: TopRelation) -> tuple[CandidateFit, ...]:
     rises = exact.offset > max(EXACT_RISE, EXACT_ERRORS * exact.offset_error)
     is_cut = exact.rest < max(EXACT_REST, EXACT_NOISE * evidence.pair.floor) and not is_exact(exact)
     because = f"the most likely tokens of a position rise by {exact.offset:.2g}, at equal differences between them"
@@ -83,7 +83,7 @@ def first_of_nucleus(pair: TokenPair) -> Optional[tuple[int, int]]:
     return first_place(alone) or first_place(pair.far) or first_place(pair.counted & (pair.difference > 0))
 
 
-def may_be_cut(evidence: Evidence) -> bool:
+def may_be_cut(evidence: StepEvidence) -> bool:
     """Return whether the rollout seems to lack probability: too much for a silent step."""
     mean, significance = evidence.removed(1)
     return mean >= LEAST_REMOVED and significance >= PERHAPS_REMOVED

@@ -1,4 +1,4 @@
-"""What the records show without a fit, in this order: numbers of another kind, values, masks, ids, places.
+"""Facts of the records, without a fit, in this order: numbers of another kind, values, masks, ids, places.
 
 A rule is a module of this package with
     find(pair) -> a finding, or None if the rule does not hold
