@@ -39,7 +39,7 @@ class StepDecision(NamedTuple):
 
 
 def decide(pair: TokenPair) -> StepDecision:
-    """Return the decision on a step. A fact takes away the tokens that it explains, and the rest is judged by itself."""
+    """Return the decision on a step. A fact takes away the tokens that it explains, the rest is judged by itself."""
     fact = first_fact(pair)
     if fact is None:
         return _decide_by_candidates(pair)
