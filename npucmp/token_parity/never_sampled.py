@@ -2,7 +2,7 @@
 
 The masks of the sides differ; or, in a run of two tokens and more, one side has log-probability exactly 0, which an
 engine writes for a token that it did not sample, and the other side is far from it. A side that is 0 nearly everywhere
-is no such run: its engine writes 0 for every token (temperature 0).
+is no such run: its engine writes 0 for every token (temperature 0); nor are zeros most of which stand alone (top-p).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from npucmp.model.token_batch import Bools, Floats
 from npucmp.token_parity.token_pair import TokenPair, first_place
 
 FAR_FROM_ZERO = -0.8  # log-probability: definition, no rounding makes 0 of a probability below 0.45
+CERTAIN = -0.01  # log-probability: chosen, a nucleus of one token has less on the other side
+OF_ZEROS = 0.5  # share of such zeros that are in runs: chosen, a nucleus of one token makes single ones
 LEAST_RUN = 3  # tokens in runs: chosen, two neighbours may be chance
 ALL_ZERO = 0.8  # share of zeros from which a side writes 0 for every token: chosen
 BEFORE_RUN = -0.1  # log-probability of the other side at a zero before a run: chosen
@@ -42,9 +44,16 @@ def never_sampled(pair: TokenPair) -> Optional[NeverSampled]:
         for one, other in ((pair.target, pair.golden), (pair.golden, pair.target))
     ]
     for side, values in enumerate((pair.target, pair.golden)):
-        if (values[counted] == 0).mean() > ALL_ZERO if counted.any() else True:
+        if not counted.any() or (values[counted] == 0).mean() > ALL_ZERO:
             zeros[side][:] = False
     runs = [_runs(side | masked) & side for side in zeros]
+    alone = [
+        counted & (one == 0) & (other < CERTAIN) & (other >= FAR_FROM_ZERO)
+        for one, other in ((pair.target, pair.golden), (pair.golden, pair.target))
+    ]
+    runs = [
+        run & (run.sum() >= max(OF_ZEROS * side.sum(), single.sum())) for run, side, single in zip(runs, zeros, alone)
+    ]
     found = masked | (runs[0] | runs[1] if sum(int(run.sum()) for run in runs) >= LEAST_RUN else masked)
     place = first_place(found)
     if place is None:

@@ -8,7 +8,7 @@ other side masks. If neither side has a mask, zeros of both sides at the end of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Iterator, NamedTuple, Optional, Sequence
 
@@ -118,6 +118,14 @@ def first_place(places: Bools) -> Optional[tuple[int, int]]:
         return None
     row = int(np.argmax(rows))
     return row, int(np.argmax(places[row]))
+
+
+def without_tokens(pair: TokenPair, tokens: Bools) -> tuple[TokenPair, str]:
+    """Return a pair without some of its tokens, and words for what is left."""
+    masks = {name: getattr(pair, name) & ~tokens for name in ("target_mask", "golden_mask")}
+    others = None if pair.others is None else pair.others & ~tokens
+    rest = replace(pair, **masks, others=others, sums=None)
+    return rest, f"the other {int(rest.counted.sum()):,} tokens"
 
 
 def why_open(rollout: TokenRequest, trainer: TokenRequest) -> str:

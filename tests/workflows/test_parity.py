@@ -133,7 +133,7 @@ def test_a_second_cause_is_named_behind_the_first(tmp_path):
     y = noisy(x, 0.4)
     y[2, 17] = np.nan
     result = pair(tmp_path, x, y)
-    assert said(result) == ("nan", (None, 2, 17)) and "the other 359 tokens are weights: request 0" in str(result)
+    assert said(result) == ("nan", (None, 2, 17)) and "the other 359 tokens are differs: request 0" in str(result)
     y = noisy(x)
     y[2, 17] = np.nan
     assert "the other 359 tokens are clean" in str(pair(tmp_path, x, y))
@@ -150,7 +150,53 @@ def test_one_token_is_no_class_and_not_silent(tmp_path):
 def test_a_request_in_another_context_without_ids(tmp_path):
     y = noisy(log_probs())
     y[5, 33:] = log_probs(9)[5, 33:] - 1
-    assert said(pair(tmp_path, log_probs(), y)) == ("tokens", (None, 5, 33))
+    assert said(pair(tmp_path, log_probs(), y)) == ("context", (None, 5, 33))
+
+
+def test_clean_requests_and_positions_refute_what_concerns_all(tmp_path):
+    """Requests 0 and 3 are clean, then all are clean before position 30."""
+    x = log_probs()
+    for number, far in enumerate((np.isin(np.arange(ROWS), (0, 3))[:, None], np.arange(WIDTH) < 30)):
+        y = np.where(far, noisy(x), log_probs(9) - 1)
+        result = pair(tmp_path / str(number), x, y)
+        assert said(result) == ("context", ((None, 1, 0), (None, 0, 30))[number])
+        words = ("requests 0, 3 are clean", "clean before position 30")[number]
+        fits = {fit.name: fit for fit in result.steps[0].fits}
+        assert words in str(result) and all(words in str(fits[name].refuted) for name in ("other weights", "dropout"))
+        states = {row["candidate"]: row["state"] for row in result.to_pandas("candidates").to_dict("records")}
+        assert states["another context"] == "accepted" and states["another temperature"] == "refuted"
+
+
+def test_all_tokens_differ_and_no_cause_is_a_fact(tmp_path):
+    x = log_probs()
+    result = pair(tmp_path, x, noisy(x, 0.5))
+    assert (result.verdict, result.exit_status) == ("DIFFERS", 1)
+    assert "other weights, dropout or another computation; these are not refuted" in str(result)
+
+
+def test_another_number_of_the_same_tokens(tmp_path):
+    x = log_probs()
+    y = noisy(x)
+    for number, values in enumerate((np.repeat(x.mean(1, keepdims=True), WIDTH, 1), np.cumsum(x, 1))):
+        assert said(pair(tmp_path / str(number), values, y))[0] == "record"
+
+
+def test_tokens_that_occurred_before_and_certain_tokens(tmp_path):
+    x, ids = log_probs() - 0.5, np.random.default_rng(0).integers(0, 90, (ROWS, WIDTH))
+    seen = np.array([[ids[row, at] in ids[row, :at] for at in range(WIDTH)] for row in range(ROWS)])
+    for number, moved in enumerate((seen, np.isin(ids, (3, 17, 40)))):
+        result = pair(tmp_path / str(number), np.where(moved, x - 1, x + 0.02), noisy(x), ids=ids)
+        assert said(result)[0] == "logits" and ("occurred before", "certain tokens")[number] in str(result)
+
+
+def test_a_shift_and_a_temperature(tmp_path):
+    random = np.random.default_rng(3)
+    logits = random.standard_normal((ROWS, WIDTH, 50)) * 3
+    sides = [one - np.log(np.exp(one).sum(-1, keepdims=True)) for one in (logits / 0.7, logits)]
+    ids = np.argmax(sides[0] + random.gumbel(size=logits.shape), -1)[..., None]
+    x, y = (np.take_along_axis(one, ids, -1)[..., 0] for one in sides)
+    result = pair(tmp_path, x, np.roll(y, 1, axis=1))
+    assert said(result) == ("shift", (None, 0, 0)) and "beside it the tokens are temperature" in str(result)
 
 
 def test_the_sum_against_the_mean_and_equal_sums(tmp_path):
@@ -226,7 +272,7 @@ def test_a_floor_of_the_user_decides(tmp_path):
     pair(tmp_path, x, noisy(x, 0.03))
     paths = tmp_path / "r", tmp_path / "t"
     assert npucmp.parity(*paths).verdict == "CLEAN"
-    assert npucmp.parity(*paths, floor=0.003).verdict == "WEIGHTS"
+    assert npucmp.parity(*paths, floor=0.003).verdict == "DIFFERS"
     for wrong in (0, -1, float("nan")):
         with pytest.raises(UsageError, match="greater than 0"):
             npucmp.parity(*paths, floor=wrong)
@@ -235,7 +281,7 @@ def test_a_floor_of_the_user_decides(tmp_path):
 def test_a_trend_over_positions_is_no_stale_synchronisation(tmp_path):
     x = log_probs()
     result = pair(tmp_path, x, x + np.linspace(0.1, 1, WIDTH) * np.random.default_rng(1).standard_normal(x.shape))
-    assert result.verdict == "WEIGHTS" and "over positions: grows" in result.trend
+    assert result.verdict == "DIFFERS" and "over positions: grows" in result.trend
     assert "synchronisation" not in str(result)
 
 
@@ -276,9 +322,9 @@ def test_the_report_of_a_clean_pair_is_a_floor(tmp_path):
     pair(tmp_path, x, noisy(x, 0.03))
     paths = tmp_path / "r", tmp_path / "t"
     found = npucmp.parity(*paths, floor=tmp_path / "clean")
-    assert found.verdict == "WEIGHTS" and found.floor == result.figures.floor
+    assert found.verdict == "DIFFERS" and found.floor == result.figures.floor
     got = invoke(*paths, "--floor", tmp_path / "clean" / "summary.json")
-    assert got.exit_code == 1 and "WEIGHTS" in got.output
+    assert got.exit_code == 1 and "DIFFERS" in got.output
     for wrong, words in ((tmp_path / "shift", "not the report of a clean pair"), ("nothing", "neither a number nor")):
         with pytest.raises(UsageError, match=words):
             npucmp.parity(*paths, floor=wrong)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Optional
 
+import numpy as np
+
 from npucmp.model.parity_result import ParityFinding, TokenClass
 from npucmp.token_parity.finding import finding_at
-from npucmp.token_parity.token_pair import TokenPair, first_place
+from npucmp.token_parity.token_pair import TokenPair, first_place, without_tokens
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:
@@ -24,3 +26,8 @@ def find(pair: TokenPair) -> Optional[ParityFinding]:
     count, requests = int(pair.other_ids.sum()), int(pair.other_ids.any(axis=1).sum())
     found = finding_at(pair, TokenClass.TOKENS, place, words, f"{count} tokens of {requests} requests differ")
     return found if pair.counted[place] else found._replace(margin=None)
+
+
+def without(pair: TokenPair, _: ParityFinding) -> tuple[TokenPair, str]:
+    """Return the pair without the tokens from the first other one of each request on: these have another context."""
+    return without_tokens(pair, np.logical_or.accumulate(pair.other_ids, axis=1))
