@@ -127,8 +127,19 @@ class RequestParity(NamedTuple):
     k3: float
 
 
+class TokenMap(NamedTuple):
+    """Tokens by request and position, and those beyond noise, in cells (down, across); `requests` and `positions` are
+    how many the cells hold."""
+
+    requests: int
+    positions: int
+    tokens: Integers
+    beyond: Integers
+
+
 class StepParity(NamedTuple):
-    """A step: its finding, figures and rows. `positions` and `mean_abs` are a curve over positions for a drawing."""
+    """A step: its finding, figures and rows. `positions` and `mean_abs` are a curve over positions for a drawing, `map`
+    shows which requests and positions are clean."""
 
     step: Optional[int]
     finding: ParityFinding
@@ -140,6 +151,7 @@ class StepParity(NamedTuple):
     pairing: str
     trend: str = ""
     fits: tuple[CandidateFit, ...] = ()
+    map: Optional[TokenMap] = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -25,6 +25,7 @@ from npucmp.model.parity_result import (
 from npucmp.report import tables
 from npucmp.report.answer import (
     Answer,
+    CellMap,
     Detail,
     DumpSummary,
     Line,
@@ -117,6 +118,7 @@ def answer(result: ParityResult, metrics: Sequence[str] = ()) -> Answer:
             ),
         ],
         plots=_plots(result),
+        maps=_maps(result),
         detail=lambda: _detail(result),
         facts=lambda: _facts(result),
         meaning={one.value: words for one, words in MEANING.items()},
@@ -289,6 +291,18 @@ def _plots(result: ParityResult) -> list[Plot]:
     if named:
         plots.append(Plot("Mean |d| over positions", "", named))
     return plots
+
+
+def _maps(result: ParityResult) -> list[CellMap]:
+    """Return the map of requests and positions of the first steps with a finding."""
+    found = []
+    for step in sorted(result.steps, key=lambda one: one.finding.token_class in _SILENT)[:MOST_CURVES]:
+        if step.map is not None:
+            sizes = step.map.requests, step.map.positions
+            counts = step.map.tokens.tolist(), step.map.beyond.tolist()
+            title = "Requests and positions" + ("" if step.step is None else f": step {step.step}")
+            found.append(CellMap(title, ("requests", "positions"), sizes, *counts))
+    return found
 
 
 _SILENT = (TokenClass.CLEAN, TokenClass.UNDECIDED)

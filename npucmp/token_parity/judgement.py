@@ -12,7 +12,7 @@ from npucmp.model.token_batch import TokenBatch, TokenRecording
 from npucmp.token_parity.candidates import temperature, truncation
 from npucmp.token_parity.candidates.evidence import StepEvidence
 from npucmp.token_parity.decision import SILENT, StepDecision, decide, first_of_candidate
-from npucmp.token_parity.figures import curve_of, figures_of, rows_of
+from npucmp.token_parity.figures import curve_of, figures_of, map_of, rows_of
 from npucmp.token_parity.finding import finding_at
 from npucmp.token_parity.never_sampled import never_sampled
 from npucmp.token_parity.request_pairing import pair_requests, pair_steps
@@ -127,7 +127,7 @@ def _step(pair: TokenPair, decision: StepDecision, by: str) -> StepParity:
     count = len(pair.numbers) + (len(pair.sums.requests) if pair.sums is not None else 0)
     trend = positions_in_words(pair)
     return StepParity(
-        pair.step, finding, figures_of([pair]), count, rows, positions, mean_abs, by, trend, decision.fits
+        pair.step, finding, figures_of([pair]), count, rows, positions, mean_abs, by, trend, decision.fits, map_of(pair)
     )
 
 

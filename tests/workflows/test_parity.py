@@ -712,3 +712,20 @@ def test_lists_without_the_sampled_id_are_refused(tmp_path):
     rollout = [{"completion_ids": [1, 2], "logprobs": [[-1.0, -2.0], [-1.0, -3.0]]}]
     with pytest.raises(DumpError, match="several numbers for a position, and no ids that say which was sampled"):
         json_pair(tmp_path, rollout, [{"log_probs": [-1.0, -2.0]}])
+
+
+def test_the_page_shows_which_requests_and_positions_are_clean(tmp_path):
+    x, y = log_probs(), noisy(log_probs())
+    y[3:, 30:] = log_probs(9)[3:, 30:]
+    step = pair(tmp_path, x, y).steps[0].map
+    assert (step.requests, step.positions) == x.shape and step.tokens.sum() == x.size
+    assert not step.beyond[:3].any() and not step.beyond[:, :30].any() and (step.beyond[3:, 30:].sum(axis=1) > 10).all()
+    assert invoke(tmp_path / "r", tmp_path / "t", "-o", tmp_path / "o").exit_code == 1
+    page = (tmp_path / "o" / "report.html").read_text()
+    assert "down: 6 requests, across: 60 positions" in page and 'class="level-0" d="M0 0.5h60M0 1.5h60M0 2.5h60' in page
+
+
+def test_a_large_map_is_drawn_in_cells(tmp_path):
+    x = log_probs(rows=130, width=1000)
+    step = pair(tmp_path, x, noisy(x)).steps[0].map
+    assert step.tokens.shape == (44, 143) and step.tokens.sum() == x.size and step.tokens[0, 0] == 21
