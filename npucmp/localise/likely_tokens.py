@@ -57,16 +57,20 @@ def likely_token_reasons(own: Finding, reader: ValueReader) -> Iterator[Evidence
     beyond = [one for one in changed if one.change > BEYOND * of_difference]
     positions = math.prod(shape[:-1])
     if not beyond:
-        words = "the most likely token of {count} of {positions} positions is another; all of them were near ties: "
-        words += "their logits change by {change} at most, noise of a logit {noise}"
+        words = (
+            "the most likely token of {count} of {positions} positions is another; all of them were near ties: "
+            "their logits change by {change} at most, noise of a logit {noise}"
+        )
         largest = max(one.change for one in changed)
         yield reason("likely_token", words, count=len(changed), positions=f"{positions:,}", change=f"{largest:.2g}",
                      noise=f"{noise:.2g}")  # fmt: skip
         return
     first = beyond[0]
-    words = "the most likely token is another beyond the noise at {count} of {positions} positions, first at {place}: "
-    words += "token {target} in the target, {golden} in the golden (number {rank} in the target); the difference of "
-    words += "their logits changes by {change}, {times} times its noise"
+    words = (
+        "the most likely token is another beyond the noise at {count} of {positions} positions, first at {place}: "
+        "token {target} in the target, {golden} in the golden (number {rank} in the target); the difference of "
+        "their logits changes by {change}, {times} times its noise"
+    )
     yield reason(
         "likely_token",
         words,

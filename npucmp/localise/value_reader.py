@@ -59,7 +59,7 @@ class ValueReader:
 
     def blocks(self, finding: Finding, elements: int) -> Iterator[tuple[Array, Array]]:
         """Yield the values of the target and the golden as float64, so many elements at once; nothing if a side has
-        none, or they have other shapes. What cannot be read again ends it."""
+        none, or they have other shapes. A block that cannot be read again ends them."""
         from npucmp.dump.readers.values import blocks
         from npucmp.measure.kernel.numpy_kernel import widen
         from npucmp.measure.pairs import payload_of

@@ -1,9 +1,9 @@
 """The places of the trainer's tokens in the response of the rollout, where both sides record ids.
 
-Ids lead: where they differ, the rows are aligned by them before masks, lengths or padding are read. What follows a
-token that only one side has is compared at its own token. Tokens in front of the other side's first one are those of a
-prompt if nothing counts them; else they are other tokens. Without ids, what a row has more is a prompt if the row
-begins with so many masked places or zeros, or with null.
+Ids lead: where they differ, the rows are aligned by them before masks, lengths or padding are read. Tokens behind one
+that only one side has are compared at their own ids. Tokens in front of the other side's first one are those of a
+prompt if nothing counts them; else they are other tokens. Without ids, a row is longer by a prompt if it begins with
+so many masked places or zeros, or with null.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AlignedTokens(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """Ids from `i` to `i_end` of the rollout stand for those from `j` to `j_end` of the trainer."""
+    """Different ids: from `i` to `i_end` of the rollout, from `j` to `j_end` of the trainer."""
 
     i: int
     i_end: int
