@@ -14,7 +14,7 @@ import npucmp
 from npucmp.cli import npucmp as group
 from npucmp.errors import DumpError, UsageError
 from tests.corpus import constants
-from tests.corpus.parity import cases, files
+from tests.corpus.parity import cases, files, second
 from tests.corpus.parity.__main__ import score
 from tests.corpus.parity.files import torch_file
 
@@ -729,3 +729,9 @@ def test_a_large_map_is_drawn_in_cells(tmp_path):
     x = log_probs(rows=130, width=1000)
     step = pair(tmp_path, x, noisy(x)).steps[0].map
     assert step.tokens.shape == (44, 143) and step.tokens.sum() == x.size and step.tokens[0, 0] == 21
+
+
+@pytest.mark.parametrize("pattern", ["clean*", "retokenised*", "echo", "pad_is_eos*", "token_in_front"])
+def test_pairs_of_the_second_generator(pattern):
+    found = sum(second.score(5, 2, pattern).values(), second.Counter())
+    assert found["pairs"] == found["right"] and found["placed"] == found["places"]
