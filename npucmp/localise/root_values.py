@@ -1,6 +1,6 @@
 """Evidence of the values of a root's tensor, read once more: a rounding, a region, the negation of a mask, a constant
-that is added to ids, a choice among equal values, ids or elements in another order, and memory that was overwritten
-before it was read.
+that is added to ids, a choice among equal values, another most likely token, ids or elements in another order, and
+memory that was overwritten before it was read.
 
 The first roots of a step and rank are examined, with tensors that value_reader.py reads. Nothing here changes a cause.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.localise.element_order import order_reasons
 from npucmp.localise.evidence import reason
+from npucmp.localise.likely_tokens import likely_token_reasons
 from npucmp.localise.rounded_tensors import with_rounding
 from npucmp.localise.value_reader import ValueReader
 from npucmp.model import Cause, Evidence, Finding, Root
@@ -68,6 +69,7 @@ def _with_values(
         return replace(root, evidence=(*root.evidence, *order))
     if not own.measurement.moments:
         return root
+    root = replace(root, evidence=(*root.evidence, *likely_token_reasons(own, reader)))
     pair = reader.pair(own)
     if pair is None:
         return root

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Iterator, Optional
 
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 ELEMENTS = 1 << 22  # of a tensor that is read again: work
+STREAMED = 1 << 28  # of a tensor that is read again in blocks: work
 
 
 class ValueReader:
@@ -55,3 +56,27 @@ class ValueReader:
         x = self.of(target) if golden is not None and target is not None else None
         y = self.of(golden) if x is not None else None
         return (x, y) if x is not None and y is not None and x.shape == y.shape and x.size else None
+
+    def blocks(self, finding: Finding, elements: int) -> Iterator[tuple[Array, Array]]:
+        """Yield the values of the target and the golden as float64, so many elements at once; nothing if a side has
+        none, or they have other shapes. A block that cannot be read again ends them."""
+        from npucmp.dump.readers.values import blocks
+        from npucmp.measure.kernel.numpy_kernel import widen
+        from npucmp.measure.pairs import payload_of
+
+        golden, target = finding.pair.golden, finding.pair.target
+        if golden is None or target is None or math.prod(golden.shape) > STREAMED:
+            return
+        try:
+            sides = [payload_of(side, context=self._context) for side in (target, golden)]
+            if sides[0] is None or sides[1] is None or sides[0].shape != sides[1].shape:
+                return
+            read = [blocks(side, elements, context=self._context) for side in sides if side is not None]
+            for x, y in zip(*read):
+                if x.dtype.kind == "c" or y.dtype.kind == "c":
+                    return
+                yield widen(x), widen(y)
+        except SystemFailure:
+            raise
+        except NpucmpError:
+            return

@@ -25,6 +25,10 @@ class TokenClass(str, Enum):
     ROUTER = "router"
     TEMPERATURE = "temperature"
     WEIGHTS = "weights"
+    CONTEXT = "context"
+    LOGITS = "logits"
+    RECORD = "record"
+    DIFFERS = "differs"
     UNDECIDED = "undecided"
 
 
@@ -46,6 +50,39 @@ class ParityFinding(NamedTuple):
     position: Optional[int]
     margin: Optional[float]
     because: tuple[str, ...]
+
+
+class CandidateFit(NamedTuple):
+    """A model of the difference, fitted to the tokens of a step.
+
+    remains  what it leaves, in units of the noise, of all tokens but 1 %; None for a cause that may leave anything
+    refuted  facts against it
+    lacks    what is missing to prove it, "" if nothing is; it is then neither accepted nor refuted
+    because  one fact a sentence, the deciding one first
+    shows    whether the data show it even if no token is beyond noise
+    proven   whether a number that no other candidate predicts is as it says
+    """
+
+    name: str
+    token_class: TokenClass
+    remains: Optional[float]
+    refuted: tuple[str, ...]
+    because: tuple[str, ...]
+    lacks: str = ""
+    shows: bool = False
+    proven: bool = False
+
+
+MOST_LEFT = 3.0  # times the noise: definition, a token beyond it is beyond noise
+
+
+def state_of(fit: CandidateFit) -> str:
+    """Return "accepted", "refuted" by a fact, "leaves more" than noise, or "open": neither proven nor refuted."""
+    if fit.refuted:
+        return "refuted"
+    if fit.remains is not None and fit.remains > MOST_LEFT:
+        return "leaves more"
+    return "open" if fit.lacks or fit.remains is None else "accepted"
 
 
 class ParityFigures(NamedTuple):
@@ -90,8 +127,19 @@ class RequestParity(NamedTuple):
     k3: float
 
 
+class TokenMap(NamedTuple):
+    """Tokens by request and position, and those beyond noise, in cells (down, across); `requests` and `positions` are
+    how many the cells hold."""
+
+    requests: int
+    positions: int
+    tokens: Integers
+    beyond: Integers
+
+
 class StepParity(NamedTuple):
-    """A step: its finding, figures and rows. `positions` and `mean_abs` are a curve over positions for a drawing."""
+    """A step: its finding, figures and rows. `positions` and `mean_abs` are a curve over positions for a drawing, `map`
+    shows which requests and positions are clean."""
 
     step: Optional[int]
     finding: ParityFinding
@@ -102,6 +150,8 @@ class StepParity(NamedTuple):
     mean_abs: Floats
     pairing: str
     trend: str = ""
+    fits: tuple[CandidateFit, ...] = ()
+    map: Optional[TokenMap] = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -24,7 +24,7 @@ KEPT = frozenset(
 )  # segments of dotted names
 OWN = re.compile(
     r"(?:roots|tensors|replay|edges|gaps|health|checks|parameters|overflow|fusion|rerun|noise|matrix|precheck|inputs|"
-    r"curves|placements|parity|worst|ticket|summary|call|run|report|next_dump)\.(?:csv|json|md|py|html)"
+    r"curves|placements|parity|candidates|worst|ticket|summary|call|run|report|next_dump)\.(?:csv|json|md|py|html)"
 )  # files of npucmp
 GENERIC = frozenset(
     "home root user users data dump dumps tmp var opt mnt target golden npu gpu cpu report reports case out output "

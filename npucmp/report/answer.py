@@ -207,6 +207,17 @@ class Plot(NamedTuple):
     dots: Sequence[int] = ()
 
 
+class CellMap(NamedTuple):
+    """A map of what differs, by two axes (down, across), each with its name: the number of its members, of things in
+    each cell, and of those that differ."""
+
+    title: str
+    names: tuple[str, str]
+    sizes: tuple[int, int]
+    counts: Sequence[Sequence[int]]
+    differing: Sequence[Sequence[int]]
+
+
 class PageContext(NamedTuple):
     """A page that is one of several: its step and rank, and the neighbouring pages as (name, link)."""
 
@@ -271,6 +282,7 @@ class Answer:
     remarks         the next steps for the user, given the folder of the files, "" if there are no files
     marked          the dumps to which the marks of suspects belong
     plots           curves that a page draws
+    maps            maps that a page draws
     matrix          the overview of all steps and ranks, if there are several; `pages` makes the pages of a subset of
                     them, as (file, content), with the function that makes one page
     rest            the title under which a page lists suspects that are also found in later runs
@@ -313,6 +325,7 @@ class Answer:
     rest: str = ""
     chains: Sequence[Chain] = ()
     plots: Sequence[Plot] = ()
+    maps: Sequence[CellMap] = ()
     matrix: Optional[Matrix] = None
     pages: Callable[[Shown], Iterable[tuple[str, Piece]]] = lambda shown: ()
     texts: Callable[[], Sequence[Text]] = tuple

@@ -28,7 +28,7 @@ from npucmp.report.page_json import FixedJson, page_data
 from npucmp.report.phrases import count_of, rate_of
 from npucmp.report.rank_picture import matrix_data
 from npucmp.report.sanitise import visible
-from npucmp.report.svg import plot_data, svg_data
+from npucmp.report.svg import cell_map_data, plot_data, svg_data
 from npucmp.report.worst_elements import template_data as looked
 from npucmp.version import __version__
 
@@ -101,7 +101,13 @@ def _template(in_chinese: bool) -> Any:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=finalize
     )
     shell.filters.update(
-        count_of=count_of, svg_data=svg_data, flow=flow, looked=looked, plot_data=plot_data, visible=visible
+        count_of=count_of,
+        svg_data=svg_data,
+        cell_map_data=cell_map_data,
+        flow=flow,
+        looked=looked,
+        plot_data=plot_data,
+        visible=visible,
     )
     return shell.from_string(source)
 

@@ -1,6 +1,7 @@
 """The Answer of `npucmp parity`: the class, its first bad token, and the figures that trainers log.
 
-parity.csv has a row for each step, whose request is empty, and one for each request.
+parity.csv has a row for each step, whose request is empty, and one for each request; candidates.csv has a row for each
+candidate of each step.
 """
 
 from __future__ import annotations
@@ -11,10 +12,20 @@ from shlex import quote
 from typing import Optional, Sequence
 
 from npucmp.model import Evidence, Fact
-from npucmp.model.parity_result import ParityFigures, ParityFinding, ParityResult, StepParity, TokenClass, percent
+from npucmp.model.parity_result import (
+    CandidateFit,
+    ParityFigures,
+    ParityFinding,
+    ParityResult,
+    StepParity,
+    TokenClass,
+    percent,
+    state_of,
+)
 from npucmp.report import tables
 from npucmp.report.answer import (
     Answer,
+    CellMap,
     Detail,
     DumpSummary,
     Line,
@@ -32,19 +43,24 @@ COLUMNS = (
     "step", "request", "position", "token", "target", "golden", "difference", "noise", "beyond", "class",
     "tokens", "margin", "mean_abs", "max_abs", "k1", "k3",
 )  # fmt: skip
+CANDIDATES = ("step", "candidate", "class", "remains", "state", "because")
 MOST_CURVES = 6  # steps in the drawing over positions
 SHOWN_STEPS = 6  # steps on the screen
 MEANING = {
     TokenClass.SUM_MEAN: "one side has the sum over a response, the other the mean",
     TokenClass.NAN: "a log-probability that counts is not finite",
     TokenClass.PADDING: "one side counts tokens behind the end of responses",
-    TokenClass.MASK: "one side counts tokens within responses that the other never sampled",
-    TokenClass.TOKENS: "the sides score other tokens, or one request in another context",
-    TokenClass.SHIFT: "one side stands beside the other by one or two positions",
-    TokenClass.TOP_P: "the rollout records log-probabilities behind top-p or top-k",
-    TokenClass.ROUTER: "scattered tokens differ: experts are chosen differently",
+    TokenClass.MASK: "one side counts tokens of responses that the other leaves out or never sampled",
+    TokenClass.TOKENS: "the sides score other tokens",
+    TokenClass.SHIFT: "one side stands beside the other by some positions",
+    TokenClass.TOP_P: "one side records log-probabilities behind top-p or top-k",
+    TokenClass.ROUTER: "scattered tokens differ, as other experts make them",
     TokenClass.TEMPERATURE: "the sides use another temperature",
     TokenClass.WEIGHTS: "the sides use other weights",
+    TokenClass.CONTEXT: "some requests or positions are clean, the others see another context",
+    TokenClass.LOGITS: "one side applies another function to the logits",
+    TokenClass.RECORD: "one side records the log-probability of another token",
+    TokenClass.DIFFERS: "the cause is not decided",
     TokenClass.CLEAN: "the differences are the noise of logits",
     TokenClass.UNDECIDED: "the tokens do not decide",
 }
@@ -55,6 +71,10 @@ NEXT = {
     TokenClass.ROUTER: (COMPARE, "the tensors of this request name the first router that differs"),
     TokenClass.TEMPERATURE: (SETTINGS, "the temperature of both engines"),
     TokenClass.TOP_P: (SETTINGS, "top_p, top_k and the mode of log-probabilities of both engines"),
+    TokenClass.LOGITS: (SETTINGS, "the processors of logits and the mode of log-probabilities of both engines"),
+    TokenClass.RECORD: (SETTINGS, "which log-probability both engines record"),
+    TokenClass.CONTEXT: (COMPARE, "the tensors of this request, the first bad one, token by token, name the operator"),
+    TokenClass.DIFFERS: (COMPARE, "the tensors of this request; if the weights differ, that is found first"),
     TokenClass.NAN: ("npucmp overflow DUMP", "a dump of this step shows where NaN or Inf is born"),
     TokenClass.WEIGHTS: (
         "npucmp compare ROLLOUT_WEIGHTS TRAINER_WEIGHTS",
@@ -89,8 +109,16 @@ def answer(result: ParityResult, metrics: Sequence[str] = ()) -> Answer:
         commands=lambda answer: [NextCommand(*one) for one in _next(result)],
         remarks=lambda folder: [f"next: {command} ({because})" for command, because in _next(result)],
         remarks_title="Next",
-        tables=[tables.table("parity.csv", COLUMNS, lambda: (_row(row) for one in result.steps for row in one.rows))],
+        tables=[
+            tables.table("parity.csv", COLUMNS, lambda: (_row(row) for one in result.steps for row in one.rows)),
+            tables.table(
+                "candidates.csv",
+                CANDIDATES,
+                lambda: (_candidate_row(one, fit) for one in result.steps for fit in one.fits),
+            ),
+        ],
         plots=_plots(result),
+        maps=_maps(result),
         detail=lambda: _detail(result),
         facts=lambda: _facts(result),
         meaning={one.value: words for one, words in MEANING.items()},
@@ -121,7 +149,8 @@ def _lines(result: ParityResult) -> list[Line]:
         margin = "" if one.margin is None else f", {one.margin:.3g} times the noise"
         rest = f"  first bad token: {place}{margin}" if place and one.request is not None else f"  {place}"
         lines.append(Line(f"  {one.token_class.value.upper():11}", "bad", rest))
-        lines += [Line("", "title", f"{'':15}{words}") for words in (MEANING[one.token_class], *one.because)]
+        reasons = one.because if _says_itself(one) else (MEANING[one.token_class], *one.because)
+        lines += [Line("", "title", f"{'':15}{words}") for words in reasons]
     more = len(result.findings) - SHOWN_STEPS
     if more > 0:
         lines.append(Line("", "title", f"  … and {more} more steps in parity.csv"))
@@ -129,7 +158,28 @@ def _lines(result: ParityResult) -> list[Line]:
         for step in [one for one in result.steps if one.finding.token_class is TokenClass.UNDECIDED][:SHOWN_STEPS]:
             words = "; ".join((_place_words(step.finding), *step.finding.because)).strip("; ")
             lines.append(Line("  UNDECIDED  ", "open", f"  {words}"))
+    shown = next((one for one in result.steps if one.fits and one.finding.token_class not in _SILENT), None)
+    if shown is not None:
+        lines.append(Line("", "title", f"  candidates of {_step_name(shown)}, and what remains in units of the noise:"))
+        lines += [Line("", "title", _candidate_words(fit)) for fit in shown.fits]
     return lines
+
+
+def _says_itself(finding: ParityFinding) -> bool:
+    """Return whether the first reason of a finding says more than its class."""
+    return finding.token_class in (TokenClass.CONTEXT, TokenClass.DIFFERS) and bool(finding.because)
+
+
+def _candidate_words(fit: CandidateFit) -> str:
+    remains = "-" if fit.remains is None else f"{fit.remains:.3g}"
+    because = (*fit.refuted, fit.lacks)[0]
+    return f"    {fit.name:57} {remains:>6}  {state_of(fit)}{f': {because}' if because else ''}"
+
+
+def _candidate_row(step: StepParity, fit: CandidateFit) -> Row:
+    because = "; ".join(filter(None, (*fit.refuted, fit.lacks))) or "; ".join(fit.because)
+    words = {"candidate": fit.name, "class": fit.token_class.value, "remains": fit.remains, "state": state_of(fit)}
+    return {"step": step.step, **words, "because": because}
 
 
 def _after(result: ParityResult) -> list[Line]:
@@ -187,7 +237,7 @@ def _sentence(result: ParityResult) -> str:
         first = result.findings[0]
         place = _place_words(first)
         where = f", first bad token: {place}" if first.request is not None else f", {place}" if place else ""
-        words = f"{MEANING[first.token_class]}{where}"
+        words = f"{first.because[0] if _says_itself(first) else MEANING[first.token_class]}{where}"
         if len(result.findings) > 1:
             words += f", {count_of(len(result.findings), 'step')} differ"
         return f"{words}; {len(result.open)} open" if result.open else words
@@ -241,6 +291,18 @@ def _plots(result: ParityResult) -> list[Plot]:
     if named:
         plots.append(Plot("Mean |d| over positions", "", named))
     return plots
+
+
+def _maps(result: ParityResult) -> list[CellMap]:
+    """Return the map of requests and positions of the first steps with a finding."""
+    found = []
+    for step in sorted(result.steps, key=lambda one: one.finding.token_class in _SILENT)[:MOST_CURVES]:
+        if step.map is not None:
+            sizes = step.map.requests, step.map.positions
+            counts = step.map.tokens.tolist(), step.map.beyond.tolist()
+            title = "Requests and positions" + ("" if step.step is None else f": step {step.step}")
+            found.append(CellMap(title, ("requests", "positions"), sizes, *counts))
+    return found
 
 
 _SILENT = (TokenClass.CLEAN, TokenClass.UNDECIDED)

@@ -14,9 +14,10 @@ from typing import Any, Optional, Sequence
 
 from npucmp.model import DifferenceMap
 from npucmp.model.dtypes import lookup
-from npucmp.report.answer import Plot
+from npucmp.report.answer import CellMap, Plot
 
 LEVELS = (0.01, 0.1, 0.9)  # shares of differing elements of a cell at which the next darkness begins
+SHARES = (0.1, 0.5)  # of what differs in a cell of a map, at which the next darkness begins
 HEIGHT = 96  # pixels: height of a picture with many lines
 LEAST = 14
 WIDTH, HIGHEST = 320, 46  # pixels: width of the bit chart, and height of its highest bar
@@ -55,6 +56,32 @@ def _paths(one: DifferenceMap, down: int) -> list[str]:
                 places = [*strokes_of]
                 strokes[level].append(f"M{places[0]} {line}.5h{len(places)}")
     return ["".join(strokes_of) for strokes_of in strokes]
+
+
+def cell_map_data(one: CellMap) -> dict[str, Any]:
+    """Return the map for the template: a path of the cells that agree, then one for each share of what differs."""
+    paths: list[list[str]] = [[] for _ in range(len(SHARES) + 2)]
+    for line, (counts, differing) in enumerate(zip(one.counts, one.differing)):
+        levels = [
+            -1 if not count else 0 if not bad else 1 + sum(bad / count >= share for share in SHARES)
+            for count, bad in zip(counts, differing)
+        ]
+        for level, places in groupby(range(len(levels)), key=levels.__getitem__):
+            cells = [*places]
+            if level >= 0:
+                paths[level].append(f"M{cells[0]} {line}.5h{len(cells)}")
+    down, across = len(one.counts), len(one.counts[0])
+    each = [-(-size // cells) for size, cells in zip(one.sizes, (down, across))]
+    return {
+        "across": across,
+        "down": down,
+        "height": min(2 * HEIGHT, max(LEAST, 12 * down)),
+        "paths": ["".join(path) for path in paths],
+        "differing": sum(map(sum, one.differing)),
+        "count": sum(map(sum, one.counts)),
+        "sizes": [f"{size:,}" for size in one.sizes],
+        "each": each,
+    }
 
 
 def _length(whole: int, cells: int, cell: int) -> int:

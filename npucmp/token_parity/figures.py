@@ -6,13 +6,14 @@ from typing import Any, Iterator, Optional
 
 import numpy as np
 
-from npucmp.model.parity_result import ParityFigures, ParityFinding, RequestParity, TokenClass
+from npucmp.model.parity_result import ParityFigures, ParityFinding, RequestParity, TokenClass, TokenMap
 from npucmp.model.token_batch import Bools, Floats, Integers
 from npucmp.token_parity.noise import BEYOND, estimate_floor
 from npucmp.token_parity.token_pair import Sums, TokenPair
 
 CLAMP = 10.0  # d: literature, estimates of KL in trainers (k3) clamp alike
 MOST_POINTS = 400  # points of a curve: work, of a drawing
+MOST_CELLS = (64, 160)  # cells of a map, down and across: work, of a drawing
 NOT_A_NUMBER = float("nan")
 
 
@@ -128,3 +129,16 @@ def curve_of(pair: TokenPair) -> tuple[Integers, Floats]:
     counts = np.add.reduceat(finite.sum(axis=0), starts)
     used = counts > 0
     return starts[used], sums[used] / counts[used]
+
+
+def map_of(pair: TokenPair) -> Optional[TokenMap]:
+    """Return the map of requests and positions; None without tokens."""
+    if not pair.counted.any():
+        return None
+    sides = []
+    for values in (pair.counted, pair.far):
+        cells = values.astype(np.int64)
+        for axis, most in enumerate(MOST_CELLS):
+            cells = np.add.reduceat(cells, np.arange(0, cells.shape[axis], -(-cells.shape[axis] // most)), axis=axis)
+        sides.append(cells)
+    return TokenMap(*pair.counted.shape, *sides)

@@ -7,19 +7,19 @@ from typing import NamedTuple, Optional, Sequence
 import numpy as np
 
 from npucmp.model.cause import first_of_names
-from npucmp.model.parity_result import ParityFigures, ParityFinding, StepParity, TokenClass
+from npucmp.model.parity_result import ParityFigures, ParityFinding, StepParity, state_of
 from npucmp.model.token_batch import TokenBatch, TokenRecording
-from npucmp.token_parity.figures import curve_of, figures_of, rows_of
+from npucmp.token_parity.candidates import temperature, truncation
+from npucmp.token_parity.candidates.evidence import StepEvidence
+from npucmp.token_parity.decision import SILENT, StepDecision, decide, first_of_candidate
+from npucmp.token_parity.figures import curve_of, figures_of, map_of, rows_of
+from npucmp.token_parity.finding import finding_at
 from npucmp.token_parity.never_sampled import never_sampled
-from npucmp.token_parity.remainder import with_remainder
 from npucmp.token_parity.request_pairing import pair_requests, pair_steps
-from npucmp.token_parity.rules import first_finding, temperature, top_p
-from npucmp.token_parity.systematic_fit import systematic_fit
+from npucmp.token_parity.rules.shift import shifted_tokens
 from npucmp.token_parity.token_pair import MOST_CELLS, TokenPair, make_pair, why_open
-from npucmp.token_parity.top_log_probs import top_relation
 from npucmp.token_parity.trend import growing_noise, positions_in_words, steps_in_words
 
-OPEN = (TokenClass.CLEAN, TokenClass.UNDECIDED)
 ABOVE_ONE = 0.01  # log-probability: chosen, rounding does not reach it
 _LISTED = 8  # numbers in a sentence: work
 
@@ -60,15 +60,15 @@ def judge(rollout: TokenRecording, trainer: TokenRecording, floor: float) -> Par
             if above:
                 notes[f"{above} log-probabilities of the {side} are above 0, which no probability has"] = None
         pairs.append((pair, by))
-    found = [first_finding(pair) for pair, _ in pairs]
-    is_open_everywhere = all(one.token_class in OPEN for one in found)
-    joint = _joint_finding([pair for pair, _ in pairs], notes) if is_open_everywhere else None
+    decisions = [decide(pair) for pair, _ in pairs]
+    joint = _joint_finding([pair for pair, _ in pairs], decisions, notes)
     if joint is not None:
-        found = [joint if pair.step == joint.step else one for (pair, _), one in zip(pairs, found)]
-    found = [with_remainder(pair, one) for (pair, _), one in zip(pairs, found)]
-    steps = tuple(_step(pair, one, by) for (pair, by), one in zip(pairs, found))
-    findings = tuple(one for one in found if one.token_class not in OPEN)
-    for cached in (never_sampled, systematic_fit, top_relation):  # they hold the arrays of the last steps
+        decisions = [
+            one._replace(finding=joint) if pair.step == joint.step else one for (pair, _), one in zip(pairs, decisions)
+        ]
+    steps = tuple(_step(pair, one, by) for (pair, by), one in zip(pairs, decisions))
+    findings = tuple(one.finding for one in decisions if one.finding.token_class not in SILENT)
+    for cached in (never_sampled, shifted_tokens):  # they hold the arrays of the last steps
         cached.cache_clear()
     means = [one.figures.mean_abs for one in steps if one.figures.tokens]
     trend = steps_in_words(means) or next((one.trend for one in steps), "")
@@ -120,17 +120,22 @@ def _numbers(word: str, numbers: Sequence[Optional[int]]) -> str:
     return f"{word}{'s' if len(numbers) > 1 else ''} {shown}"
 
 
-def _step(pair: TokenPair, finding: ParityFinding, by: str) -> StepParity:
+def _step(pair: TokenPair, decision: StepDecision, by: str) -> StepParity:
+    finding = decision.finding
     positions, mean_abs = curve_of(pair)
     rows = tuple(rows_of(pair, finding))
     count = len(pair.numbers) + (len(pair.sums.requests) if pair.sums is not None else 0)
     trend = positions_in_words(pair)
-    return StepParity(pair.step, finding, figures_of([pair]), count, rows, positions, mean_abs, by, trend)
+    return StepParity(
+        pair.step, finding, figures_of([pair]), count, rows, positions, mean_abs, by, trend, decision.fits, map_of(pair)
+    )
 
 
-def _joint_finding(pairs: Sequence[TokenPair], notes: dict[str, None]) -> Optional[ParityFinding]:
+def _joint_finding(
+    pairs: Sequence[TokenPair], decisions: Sequence[StepDecision], notes: dict[str, None]
+) -> Optional[ParityFinding]:
     """Return what no single step shows: noise that grows over steps, a nucleus or a temperature within noise."""
-    if len(pairs) < 2:
+    if len(pairs) < 2 or any(one.finding.token_class not in SILENT for one in decisions):
         return None
     grown = growing_noise(pairs)
     if grown is not None:
@@ -139,15 +144,19 @@ def _joint_finding(pairs: Sequence[TokenPair], notes: dict[str, None]) -> Option
         notes["the steps are too large to be judged together, each is judged alone"] = None
         return None
     joined = _joined(pairs)
-    found = top_p.find(joined) or temperature.find(joined) if joined.counted.any() else None
-    if found is None or found.request is None:
+    if not joined.counted.any():
         return None
-    at = 0
-    place = found.request
-    while place >= len(pairs[at].numbers):
-        place -= len(pairs[at].numbers)
+    evidence = StepEvidence(joined)
+    found = (fit for candidate in (truncation, temperature) for fit in candidate.fit(evidence) or ())
+    fits = [fit for fit in found if fit.shows and state_of(fit) == "accepted"]
+    place = first_of_candidate(joined, fits[0]) if fits else None
+    if place is None:
+        return None
+    at, row = 0, place[0]
+    while row >= len(pairs[at].numbers):
+        row -= len(pairs[at].numbers)
         at += 1
-    return found._replace(step=pairs[at].step, request=int(pairs[at].numbers[place]))
+    return finding_at(pairs[at], fits[0].token_class, (row, place[1]), *fits[0].because)
 
 
 def _joined(pairs: Sequence[TokenPair]) -> TokenPair:

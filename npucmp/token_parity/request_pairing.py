@@ -1,7 +1,7 @@
-"""Which request of the trainer is which request of the rollout: by identity, by the tokens of whole requests, by row.
+"""Which request of the trainer is which request of the rollout: by identity, by the tokens of requests, by row.
 
 Log-probabilities have no part in it. Tokens decide only if most rows have other tokens, and at least half of the
-requests of the smaller side have exactly one request of equal tokens.
+requests of the smaller side have exactly one request of equal tokens, or one that shares most runs of tokens.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.model.token_batch import TokenBatch, TokenRequest
+from npucmp.model.token_batch import Integers, TokenBatch, TokenRequest
+from npucmp.token_parity.token_alignment import RUN
 
 _MOST_EQUAL_ROWS = 0.5  # share of rows with equal tokens from which rows are the pairing: chosen
+_MOST_RUNS = 0.5  # share of the runs of the shorter response that are in the other: chosen
 
 
 class RequestPairs(NamedTuple):
@@ -79,21 +81,67 @@ def _by_tokens(
         return None
     if len(rollout) != len(trainer) and equal == len(rows):
         return None
-    return _unique_pairs(*names)
+    found = _equal_once(*names)
+    if not found and _are_alike(rollout, trainer, rows):
+        return None
+    return _completed(found + _alike(rollout, trainer, found), len(rollout), len(trainer))
 
 
-def _unique_pairs(rollout: Sequence[bytes], trainer: Sequence[bytes]) -> Optional[list[tuple[int, int]]]:
-    """Return the pairs of responses that are equal and occur once on each side, then rows that are left on
-    both sides, then the only two that are left; None if the first are less than half of the smaller side."""
+def _equal_once(rollout: Sequence[bytes], trainer: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Return the pairs of responses that are equal and occur once on each side."""
     counts = Counter(rollout), Counter(trainer)
     places = {name: at for at, name in enumerate(trainer)}
-    found = [(at, places[name]) for at, name in enumerate(rollout) if counts[0][name] == counts[1][name] == 1]
-    if 2 * len(found) < min(len(rollout), len(trainer)):
+    return [(at, places[name]) for at, name in enumerate(rollout) if counts[0][name] == counts[1][name] == 1]
+
+
+def _are_alike(
+    rollout: Sequence[TokenRequest], trainer: Sequence[TokenRequest], rows: Sequence[tuple[int, int]]
+) -> bool:
+    """Return whether most responses share most of their runs of tokens with that of the same row."""
+    both = [(_runs_of(rollout[a]), _runs_of(trainer[b])) for a, b in rows]
+    alike = sum(len(a & b) > _MOST_RUNS * min(len(a), len(b)) for a, b in both)
+    return alike > _MOST_EQUAL_ROWS * len(rows)
+
+
+def _alike(
+    rollout: Sequence[TokenRequest], trainer: Sequence[TokenRequest], found: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return the pairs of other responses than those found that share most of their runs of tokens, and more than with
+    any other."""
+    taken = {a for a, _ in found}, {b for _, b in found}
+    runs = [
+        {at: _runs_of(one) for at, one in enumerate(side) if at not in used}
+        for side, used in zip((rollout, trainer), taken)
+    ]
+    owners: dict[tuple[int, ...], list[int]] = {}
+    for place, of_request in runs[1].items():
+        for run in of_request:
+            owners.setdefault(run, []).append(place)
+    pairs: dict[int, int] = {}
+    for place, of_request in runs[0].items():
+        best = Counter(owner for run in of_request for owner in owners.get(run, ())).most_common(2)
+        if len(best) < 2 or best[1][1] < best[0][1]:
+            for owner, shared in best[:1]:
+                if shared > _MOST_RUNS * min(len(of_request), len(runs[1][owner])):
+                    pairs.setdefault(owner, place)
+    return [(a, b) for b, a in pairs.items()]
+
+
+def _runs_of(request: TokenRequest) -> set[tuple[int, ...]]:
+    """Return the runs of a few tokens of a response."""
+    ids = [] if request.ids is None else _counted_ids(request).tolist()
+    return {*zip(*(ids[at:] for at in range(min(RUN, len(ids)))))}
+
+
+def _completed(found: list[tuple[int, int]], rollout: int, trainer: int) -> Optional[list[tuple[int, int]]]:
+    """Return the pairs, then rows that are left on both sides, then the only two that are left; None if the pairs are
+    less than half of the smaller side."""
+    if 2 * len(found) < min(rollout, trainer):
         return None
     taken = {a for a, _ in found}, {b for _, b in found}
-    both = [at for at in range(min(len(rollout), len(trainer))) if at not in taken[0] and at not in taken[1]]
+    both = [at for at in range(min(rollout, trainer)) if at not in taken[0] and at not in taken[1]]
     found += [(at, at) for at in both]
-    left = [{*range(len(side))} - {pair[at] for pair in found} for at, side in enumerate((rollout, trainer))]
+    left = [{*range(count)} - {pair[at] for pair in found} for at, count in enumerate((rollout, trainer))]
     if len(left[0]) == len(left[1]) == 1:
         found.append((left[0].pop(), left[1].pop()))
     return found
@@ -101,7 +149,9 @@ def _unique_pairs(rollout: Sequence[bytes], trainer: Sequence[bytes]) -> Optiona
 
 def _response(one: TokenRequest) -> bytes:
     """Return the tokens under the mask, as bytes; b"" if they are not recorded."""
-    if one.ids is None:
-        return b""
-    ids = one.ids if one.mask is None else one.ids[one.mask]
-    return ids.tobytes()
+    return b"" if one.ids is None else _counted_ids(one).tobytes()
+
+
+def _counted_ids(request: TokenRequest) -> Integers:
+    assert request.ids is not None
+    return request.ids if request.mask is None else request.ids[request.mask]

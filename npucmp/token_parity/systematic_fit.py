@@ -7,12 +7,11 @@ weighted by its noise, and differences are clipped, so that a few outliers make 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple, Optional
 
 import numpy as np
 
-from npucmp.model.token_batch import Floats
+from npucmp.model.token_batch import Bools, Floats
 from npucmp.token_parity.noise import BEYOND
 from npucmp.token_parity.token_pair import TokenPair
 
@@ -46,10 +45,9 @@ class SystematicFit(NamedTuple):
     far_left: float
 
 
-@lru_cache(maxsize=4)  # several rules ask about one pair
-def systematic_fit(pair: TokenPair) -> Optional[SystematicFit]:
-    """Return the fit of a pair; None for fewer than 40 unsure tokens, or if their log-probabilities are all equal."""
-    used = pair.counted & (pair.lower < UNSURE)
+def systematic_fit(pair: TokenPair, tokens: Bools) -> Optional[SystematicFit]:
+    """Return the fit of some tokens; None for fewer than 40 unsure ones, or if all log-probabilities are equal."""
+    used = tokens & (pair.lower < UNSURE)
     count = int(used.sum())
     if count < LEAST_TOKENS:
         return None

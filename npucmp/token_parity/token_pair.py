@@ -1,5 +1,6 @@
 """The tokens of one step of both engines, as arrays of (request, position).
 
+A position is that of the rollout. Where both sides record ids, the trainer's tokens stand at the places of equal ids.
 A mask is what a side records. A side of arrays without a mask takes the mask of the other. A list of an engine has the
 length of the response, so all its tokens count, but for those with log-probability exactly 0 (never sampled) that the
 other side masks. If neither side has a mask, zeros of both sides at the end of a request are padding.
@@ -7,15 +8,17 @@ other side masks. If neither side has a mask, zeros of both sides at the end of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from npucmp.model.token_batch import Bools, Floats, Integers, TokenRequest, TopLogProbs
 from npucmp.token_parity.noise import BEYOND, margin_of, noise_of
+from npucmp.token_parity.token_alignment import AlignedTokens, align_tokens
 
+_NONE = np.zeros(0, np.bool_)
 MOST_CELLS = 1 << 27  # requests of a step times the longest: work, about 60 bytes each, 8 GB
 
 
@@ -45,6 +48,7 @@ class TokenPair:
     floor      error of a logit that is noise, declared or assumed
     tops       most likely tokens of both sides by row, where both record them
     notes      sentences on masks and ids that are not those of the files
+    others     (B, S) tokens that the trainer has not, or in front of which it has more; None if ids do not align rows
     """
 
     step: Optional[int]
@@ -60,6 +64,14 @@ class TokenPair:
     floor: float
     tops: tuple[tuple[int, TopLogProbs, TopLogProbs], ...] = ()
     notes: tuple[str, ...] = ()
+    others: Optional[Bools] = None
+
+    @cached_property
+    def other_ids(self) -> Bools:
+        """Tokens that both sides count and that are not the same by their ids."""
+        known = self.target_mask & self.golden_mask & (self.target_ids >= 0) & (self.golden_ids >= 0)
+        found: Bools = known & (self.target_ids != self.golden_ids)
+        return found if self.others is None else found | self.others
 
     @cached_property
     def counted(self) -> Bools:
@@ -108,6 +120,14 @@ def first_place(places: Bools) -> Optional[tuple[int, int]]:
     return row, int(np.argmax(places[row]))
 
 
+def without_tokens(pair: TokenPair, tokens: Bools) -> tuple[TokenPair, str]:
+    """Return a pair without some of its tokens, and words for what is left."""
+    masks = {name: getattr(pair, name) & ~tokens for name in ("target_mask", "golden_mask")}
+    others = None if pair.others is None else pair.others & ~tokens
+    rest = replace(pair, **masks, others=others, sums=None)
+    return rest, f"the other {int(rest.counted.sum()):,} tokens"
+
+
 def why_open(rollout: TokenRequest, trainer: TokenRequest) -> str:
     """Return why two requests cannot be compared, "" if they can."""
     is_sum = rollout.is_total or trainer.is_total
@@ -125,19 +145,23 @@ def make_pair(
     """Return the arrays of a step; requests of equal places belong together."""
     is_sum = [a.is_total or b.is_total for a, b in zip(rollout, trainer)]
     rows = [at for at, sum_only in enumerate(is_sum) if not sum_only]
-    found = [_masks((rollout[at], trainer[at])) for at in rows]
+    aligned = [align_tokens(rollout[at], trainer[at]) for at in rows]
+    found = [_masks((one.rollout, one.trainer)) for one in aligned]
     width = max((_end(one.masks[0] | one.masks[1]) for one in found), default=0)  # padding takes no memory
+    width = max([width, *(_end(one.others) for one in aligned if one.others is not None)])
     shape = (len(rows), width)
     log_probs = [np.zeros(shape) for _ in range(2)]
     masks = [np.zeros(shape, np.bool_) for _ in range(2)]
-    ids = [_no_ids(shape, [side[at] for at in rows]) for side in (rollout, trainer)]
+    ids = [_no_ids(shape, [getattr(both, side) for both in aligned]) for side in ("rollout", "trainer")]
     known = [np.ones(shape, np.bool_) for _ in range(2)]
     notes = {
         f"{name}: {one.note}" for name, side in (("rollout", rollout), ("trainer", trainer)) for one in side if one.note
     }
+    notes |= {*_front_notes(aligned)}
+    others = [one.others for one in aligned]
     tops = []
-    for row, at in enumerate(rows):
-        both = rollout[at], trainer[at]
+    for row, requests in enumerate(aligned):
+        both = requests.rollout, requests.trainer
         for side, one in enumerate(both):
             count = min(len(one.log_probs), width)
             log_probs[side][row, :count] = one.log_probs[:count]
@@ -171,7 +195,23 @@ def make_pair(
         floor,
         tuple(tops),
         tuple(sorted(notes)),
+        None
+        if all(one is None for one in others)
+        else np.array([_wide(_NONE if one is None else one, width) for one in others]),
     )
+
+
+def _front_notes(aligned: Sequence[AlignedTokens]) -> Iterator[str]:
+    """Yield sentences on tokens in front of responses that only one side records and nothing counts."""
+    for side, name, other in ((0, "rollout", "trainer"), (1, "trainer", "rollout")):
+        counts = [one.front[side] for one in aligned if one.front[side]]
+        if counts:
+            many = str(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+            tokens = f"{many} token{'s' * (max(counts) > 1)}"
+            yield (
+                f"the {name} records {tokens} in front of {len(counts)} responses, as of a prompt; "
+                f"the {other} begins behind them"
+            )
 
 
 def _no_ids(shape: tuple[int, int], requests: Sequence[TokenRequest]) -> Integers:

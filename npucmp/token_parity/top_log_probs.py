@@ -7,7 +7,6 @@ logarithm of the probability that it keeps.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple, Optional
 
 import numpy as np
@@ -38,16 +37,15 @@ class TopRelation(NamedTuple):
     rest: float
 
 
-@lru_cache(maxsize=4)  # several rules ask about one pair
-def top_relation(pair: TokenPair) -> Optional[TopRelation]:
-    """Return the relation of a pair; None if fewer than 20 positions list two common tokens on both sides."""
+def top_relation(pair: TokenPair, tokens: Bools) -> Optional[TopRelation]:
+    """Return the relation of some tokens; None if fewer than 20 positions list two common tokens on both sides."""
     products = squares = others = 0.0
     terms = 0
     offsets: list[float] = []
     removed: list[Bools] = []
     for row, target, golden in pair.tops:
-        used = min(len(target.ids), len(golden.ids), pair.counted.shape[1])
-        keep = pair.counted[row, :used]
+        used = min(len(target.ids), len(golden.ids), tokens.shape[1])
+        keep = tokens[row, :used]
         found = _common(target, golden, keep, used)
         removed.append(found.removed)
         for a, b in found.common:

@@ -14,11 +14,13 @@ from npucmp.model.parity_result import ParityFinding, TokenClass
 from npucmp.model.token_batch import Floats
 from npucmp.token_parity.finding import finding_at
 from npucmp.token_parity.noise import BEYOND, noise_of
+from npucmp.token_parity.outliers import is_few
 from npucmp.token_parity.token_pair import TokenPair, first_place
 
 LEAST_STEPS = 3  # steps: chosen, fewer have no order
 GROWS = 2.0  # ratio of the last step to the first, if steps rise in order: evidence, vime#64 grew from 0.011 to 0.036
 JUMPS = 3.0  # ratio to the quietest step, in any order: chosen
+GRADUAL = 1.3  # ratio of each step to the one before: chosen, a jump may have any cause
 ORDERED = 0.8  # rank correlation of noise and step: chosen
 ERRORS = 6.0  # standard errors between two steps: chosen, chance alone has 1e-9
 LEAST_TOKENS = 50  # tokens of a step: chosen
@@ -61,7 +63,12 @@ def growing_noise(pairs: Sequence[TokenPair]) -> Optional[ParityFinding]:
             far = pair.counted & (np.abs(pair.difference) > BEYOND * noise_of(pair.lower, floor))
             times = f"{one.mean / quiet.mean:.1f} times that of the quietest step"
             words = f"mean |d| over its noise is {one.mean:.2f}, {times}"
-            return finding_at(pair, TokenClass.WEIGHTS, first_place(far), words, steps_in_words([*means]))
+            place, trend = first_place(far), steps_in_words([*means])
+            is_within = all(is_few(one) for one in pairs)
+            if is_within and is_ordered and bool((means[1:] >= GRADUAL * means[:-1]).all()):
+                return finding_at(pair, TokenClass.WEIGHTS, place, words, trend)
+            causes = "another context, other weights, dropout or another computation; these are not refuted"
+            return finding_at(pair, TokenClass.DIFFERS, place, f"{words}: {causes}", trend)
     return None
 
 

@@ -24,7 +24,7 @@ SCALARS = st.one_of(
 )
 NAMES = st.sampled_from(
     [*sorted(field_names.KNOWN), *field_names.WRAPPERS, "choices", "outputs", "logprobs", "content", "token", "logprob",
-     "meta_info", "output_token_logprobs", "output_top_logprobs", "samples"]
+     "meta_info", "output_token_logprobs", "output_top_logprobs", "samples", "completion_tokens"]
 )  # fmt: skip
 VALUES = st.recursive(
     SCALARS, lambda below: st.lists(below, max_size=4) | st.dictionaries(NAMES, below, max_size=5), max_leaves=25
@@ -83,6 +83,12 @@ def test_any_arrays(arrays):
 
 
 @QUICK
+@given(st.lists(RECORDS, min_size=1, max_size=4))
+def test_any_events(records):
+    is_refused_or_answered("a.sse", "\n\n".join(f"data: {json.dumps(record)}" for record in records).encode())
+
+
+@QUICK
 @given(st.binary(max_size=200), st.sampled_from(["a.npy", "a.npz", "a.pt", "a.json", "a.jsonl"]))
 def test_any_bytes(data, name):
     is_refused_or_answered(name, data)
@@ -91,12 +97,15 @@ def test_any_bytes(data, name):
 @QUICK
 @given(
     st.lists(st.lists(st.floats(-50, 0), min_size=1, max_size=9), min_size=1, max_size=4),
-    st.sampled_from(["sglang", "vllm", "chat", "slime", "records"]),
-)
+    st.sampled_from(
+        ["sglang", "vllm", "chat", "slime", "records", "objects", "fixture", "lists", "lists of one", "events",
+         "events of all", "events of chat"]
+    ),
+)  # fmt: skip
 def test_values_are_those_that_were_written(rows, spelling):
-    records = [spelled(spelling, row) for row in rows]
+    lines = [line for at, row in enumerate(rows) for line in written(spelling, row, at)]
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "a.jsonl").write_text("\n".join(map(json.dumps, records)))
+        Path(folder, "a.jsonl").write_text("\n".join(lines))
         found = read_recordings(str(Path(folder, "a.jsonl")), (field_names.ROLLOUT,), CONTEXT)[0]
     requests = [one for batch in found.batches for one in batch.requests]
     assert [one.log_probs.tolist() for one in requests] == rows
@@ -104,8 +113,32 @@ def test_values_are_those_that_were_written(rows, spelling):
     assert spelling in ("records",) or all(one.ids is not None for one in requests)
 
 
-def spelled(spelling, row):
-    ids = [*range(len(row))]
+def written(spelling, row, at):
+    """The lines of a request; events are parts of it."""
+    if not spelling.startswith("events"):
+        return [json.dumps(spelled(spelling, row))]
+    parts = []
+    for place in range(len(row)):
+        part = slice(0 if spelling == "events of all" else place, place + 1)
+        record = spelled({"events of all": "sglang", "events": "vllm", "events of chat": "chat"}[spelling], row, part)
+        record.get("meta_info", record)["id"] = f"answer {at}"
+        record.get("meta_info", {})["completion_tokens"] = place + 1
+        parts.append("data: " + json.dumps(record) + "\n")
+    return [*parts, "data: [DONE]"]
+
+
+def spelled(spelling, row, part=slice(None)):
+    ids = [*range(len(row))][part]
+    row = row[part]
+    if spelling == "objects":
+        return {"meta_info": {"output_token_logprobs": [{"token_id": at, "logprob": one} for at, one in zip(ids, row)]}}
+    if spelling == "fixture":
+        return [ids, "text", [{str(at): {"logprob": one}, "99": {"logprob": -60.0}} for at, one in zip(ids, row)]]
+    if spelling.startswith("lists"):
+        more = [] if spelling == "lists of one" else [-60.0]
+        beside = [99] * len(more)
+        lists = [[*more, one] for one in row], [[*beside, at] for at in ids]
+        return {"completion_ids": ids, "logprobs": lists[0], "logprob_token_ids": lists[1]}
     if spelling == "sglang":
         return {"meta_info": {"output_token_logprobs": [[value, at, None] for at, value in zip(ids, row)]}}
     if spelling == "vllm":

@@ -14,7 +14,7 @@ import npucmp
 from npucmp.cli import npucmp as group
 from npucmp.errors import DumpError, UsageError
 from tests.corpus import constants
-from tests.corpus.parity import cases, files
+from tests.corpus.parity import cases, files, second
 from tests.corpus.parity.__main__ import score
 from tests.corpus.parity.files import torch_file
 
@@ -133,7 +133,7 @@ def test_a_second_cause_is_named_behind_the_first(tmp_path):
     y = noisy(x, 0.4)
     y[2, 17] = np.nan
     result = pair(tmp_path, x, y)
-    assert said(result) == ("nan", (None, 2, 17)) and "the other 359 tokens are weights: request 0" in str(result)
+    assert said(result) == ("nan", (None, 2, 17)) and "the other 359 tokens are differs: request 0" in str(result)
     y = noisy(x)
     y[2, 17] = np.nan
     assert "the other 359 tokens are clean" in str(pair(tmp_path, x, y))
@@ -150,7 +150,53 @@ def test_one_token_is_no_class_and_not_silent(tmp_path):
 def test_a_request_in_another_context_without_ids(tmp_path):
     y = noisy(log_probs())
     y[5, 33:] = log_probs(9)[5, 33:] - 1
-    assert said(pair(tmp_path, log_probs(), y)) == ("tokens", (None, 5, 33))
+    assert said(pair(tmp_path, log_probs(), y)) == ("context", (None, 5, 33))
+
+
+def test_clean_requests_and_positions_refute_what_concerns_all(tmp_path):
+    """Requests 0 and 3 are clean, then all are clean before position 30."""
+    x = log_probs()
+    for number, far in enumerate((np.isin(np.arange(ROWS), (0, 3))[:, None], np.arange(WIDTH) < 30)):
+        y = np.where(far, noisy(x), log_probs(9) - 1)
+        result = pair(tmp_path / str(number), x, y)
+        assert said(result) == ("context", ((None, 1, 0), (None, 0, 30))[number])
+        words = ("requests 0, 3 are clean", "clean before position 30")[number]
+        fits = {fit.name: fit for fit in result.steps[0].fits}
+        assert words in str(result) and all(words in str(fits[name].refuted) for name in ("other weights", "dropout"))
+        states = {row["candidate"]: row["state"] for row in result.to_pandas("candidates").to_dict("records")}
+        assert states["another context"] == "accepted" and states["another temperature"] == "refuted"
+
+
+def test_all_tokens_differ_and_no_cause_is_a_fact(tmp_path):
+    x = log_probs()
+    result = pair(tmp_path, x, noisy(x, 0.5))
+    assert (result.verdict, result.exit_status) == ("DIFFERS", 1)
+    assert "other weights, dropout or another computation; these are not refuted" in str(result)
+
+
+def test_another_number_of_the_same_tokens(tmp_path):
+    x = log_probs()
+    y = noisy(x)
+    for number, values in enumerate((np.repeat(x.mean(1, keepdims=True), WIDTH, 1), np.cumsum(x, 1))):
+        assert said(pair(tmp_path / str(number), values, y))[0] == "record"
+
+
+def test_tokens_that_occurred_before_and_certain_tokens(tmp_path):
+    x, ids = log_probs() - 0.5, np.random.default_rng(0).integers(0, 90, (ROWS, WIDTH))
+    seen = np.array([[ids[row, at] in ids[row, :at] for at in range(WIDTH)] for row in range(ROWS)])
+    for number, moved in enumerate((seen, np.isin(ids, (3, 17, 40)))):
+        result = pair(tmp_path / str(number), np.where(moved, x - 1, x + 0.02), noisy(x), ids=ids)
+        assert said(result)[0] == "logits" and ("occurred before", "certain tokens")[number] in str(result)
+
+
+def test_a_shift_and_a_temperature(tmp_path):
+    random = np.random.default_rng(3)
+    logits = random.standard_normal((ROWS, WIDTH, 50)) * 3
+    sides = [one - np.log(np.exp(one).sum(-1, keepdims=True)) for one in (logits / 0.7, logits)]
+    ids = np.argmax(sides[0] + random.gumbel(size=logits.shape), -1)[..., None]
+    x, y = (np.take_along_axis(one, ids, -1)[..., 0] for one in sides)
+    result = pair(tmp_path, x, np.roll(y, 1, axis=1))
+    assert said(result) == ("shift", (None, 0, 0)) and "beside it the tokens are temperature" in str(result)
 
 
 def test_the_sum_against_the_mean_and_equal_sums(tmp_path):
@@ -226,7 +272,7 @@ def test_a_floor_of_the_user_decides(tmp_path):
     pair(tmp_path, x, noisy(x, 0.03))
     paths = tmp_path / "r", tmp_path / "t"
     assert npucmp.parity(*paths).verdict == "CLEAN"
-    assert npucmp.parity(*paths, floor=0.003).verdict == "WEIGHTS"
+    assert npucmp.parity(*paths, floor=0.003).verdict == "DIFFERS"
     for wrong in (0, -1, float("nan")):
         with pytest.raises(UsageError, match="greater than 0"):
             npucmp.parity(*paths, floor=wrong)
@@ -235,7 +281,7 @@ def test_a_floor_of_the_user_decides(tmp_path):
 def test_a_trend_over_positions_is_no_stale_synchronisation(tmp_path):
     x = log_probs()
     result = pair(tmp_path, x, x + np.linspace(0.1, 1, WIDTH) * np.random.default_rng(1).standard_normal(x.shape))
-    assert result.verdict == "WEIGHTS" and "over positions: grows" in result.trend
+    assert result.verdict == "DIFFERS" and "over positions: grows" in result.trend
     assert "synchronisation" not in str(result)
 
 
@@ -276,9 +322,9 @@ def test_the_report_of_a_clean_pair_is_a_floor(tmp_path):
     pair(tmp_path, x, noisy(x, 0.03))
     paths = tmp_path / "r", tmp_path / "t"
     found = npucmp.parity(*paths, floor=tmp_path / "clean")
-    assert found.verdict == "WEIGHTS" and found.floor == result.figures.floor
+    assert found.verdict == "DIFFERS" and found.floor == result.figures.floor
     got = invoke(*paths, "--floor", tmp_path / "clean" / "summary.json")
-    assert got.exit_code == 1 and "WEIGHTS" in got.output
+    assert got.exit_code == 1 and "DIFFERS" in got.output
     for wrong, words in ((tmp_path / "shift", "not the report of a clean pair"), ("nothing", "neither a number nor")):
         with pytest.raises(UsageError, match=words):
             npucmp.parity(*paths, floor=wrong)
@@ -566,3 +612,126 @@ def test_numbers_that_decide_have_a_unit_and_a_source():
         for one in place.statements
     ]
     assert len(found) > 60 and not [one for one in found if not one.unit or one.kind not in constants.SOURCES]
+
+
+def by_ids(tmp_path, rollout, trainer):
+    """The result of records: lists of (log-probabilities, ids, mask or None) of both sides."""
+    for name, side, field in (("r", rollout, "rollout_log_probs"), ("t", trainer, "log_probs")):
+        lines = [
+            {field: list(values), "token_ids": list(map(int, ids)), **({} if mask is None else {"loss_mask": mask})}
+            for values, ids, mask in side
+        ]
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return npucmp.parity(tmp_path / "r", tmp_path / "t")
+
+
+RESPONSES = np.random.default_rng(3).integers(0, 900, (ROWS, WIDTH)).tolist()
+ROLLOUT = [(values, ids, None) for values, ids in zip(log_probs().tolist(), RESPONSES)]
+TRAINER = noisy(log_probs()).tolist()
+PROMPT = [901, 902, 903]
+WITH_PROMPT = {
+    "echo": [([None, -3.0, -2.0, *values], PROMPT + ids, None) for values, ids in zip(TRAINER, RESPONSES)],
+    "zeros": [([0.0] * 3 + values, PROMPT + ids, None) for values, ids in zip(TRAINER, RESPONSES)],
+    "masked": [([-3.0] * 3 + values, PROMPT + ids, [0] * 3 + [1] * WIDTH) for values, ids in zip(TRAINER, RESPONSES)],
+    "in another order": [([None, *values], [901, *ids], None) for values, ids in zip(TRAINER[::-1], RESPONSES[::-1])],
+}
+
+
+@pytest.mark.parametrize("trainer", WITH_PROMPT.values(), ids=WITH_PROMPT)
+def test_a_prompt_in_front_is_no_difference(tmp_path, trainer):
+    result = by_ids(tmp_path, ROLLOUT, trainer)
+    assert (result.verdict, result.figures.tokens) == ("CLEAN", ROWS * WIDTH) and "in front of 6 responses" in str(
+        result
+    )
+
+
+CHANGES = {
+    "two tokens are one": ([-4.0], [905], 2, "in the rollout, 905 in the trainer"),
+    "one more": ([-4.0, -1.0], [905, 906], 0, "the trainer has tokens that the rollout has not"),
+    "one less": ([], [], 1, "has no place in the trainer's response"),
+}
+
+
+@pytest.mark.parametrize("values, ids, count, words", CHANGES.values(), ids=CHANGES)
+def test_what_follows_other_tokens_is_compared_at_its_own(tmp_path, values, ids, count, words):
+    trainer = [(row, known, None) for row, known in zip(TRAINER, RESPONSES)]
+    for at in (2, 4):
+        row, known = TRAINER[at], RESPONSES[at]
+        trainer[at] = [*row[:20], *values, *row[20 + count :]], [*known[:20], *ids, *known[20 + count :]], None
+    result = by_ids(tmp_path, ROLLOUT, trainer)
+    assert said(result) == ("tokens", (None, 2, 20)) and words in str(result)
+    assert result.figures.max_abs < 5.5 and "behind the end" not in str(result) and result.figures.share_beyond < 0.02
+
+
+def test_a_token_in_front_that_counts_is_another_token(tmp_path):
+    trainer = [([-3.0, *values], [901, *ids], None) for values, ids in zip(TRAINER, RESPONSES)]
+    result = by_ids(tmp_path, ROLLOUT, trainer)
+    assert said(result) == ("tokens", (None, 0, 0)) and "the other" not in str(result).split("TOKENS")[0]
+
+
+@pytest.mark.parametrize("masked, value, kind", [(1, 0, "mask"), (0, 1, "mask"), (0, 0, "mask"), (None, 0, "padding")])
+def test_the_end_token_is_no_padding(tmp_path, masked, value, kind):
+    """The end of each response is masked on one side; the rollout has its log-probability, or 0. Padding is longer."""
+    x, y = log_probs(), noisy(log_probs())
+    ids = np.array(RESPONSES)
+    ends = np.array([30, 40, 50, 59, 20, 33])
+    ids[np.arange(WIDTH) >= ends[:, None] - 1] = 2
+    masks = [np.arange(WIDTH) < ends[:, None] for _ in range(2)]
+    if masked is None:
+        masks[1] = np.arange(WIDTH) < ends[:, None] + [[1], [2], [3], [1], [2], [1]]
+    else:
+        masks[masked][np.arange(ROWS), ends - 1] = False
+    outside = ~masks[0] if not value else ~(masks[0] | masks[1])
+    x[outside] = 0.0
+    result = pair(tmp_path, x, y, masks[0].astype(int), ids, ids, masks[1].astype(int))
+    assert said(result)[0] == kind and ("token 2" in str(result)) == (kind == "mask")
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_the_ranges_of_actions_are_a_mask(tmp_path, has_ids):
+    """The rollout records whole sequences, with 0 for the prompt, or without the first token."""
+    for shift in (0, 1):
+        rollout = [
+            {
+                "observation_tokens": PROMPT + ids, "action_ranges": [[3, 30], [33, 3 + WIDTH]],
+                "rollout_log_probs": ([0.0] * 3 + values)[shift:],
+            }
+            for values, ids in zip(log_probs().tolist(), RESPONSES)
+        ]  # fmt: skip
+        trainer = [
+            {"log_probs": values, **({"token_ids": ids} if has_ids else {})} for values, ids in zip(TRAINER, RESPONSES)
+        ]
+        for record in trainer:
+            record["loss_mask"] = [1] * 27 + [0] * 3 + [1] * (WIDTH - 30)
+        result = json_pair(tmp_path, rollout, trainer)
+        assert (result.verdict, result.figures.tokens) == ("CLEAN", ROWS * (WIDTH - 3))
+
+
+def test_lists_without_the_sampled_id_are_refused(tmp_path):
+    rollout = [{"completion_ids": [1, 2], "logprobs": [[-1.0, -2.0], [-1.0, -3.0]]}]
+    with pytest.raises(DumpError, match="several numbers for a position, and no ids that say which was sampled"):
+        json_pair(tmp_path, rollout, [{"log_probs": [-1.0, -2.0]}])
+
+
+def test_the_page_shows_which_requests_and_positions_are_clean(tmp_path):
+    x, y = log_probs(), noisy(log_probs())
+    y[3:, 30:] = log_probs(9)[3:, 30:]
+    step = pair(tmp_path, x, y).steps[0].map
+    assert (step.requests, step.positions) == x.shape and step.tokens.sum() == x.size
+    assert not step.beyond[:3].any() and not step.beyond[:, :30].any() and (step.beyond[3:, 30:].sum(axis=1) > 10).all()
+    assert invoke(tmp_path / "r", tmp_path / "t", "-o", tmp_path / "o").exit_code == 1
+    page = (tmp_path / "o" / "report.html").read_text()
+    assert "down: 6 requests, across: 60 positions" in page and 'class="level-0" d="M0 0.5h60M0 1.5h60M0 2.5h60' in page
+
+
+def test_a_large_map_is_drawn_in_cells(tmp_path):
+    x = log_probs(rows=130, width=1000)
+    step = pair(tmp_path, x, noisy(x)).steps[0].map
+    assert step.tokens.shape == (44, 143) and step.tokens.sum() == x.size and step.tokens[0, 0] == 21
+
+
+@pytest.mark.parametrize("pattern", ["clean*", "retokenised*", "echo", "pad_is_eos*", "token_in_front"])
+def test_pairs_of_the_second_generator(pattern):
+    found = sum(second.score(5, 2, pattern).values(), second.Counter())
+    assert found["pairs"] == found["right"] and found["placed"] == found["places"]

@@ -2,7 +2,8 @@
 
     {root}/[step_{N}/][rank_{M}/]{name}.npy | {name}.pt       verl: an array a file, by name
     {root}/[step_{N}/]{any}[_{N}][_{M}].npz | .pt             a batch a file: verl, slime and miles
-    {root}/[step_{N}/]{any}[_{N}].json | .jsonl               answers of SGLang, vLLM and OpenAI's interface, records
+    {root}/[step_{N}/]{any}[_{N}].json | .jsonl               answers of SGLang, vLLM and OpenAI's interface, records,
+    {root}/[step_{N}/]{any}[_{N}].sse                         or the events of a streamed answer, "data: {…}"
 
 Batches of several ranks of one step are joined in the order of ranks.
 """
@@ -19,6 +20,7 @@ import numpy as np
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.log_probs import field_names as names
+from npucmp.dump.log_probs.event_stream import event_lines, is_stream, joined_events
 from npucmp.dump.log_probs.json_requests import NumberedRequest, requests_of
 from npucmp.dump.log_probs.saved_values import read_npy, read_npz, read_pt
 from npucmp.dump.log_probs.table_requests import inner_table, is_table, requests_of_table
@@ -27,7 +29,7 @@ from npucmp.dump.readers.text import json_value, read_bytes, text_of
 from npucmp.errors import DumpError
 from npucmp.model.token_batch import TokenBatch, TokenRecording, TokenRequest
 
-ENDINGS = (".npy", ".npz", ".pt", ".pth", ".json", ".jsonl")
+ENDINGS = (".npy", ".npz", ".pt", ".pth", ".json", ".jsonl", ".sse")
 _DEPTH = 6
 _DIGITS = 20  # of an integer
 _MOST_FILES = 100_000
@@ -200,6 +202,8 @@ def _read(path: str, context: ReadContext) -> Any:
     if path.endswith((".pt", ".pth")):
         return read_pt(path, context)
     text = text_of(path, read_bytes(path, "json_bytes", context))
+    if is_stream(text):
+        return joined_events(json_value(line, path, _DIGITS, number) for number, line in event_lines(text))
     lines = enumerate(text.split("\n") if path.endswith(".jsonl") else [text], 1)
     return [json_value(line, path, _DIGITS, number) for number, line in lines if line.strip()]
 

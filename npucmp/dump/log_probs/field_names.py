@@ -1,7 +1,8 @@
 """The names under which engines and trainers write log-probabilities, tokens and masks.
 
 Source: public sources of verl (trainer/ppo, utils/debug/metrics.py), slime and miles (utils/types.py, ray/rollout.py,
-utils/train_dump_utils.py), SGLang (meta_info), vLLM and the OpenAI interface (logprobs).
+utils/train_dump_utils.py), SGLang (meta_info), vLLM and the OpenAI interface (logprobs), TRL (scripts/vllm_serve.py),
+OpenRLHF (agents).
 """
 
 from __future__ import annotations
@@ -14,8 +15,13 @@ _TRAINER = ("old_log_probs", "old_log_prob", "old_logprobs", "actor_log_probs", 
 OF_EITHER_SIDE = ("log_probs", "logprobs", "log_prob", "token_logprobs", "cumulative_logprob")
 LOG_PROBS = {ROLLOUT: (*_ROLLOUT, *OF_EITHER_SIDE, *_TRAINER), TRAINER: (*_TRAINER, *OF_EITHER_SIDE, *_ROLLOUT)}
 OF_ONE_SIDE = {ROLLOUT: frozenset(_ROLLOUT), TRAINER: frozenset(_TRAINER)}  # names that only this side writes
-MASKS = ("response_mask", "loss_mask", "loss_masks", "attention_mask")
-IDS = ("responses", "response_ids", "output_ids", "token_ids", "tokens", "input_ids")
+MASKS = ("response_mask", "loss_mask", "loss_masks", "completion_mask", "action_mask", "attention_mask")
+RANGES = "action_ranges"  # (start, end) of what was sampled in a whole sequence
+IDS = (
+    "responses", "response_ids", "output_ids", "token_ids", "completion_ids", "tokens", "observation_tokens",
+    "input_ids",
+)  # fmt: skip
+IDS_OF_LISTS = "logprob_token_ids"  # of log-probabilities that have a list for each position
 KEYS = ("sample_indices", "sample_index", "index", "request_id", "custom_id", "rid", "id")
 LENGTHS = ("response_length", "response_lengths", "completion_tokens", "response_len")
 VALID = ("valid", "rollout_probs_diff_valid", "training/rollout_probs_diff_valid")
@@ -23,7 +29,7 @@ TOP_IDS = ("top_ids", "topk_ids", "top_token_ids")
 TOP_LOG_PROBS = ("top_log_probs", "topk_log_probs", "top_logprobs", "topk_logprobs")
 STEPS = ("step", "global_step", "global_steps", "rollout_id", "iteration")
 NEEDED = frozenset((*LOG_PROBS[ROLLOUT], *MASKS, *IDS))  # a file without one of them that it has is misread
-KNOWN = frozenset((*LOG_PROBS[ROLLOUT], *MASKS, *IDS, *KEYS, *LENGTHS, *VALID, *TOP_IDS, *TOP_LOG_PROBS, *STEPS))
+KNOWN = frozenset((*NEEDED, *KEYS, *LENGTHS, *VALID, *TOP_IDS, *TOP_LOG_PROBS, *STEPS, RANGES, IDS_OF_LISTS))
 WRAPPERS = ("rollout_data", "batch", "tensors", "_tensordict", "data", "samples", "meta_info")  # of a batch
 METRIC = "rollout_probs_diff"  # of verl's metrics, which hold no token
 

@@ -1,10 +1,14 @@
 """Requests of JSON and JSON Lines: answers of engines, samples of slime and miles, records of users.
 
-    SGLang       {"meta_info": {"output_token_logprobs": [[lp, id, text], …], "output_top_logprobs": [[[lp, id], …]]}}
+    SGLang       {"meta_info": {"output_token_logprobs": [[lp, id, text], …], "output_top_logprobs": [[[lp, id], …]]}};
+                 [{"token_id": id, "logprob": lp}, …] in place of the triples
     completions  {"choices": [{"logprobs": {"token_logprobs": […], "tokens": ["token_id:N", …], "top_logprobs": […]}}]}
     chat         {"choices": [{"logprobs": {"content": [{"token", "logprob", "top_logprobs": […]}]}}]}
     vLLM         {"outputs": [{"token_ids": […], "cumulative_logprob": lp, "logprobs": [{id: {"logprob": lp}}, …]}]}
+    vLLM's tests [[ids, text, [{id: {"logprob": lp}}, …]], …]
     slime, miles {"tokens": […], "response_length": n, "loss_mask": […], "rollout_log_probs": […]}
+    OpenRLHF     {"observation_tokens": […], "action_ranges": [[start, end], …], "rollout_log_probs": [0, …]}
+    TRL          {"completion_ids": […], "logprobs": [[lp, …], …], "logprob_token_ids": [[id, …], …]}
     records      {"cumulative_logprob": lp, "token_ids": […]}, {"log_probs": […]}
 
 A file is one such object, a list of them, an object of lists (a batch, see table_requests.py), or one object a line.
@@ -23,6 +27,7 @@ from npucmp.dump.log_probs import field_names as names
 from npucmp.dump.log_probs.field_names import first_of
 from npucmp.dump.log_probs.token_values import (
     OTHER_IDS,
+    TokenIds,
     first_ids,
     floats_of,
     ids_of,
@@ -51,6 +56,10 @@ def requests_of(record: Any, side: str, depth: int = 0) -> Iterator[Optional[Num
     if depth > _DEPTH:
         yield None
     elif isinstance(record, list):
+        logged = _logged(record)
+        if logged is not None:
+            yield NumberedRequest(logged, None, "logprobs")
+            return
         for one in record:
             yield from requests_of(one, side, depth + 1)
     elif isinstance(record, Mapping):
@@ -58,6 +67,23 @@ def requests_of(record: Any, side: str, depth: int = 0) -> Iterator[Optional[Num
         step = step if type(step) is int and 0 <= step < 1 << 53 else None
         found = [*_answers(record, side)] or _inner(record, side, depth) or [None]
         yield from (one if one is None or one.step is not None else one._replace(step=step) for one in found)
+
+
+def _logged(record: list[Any]) -> Optional[TokenRequest]:
+    """Return the request of ids, text and the most likely tokens of each position; None for another list."""
+    if len(record) != 3 or not isinstance(record[1], str) or not is_list(record[0]) or not is_list(record[2]):
+        return None
+    return _of_tops(record[0], record[2])
+
+
+def _of_tops(ids: Any, tops: Any) -> Optional[TokenRequest]:
+    """Return the request of sampled ids, whose log-probabilities stand among the most likely of each position."""
+    tokens, found = ids_of(ids), top_of_positions(tops)
+    if tokens is None or found is None or len(tokens.ids) != len(found.ids):
+        return None
+    at = found.ids == tokens.ids[:, None]
+    values = np.where(at.any(1), np.where(at, found.log_probs, 0).sum(1), np.nan)
+    return TokenRequest(values, at.any(1), None, tokens.ids, tokens.are_texts, is_ragged=True, top=found)
 
 
 def _inner(record: Mapping[str, Any], side: str, depth: int) -> list[Optional[NumberedRequest]]:
@@ -84,7 +110,8 @@ def _answers(record: Mapping[str, Any], side: str) -> Iterator[Optional[Numbered
             return
     both = {**record, **(meta if isinstance(meta, Mapping) else {})}
     name = names.name_of(both, names.LOG_PROBS[side])
-    if name and (is_list(both[name]) or type(both[name]) in (int, float)) and not _is_batch(both[name]):
+    is_number = name and type(both[name]) in (int, float)
+    if is_number or (name and is_list(both[name]) and (not _is_batch(both[name]) or has_lists(both, name))):
         yield NumberedRequest(request_of(both, name), None, name)
 
 
@@ -94,6 +121,8 @@ def _is_batch(value: Any) -> bool:
 
 def _sglang(record: Mapping[str, Any], meta: Mapping[str, Any]) -> TokenRequest:
     rows = meta["output_token_logprobs"]
+    if rows and all(isinstance(row, Mapping) for row in rows):
+        rows = [(row.get("logprob"), row.get("token_id")) for row in rows]
     if not all(isinstance(row, (list, tuple)) and len(row) > 1 for row in rows):
         raise ValueError("output_token_logprobs holds something else than [log-probability, id, text]")
     values, known = floats_of([row[0] for row in rows])
@@ -116,13 +145,9 @@ def _choice(one: Mapping[str, Any]) -> Optional[tuple[TokenRequest, str]]:
         values, known = floats_of([row.get("logprob") for row in rows])
         lists = one.get("token_ids"), [row.get("token") for row in rows]
         return _request(values, known, lists, [row.get("top_logprobs") for row in rows], ""), "logprobs.content"
-    tokens = ids_of(one.get("token_ids"))
-    if is_list(logged) and tokens is not None and len(logged) == len(tokens.ids):
-        tops = top_of_positions(logged)
-        if tops is not None:
-            at = tops.ids == tokens.ids[:, None]
-            values = np.where(at.any(1), np.where(at, tops.log_probs, 0).sum(1), np.nan)
-            return TokenRequest(values, ids=tokens.ids, is_ragged=True, top=tops, known=at.any(1)), "logprobs"
+    found = _of_tops(one.get("token_ids"), logged) if is_list(logged) else None
+    if found is not None:
+        return found, "logprobs"
     if type(one.get("cumulative_logprob")) in (int, float):
         return request_of(one, "cumulative_logprob"), "cumulative_logprob"
     return None
@@ -141,10 +166,15 @@ def _request(values: Any, known: Any, lists: Iterable[Any], tops: Any, key: str)
 def request_of(record: Mapping[str, Any], name: str, is_ragged: bool = True) -> TokenRequest:
     """Return the request of a record of slime, miles or a user, or of a row of a batch, whose arrays are not ragged."""
     value, length = record[name], token_count(first_of(record, names.LENGTHS))
-    mask = first_of(record, names.MASKS)
-    mask, is_masked = (mask_of(mask) if is_list(mask) else None), mask is not None
     lists = [record.get(key) for key in names.IDS]
     tokens, _ = first_ids(lists, 0)
+    lists_of = None
+    if _is_batch(value):
+        value, lists_of = _sampled_of_lists(record, name, tokens)
+    mask = first_of(record, names.MASKS)
+    if mask is None and is_list(record.get(names.RANGES)):
+        mask = _within(record[names.RANGES], len(value) if tokens is None else len(tokens.ids))
+    mask, is_masked = (mask_of(mask) if is_list(mask) else None), mask is not None
     valid = first_of(record, names.VALID)
     open_ = "" if valid is None or (np.size(valid) and np.all(valid)) else NOT_COMPUTED
     beside = max(0 if mask is None else len(mask), 0 if tokens is None else len(tokens.ids), length or 0)
@@ -159,7 +189,7 @@ def request_of(record: Mapping[str, Any], name: str, is_ragged: bool = True) -> 
     if is_masked and (mask is None or len(mask) < count):
         open_ = "the mask has fewer places than the log-probabilities"
     tokens, note = first_ids(lists, count)
-    top = _top(record, count)
+    top = _top(record, count) if lists_of is None else lists_of
     if top is None and first_of(record, names.TOP_LOG_PROBS) is not None:
         note = note or "most likely tokens of another form than (positions, k) are left out"
     return TokenRequest(
@@ -174,6 +204,38 @@ def request_of(record: Mapping[str, Any], name: str, is_ragged: bool = True) -> 
         top=top,
         note=note,
     )
+
+
+def has_lists(record: Mapping[str, Any], name: str) -> bool:
+    """Return whether a record has a list of log-probabilities for each position: its ids are as many as the lists."""
+    ids = first_of(record, names.IDS)
+    return _is_batch(record[name]) and is_list(ids) and len(ids) == len(record[name]) and not is_list(ids[0])
+
+
+def _sampled_of_lists(
+    record: Mapping[str, Any], name: str, tokens: Optional[TokenIds]
+) -> tuple[list[Any], Optional[TopLogProbs]]:
+    """Return the log-probability of the sampled token of each position, null where its list lacks it, and the lists."""
+    rows, ids = ([*record[key]] if is_list(record.get(key)) else [] for key in (name, names.IDS_OF_LISTS))
+    if all(is_list(row) and len(row) == 1 for row in rows):
+        return [row[0] for row in rows], None
+    both = [[*zip(row, of_row)] if is_list(row) and is_list(of_row) else None for row, of_row in zip(rows, ids)]
+    top = top_of_positions(both) if len(ids) == len(rows) else None
+    if top is None or tokens is None or len(tokens.ids) != len(rows):
+        raise ValueError(f"{name} has several numbers for a position, and no ids that say which was sampled")
+    at = top.ids == tokens.ids[:, None]
+    return [float(row[here][0]) if here.any() else None for row, here in zip(top.log_probs, at)], top
+
+
+def _within(ranges: Any, count: int) -> list[int]:
+    """Return a mask of so many places that counts those within ranges (start, end)."""
+    found = [0] * count
+    for pair in ranges:
+        if not is_list(pair) or len(pair) != 2 or not all(isinstance(end, (int, np.integer)) for end in pair):
+            raise ValueError(f"{names.RANGES} holds something else than [start, end]")
+        for place in range(max(int(pair[0]), 0), min(int(pair[1]), count)):
+            found[place] = 1
+    return found
 
 
 def _top(record: Mapping[str, Any], count: int) -> Optional[TopLogProbs]:

@@ -5,6 +5,7 @@
     responses, tokens                   (B, R), or (B, P + R), of which the response is the end
     valid                               0: the numbers are not computed
     topk_ids, topk_log_probs            (B, R, k)
+    logprobs, logprob_token_ids         (B, R, k), or lists: the log-probability of the sampled id is taken
 
 Source: verl (trainer/ppo, utils/debug/metrics.py), slime (utils/train_dump_utils.py). docs/parity.md lists all names.
 """
@@ -18,7 +19,7 @@ import numpy as np
 
 from npucmp.dump.log_probs import field_names as names
 from npucmp.dump.log_probs.field_names import first_of
-from npucmp.dump.log_probs.json_requests import request_of
+from npucmp.dump.log_probs.json_requests import has_lists, request_of
 from npucmp.dump.log_probs.token_values import is_list
 from npucmp.model.token_batch import TokenRequest
 
@@ -40,6 +41,8 @@ def is_table(value: Any, side: str) -> bool:
         return False
     name = names.name_of(value, names.LOG_PROBS[side])
     found = value.get(name)
+    if name and has_lists(value, name):
+        return False
     if isinstance(found, np.ndarray):
         return found.ndim > 0
     return bool(name) and is_list(found) and len(found) > 0 and (is_list(found[0]) or _has_rows(value, len(found)))
@@ -57,7 +60,7 @@ def requests_of_table(table: Mapping[str, Any], side: str) -> tuple[tuple[TokenR
     rows = table[name]
     if isinstance(rows, np.ndarray) and rows.ndim == 3 and rows.shape[2] == 1:
         rows = rows[:, :, 0]
-    if isinstance(rows, np.ndarray) and rows.ndim > 2:
+    if isinstance(rows, np.ndarray) and rows.ndim > 2 + (names.IDS_OF_LISTS in table):
         raise ValueError(f"{name} has {rows.ndim} dimensions, it must have (batch, positions)")
     of_arrays = isinstance(rows, np.ndarray)
     if of_arrays and rows.ndim == 1 and not _is_one_number_each(table, len(rows)):

@@ -8,7 +8,7 @@ import numpy as np
 
 from npucmp.model.parity_result import ParityFinding, TokenClass
 from npucmp.token_parity.finding import finding_at
-from npucmp.token_parity.token_pair import TokenPair, first_place
+from npucmp.token_parity.token_pair import TokenPair, first_place, without_tokens
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:
@@ -21,3 +21,8 @@ def find(pair: TokenPair) -> Optional[ParityFinding]:
     value = (pair.target if sides[0][place] else pair.golden)[place]
     because = f"a token that counts is {value:g}; tokens that are not finite: {', '.join(counts)}"
     return finding_at(pair, TokenClass.NAN, place, because)
+
+
+def without(pair: TokenPair, _: ParityFinding) -> tuple[TokenPair, str]:
+    """Return the pair without the tokens that are not finite."""
+    return without_tokens(pair, ~(np.isfinite(pair.target) & np.isfinite(pair.golden)))

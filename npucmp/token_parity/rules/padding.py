@@ -7,7 +7,7 @@ from typing import Optional
 from npucmp.model.parity_result import ParityFinding, TokenClass
 from npucmp.token_parity.finding import finding_at
 from npucmp.token_parity.never_sampled import never_sampled
-from npucmp.token_parity.token_pair import TokenPair
+from npucmp.token_parity.token_pair import TokenPair, without_tokens
 
 
 def find(pair: TokenPair) -> Optional[ParityFinding]:
@@ -15,6 +15,11 @@ def find(pair: TokenPair) -> Optional[ParityFinding]:
     found = never_sampled(pair)
     if found is None or not found.is_padding:
         return None
-    return finding_at(
-        pair, TokenClass.PADDING, found.place, found.because, "all of them stand behind the end of a response"
-    )
+    return finding_at(pair, TokenClass.PADDING, found.place, found.because, found.where)
+
+
+def without(pair: TokenPair, _: ParityFinding) -> tuple[TokenPair, str]:
+    """Return the pair without the tokens of one side."""
+    found = never_sampled(pair)
+    assert found is not None
+    return without_tokens(pair, found.tokens)

@@ -48,7 +48,7 @@ def find(pair: TokenPair) -> Optional[ParityFinding]:
     because = (
         f"{int(differs.sum())} of {len(differs)} sums differ, and not by the length; the tokens of a sum are unknown"
     )
-    return ParityFinding(TokenClass.WEIGHTS, pair.step, request, None, margin, (because, words))
+    return ParityFinding(TokenClass.DIFFERS, pair.step, request, None, margin, (because, words))
 
 
 def unsure_mean(pair: TokenPair) -> Optional[ParityFinding]:

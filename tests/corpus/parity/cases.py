@@ -92,7 +92,9 @@ def make(seed: int, kind: str, part: str = "usual", is_clean: bool = False) -> C
     if fault is not None:
         fault(rng, case, at_step)
     elif kind not in ("clean", "floor_clean"):
-        case.truth = Truth({"drift": "weights", "flat_drift": "weights"}.get(kind, kind))
+        case.truth = Truth(
+            "differs" if kind in ("weights", "drift", "flat_drift") else kind
+        )  # no number proves weights
     return case
 
 
@@ -212,7 +214,7 @@ def other_context(rng: np.random.Generator, case: Case, step: int) -> None:
     far = -rng.exponential(2.0, tail.stop - at) - 0.3
     far[0] = batch.rollout[row, at] - 2.0
     batch.trainer[row, tail] = far
-    case.truth = Truth("tokens", step, row, at)
+    case.truth = Truth("context", step, row, at)
 
 
 def shift(rng: np.random.Generator, case: Case, step: int) -> None:

@@ -1,0 +1,46 @@
+"""One side moves the logits of certain tokens: a bias, bad words, a minimum length.
+
+Needs the ids. A few tokens move in one direction wherever they stand, and hardly any other does.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import numpy as np
+
+from npucmp.model.parity_result import CandidateFit, TokenClass
+from npucmp.token_parity.candidates.evidence import StepEvidence
+
+LEAST_TIMES = 3  # occurrences of a token: chosen
+ALWAYS = 0.8  # share of the occurrences of a token that move: chosen
+LEAST_MOVED = 8  # tokens that move: chosen
+LEAST_OF_ALL = 0.5  # share below which they are nothing of their own: chosen
+OF_ALL = 0.75  # share of what moves in this direction that is of such tokens: chosen
+MOST_IDS = 10  # tokens with a bias: chosen
+
+
+def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
+    """Return the fit of the direction in which certain tokens move."""
+    if not evidence.has_ids or not evidence.far.any():
+        return None
+    ids = np.maximum(evidence.pair.target_ids, evidence.pair.golden_ids)[evidence.tokens]
+    names, place, counts = np.unique(ids, return_inverse=True, return_counts=True)
+    found = []
+    for sign, word in ((1, "rise"), (-1, "fall")):
+        moved = evidence.far & (sign * evidence.margin > 0)
+        often = np.bincount(place, weights=moved, minlength=len(names))
+        is_biased = (counts >= LEAST_TIMES) & (often >= ALWAYS * counts)
+        covered = int(often[is_biased].sum())
+        share = covered / max(int(moved.sum()), 1)
+        if covered >= LEAST_MOVED and int(is_biased.sum()) <= MOST_IDS and share >= LEAST_OF_ALL:
+            found.append((share, word, covered, names[is_biased]))
+    if not found:
+        return None
+    share, word, covered, tokens = max(found, key=lambda one: one[0])
+    listed = ", ".join(map(str, tokens.tolist()))
+    words = f"{covered} of the tokens that {word} in the rollout are {listed}, which do so nearly always"
+    lacks = "" if share >= OF_ALL else words
+    remains = None if lacks else 0.0
+    because = ("certain tokens move, as a bias of the logits makes them", words)
+    return (CandidateFit("a bias on certain tokens", TokenClass.LOGITS, remains, (), because, lacks, proven=True),)

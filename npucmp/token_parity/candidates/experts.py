@@ -1,0 +1,64 @@
+"""Scattered tokens are beyond noise in both directions while the others are on the floor: other experts.
+
+A model without experts refutes it, which log-probabilities cannot show.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import numpy as np
+
+from npucmp.model.parity_result import CandidateFit, TokenClass, percent
+from npucmp.token_parity.candidates.evidence import StepEvidence, remains_of
+from npucmp.token_parity.clean_parts import DEVIATIONS, are_more_than_chance
+from npucmp.token_parity.outliers import WITHIN, median_margin_of
+from npucmp.token_parity.systematic_fit import UNSURE
+
+MOST = 0.27  # share of tokens beyond noise: chosen, more are not scattered
+LEAST_SHARE = 0.015  # share of tokens beyond noise: evidence, outliers of clean pairs near the noise have 0.005
+LEAST_TOKENS = 5  # tokens beyond noise: chosen
+BETWEEN = 1.5  # margin of a token between the floor and those beyond noise: chosen
+CLEAR = 6.0  # median margin of the tokens beyond noise: chosen
+ONE_WAY = 0.03  # share of them in the rarer direction: chosen, a sampled token mostly rises
+ONE_WAY_SPREAD = 0.2  # by the root of their number: chosen
+EXPLAINED = 0.3  # R² of a function of the log-probability: chosen
+STAYS = 0.5  # share of the tokens beyond noise that such a function leaves there: chosen
+
+
+def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
+    """Return the fit, if tokens are beyond noise."""
+    far = int(evidence.far.sum())
+    if not far:
+        return None
+    pair, near = evidence.pair, ~evidence.far
+    share, margin = far / len(near), float(np.median(np.abs(evidence.margin[evidence.far])))
+    many = f"{far} tokens ({percent(share)}) of {int(pair.far.any(axis=1).sum())} requests are beyond noise"
+    median = median_margin_of(pair, evidence.tokens & ~pair.far)
+    between = int((np.abs(evidence.margin[near]) > BETWEEN).sum())
+    curve = evidence.systematic
+    refuted = list(evidence.refuted_by_parts)
+    if share >= MOST:
+        refuted.append(f"{percent(share)} of tokens are beyond noise: they are not scattered")
+    is_little = far < LEAST_TOKENS or share < LEAST_SHARE or margin < CLEAR
+    lacks = f"{many}, {margin:.1f} times in the median: too few, or too near the noise" if is_little else ""
+    if median >= WITHIN or 2 * between > far:
+        refuted.append(f"{between} tokens lie between the noise and {BETWEEN:g} times it: one distribution, not two")
+    tokens = evidence.tokens.sum(axis=1).astype(float)
+    quiet = int((tokens > 0).sum()) - int(pair.far.any(axis=1).sum())
+    if are_more_than_chance(quiet, tokens, share):
+        refuted.append(f"they are not scattered over the requests: {quiet} have none")
+    where = np.nonzero(evidence.tokens & (pair.lower < UNSURE))[1], np.nonzero(evidence.tokens & pair.far)[1]
+    if len(where[0]) and abs(where[1].mean() - where[0].mean()) > DEVIATIONS * where[0].std() / np.sqrt(far):
+        refuted.append(f"they are not scattered over the positions: {where[1].mean():.0f} in the mean")
+    if min(evidence.rises, evidence.falls) < ONE_WAY * far - ONE_WAY_SPREAD * np.sqrt(far):
+        refuted.append(f"{evidence.rises} tokens rise and {evidence.falls} fall")
+    if curve is not None and curve.r2 > EXPLAINED and curve.far_left < STAYS:
+        refuted.append(f"a curve in the log-probability explains {100 * curve.r2:.0f} % of the variance of d")
+    because = (
+        "scattered tokens differ, as other experts make them; a model without experts refutes it",
+        f"{many}, {margin:.1f} times in the median",
+        f"the others are on the floor: median {median:.2f} times the noise",
+    )
+    remains = remains_of(evidence.margin[near])
+    return (CandidateFit("other experts", TokenClass.ROUTER, remains, tuple(refuted), because, lacks),)
