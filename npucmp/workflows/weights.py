@@ -27,7 +27,7 @@ from npucmp.localise.coverage import coverage_of
 from npucmp.localise.state_roots import lost_state, number_findings, state_roots
 from npucmp.localise.weight_faults import FaultFinder
 from npucmp.localise.weight_roots import JudgedWeight, judged, weight_roots
-from npucmp.model import Comparison, Finding, Operator, Report, Run, TensorRef
+from npucmp.model import Comparison, Finding, Operator, Report, Run, TensorRef, first_of
 from npucmp.model.optypes import is_weight
 from npucmp.model.relation import WeightFacts, WeightRelation
 from npucmp.model.table import Table
@@ -233,6 +233,7 @@ def _with_verdicts(
     of_states = state_roots([row for row in rows if row.pair.is_state], numbers, finder, len(roots))
     left = pairs.found.only_target
     notes = [f"only in target: {len(left)} parameters, the first: {left[0]}"] if left else []
+    notes += _odd_types(pairs.found.pairs)
     return replace(
         one,
         findings=Table(findings),
@@ -242,6 +243,21 @@ def _with_verdicts(
         incomplete=(),
         notes=(*notes, *states.notes),
     )
+
+
+def _odd_types(pairs: Sequence[CheckpointPair]) -> Iterator[str]:
+    """Yield the types that a few parameters have on one side alone, if most have others. Codes have a scale instead."""
+    named: dict[tuple[str, str], list[str]] = {}
+    whole = [(pair.name, pair.target, pair.golden) for pair in pairs if not pair.copy and not pair.is_slot]
+    for name, target, golden in whole:
+        if target is not None and golden is not None and not any(side.is_codes for side in (target, golden)):
+            types = (target.dtype, golden.dtype) if target.dtype != golden.dtype else ("", "")
+            named.setdefault(types, []).append(name)
+    most = max(map(len, named.values()), default=0)
+    for (target_type, golden_type), names in named.items():
+        if target_type and len(names) < most:
+            words = f"{len(names)} of {sum(map(len, named.values()))} parameters are {target_type} in the target and"
+            yield f"{words} {golden_type} in the golden, unlike most: {first_of([*dict.fromkeys(names)])}"
 
 
 def _with_matcher(finding: Finding) -> Finding:
