@@ -229,7 +229,7 @@ def buffers(both: RunPair) -> ItemResult:
     if not known:
         return unknown("running statistics are not known") if unread else not_applicable("no buffers")
     if not odd:
-        return same(" and ".join(known), places=count.total())
+        return same(" and ".join(known), places=sum(count.values()))
     words = f"{len(odd)} of {' and '.join(known)} differ (first: {odd[0]})"
     return differs(words, places=len(odd), first=odd[0].partition(":")[0])
 

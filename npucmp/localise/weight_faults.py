@@ -207,19 +207,18 @@ class FaultFinder:
             facts = {**rounded.facts, "before": before, "after": after}
             rounded = WeightFault(rounded.label, f"{rounded.words}: {{before}} values become {{after}}", facts)
         if not bad.any():
-            return rounded or WeightFault("steps", "single codes are off by more than half a step")
+            steps = WeightFault("steps", "single codes are off by more than half a step")
+            return rounded or (steps if limit.is_quantised else DIFFERS)
         related = rounded or self._update(pair, x, y) or _moved_parts(pair.role, x, y, slack)
         if related is not None:
             return related
         if len(x.shape) == 1 and (moved := self._moved_shards(x, y, slack)) is not None:
             return moved
-        if len(x.shape) == 2:
-            for axis in (0, 1):
-                moved = self._moved(
-                    x if axis == 0 else x.T, y if axis == 0 else y.T, slack if axis == 0 else slack.T, axis
-                )
-                if moved is not None:
-                    return moved
+        if len(x.shape) > 1:
+            a, b, c = (one.reshape(-1, one.shape[-1]) for one in (x, y, slack))  # the rows of all experts of a stack
+            moved = self._moved(a, b, c, 0) or self._moved(a.T, b.T, c.T, 1)
+            if moved is not None:
+                return moved
         scales = other_scales(target, golden, x, y, slack, self._context)
         linear = _linear(pair, x, y, slack) if scales is None and bad.mean() > MOSTLY else None
         return scales or linear or _zero(x, bad) or _sorted_alike(pair, x, y) or _places(bad)
