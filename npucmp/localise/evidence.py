@@ -294,14 +294,9 @@ def pattern_reasons(finding: Finding) -> list[Evidence]:
     """The factor between the two sides, if one pass over the tensor shows it: exact if what remains after it is within
     the limit, else with the share of the difference that it explains. Ids, counts and positions have no factor."""
     moments = finding.measurement.moments
-    if (
-        moments is None
-        or _holds_ids(finding.pair)
-        or not moments.max_abs
-        or not moments.xx
-        or not moments.yy
-        or not moments.sum_dd
-    ):
+    if moments is None or not moments.max_abs or not moments.xx or not moments.yy or not moments.sum_dd:
+        return []
+    if _holds_ids(finding.pair):
         return []
     gain, error, limit = gain_of(finding), math.sqrt(moments.sum_dd / moments.yy), _limit_of(finding)
     if moments.elements == 1:
