@@ -20,7 +20,7 @@ from npucmp.model import first_of
 
 SHOWN = 16  # slots in a line: work
 ROWS = 4  # rows of an expert by which it is found: work
-MOSTLY = 0.5  # share of experts: chosen: fewer in their own slots are no order with single faults
+MOSTLY = 1 / 3  # share of experts: chosen: fewer in their own slots are another plan, not single faults
 
 
 class SlotCopy(NamedTuple):

@@ -126,8 +126,11 @@ class PartBuilder:
             return False
         differ = self._own.sizes != self._other.sizes
         is_stack = role.kind in ("gu_stack", "down_stack")
-        if is_stack and alike.pieces[0].ref.shape != self._own.held[role].pieces[0].ref.shape:
-            return True  # experts are turned, or a side holds copies of experts
+        if is_stack:
+            forms = [(side.held[role].pieces[0].ref.shape, holds_turned_experts(side, role.layer))
+                     for side in (self._own, self._other)]  # fmt: skip
+            if forms[0] != forms[1]:
+                return True  # experts are turned, or a side holds copies of experts
         sharded = max(self._own.shards, self._other.shards) > 1 or is_stack
         return (differ and sharded) or (self._cuts_halves and role.kind in (*HALVES, "gu_stack"))
 
