@@ -50,7 +50,7 @@ FACTOR_SPREAD = 8.0  # limits of single elements: chosen: a factor is rounded on
 NORMS = frozenset("n0 n1 n2 nf qn kn q_a_norm kv_a_norm".split())  # kinds that multiply by weight or by 1 + weight
 KEYS = 16  # numbers of a row by which its nearest row is found: chosen: so many do not agree by chance
 NEAREST = 1 << 12  # rows that are matched by their nearest row: work
-STACK_AXES = 3  # definition: experts, rows, columns
+STACK_AXES = 3  # axes: definition: experts, rows, columns
 HALVES = frozenset("gu gu_stack fc1 shared_gu shared_fc1".split())  # kinds that hold gate and up one behind the other
 
 DIFFERS = WeightFault("differs", "its values differ")

@@ -25,9 +25,8 @@ from npucmp.model.cause import Fact
 
 RULE, BARE = "weight", "scale_missing"
 METRIC = "mismatch_ratio"
-SPREAD = (
-    0.02  # of the spread: chosen: bfloat16 at ten times the spread moves choices between neighbours, float16 hardly
-)
+# of the spread: chosen: bfloat16 at ten times the spread moves choices between neighbours, float16 hardly
+SPREAD = 0.02
 FEW = 6  # members of a family that are all described: work: else its first, middle and last
 MOST = 60  # wrong parameters that are described: work
 UNRELATED = 4.0  # standard deviations, 1/√n: chosen: of the cosine of unrelated values, not measured

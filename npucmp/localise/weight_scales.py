@@ -18,7 +18,7 @@ from npucmp.localise.weight_fault import Fact, WeightFault
 from npucmp.model import Payload
 
 CODES = 1e-6  # of a code: chosen: one rounding of a product to float32 and of its quotient
-BIAS = 127  # definition: of the exponent of float8_e8m0
+BIAS = 127  # of an exponent: definition: of the exponent of float8_e8m0
 NEAR = 0.01  # of a scale: chosen: an estimate from the values of a block
 WITHIN = 1.1  # limits of single elements: chosen: the factor of a block is an estimate
 

@@ -33,7 +33,7 @@ NEXT = {  # docs/workflow.md explains each in more words
     "UNKNOWN": "dump inputs too",
 }
 MEANING_OF_WEIGHTS = {"GAP": "the parameter has other bits in another run"}
-NEXT_OF_WEIGHTS = {"GAP": "synchronise this tensor again; npucmp compare holds it against the trainer's checkpoint"}
+NEXT_OF_WEIGHTS = {"GAP": "synchronise this tensor again; npucmp compare compares it with the trainer's checkpoint"}
 
 
 def answer(report: RerunResult, metrics: Sequence[str] = ()) -> Answer:

@@ -252,7 +252,7 @@ def _other_order(x: Array, y: Array) -> Optional[InputRelation]:
         return None
     words = f"{lacking} of {len(x)} samples are not in the other run"
     if 2 * moved <= len(x):
-        words = f"{moved} of {len(x)} samples {'differs' if moved == 1 else 'differ'}, the others are equal in place"
+        words = f"other samples: {moved} of {len(x)}; the rest is equal in place"
     return InputRelation("differs", words, residual=_rel_l2(x, y))
 
 

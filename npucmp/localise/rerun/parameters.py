@@ -1,4 +1,4 @@
-"""What parameters of checkpoints are that differ between two runs of one engine: in the words of weight_faults.py."""
+"""Describe parameters that differ between the checkpoints of two runs, in the words of weight_faults.py."""
 
 from __future__ import annotations
 
