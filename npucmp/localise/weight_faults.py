@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npucmp.align.weights.checkpoint_pair import CheckpointPair
+from npucmp.align.weights.low_rank import simple_numbers
 from npucmp.align.weights.part import Part
 from npucmp.align.weights.role import Role
 from npucmp.align.weights.sample import ELEMENTS, Array, agrees, row_numbers, rows_of, whole_values
@@ -45,6 +46,7 @@ LEAST_SHARDS = 2  # shards: definition: one shard has no other
 MOSTLY = 0.5  # share of elements: chosen: a factor moves most of them beyond the rounding
 EXACT = 2.0**-23  # of a value: definition: one rounding to float32 of each of two operands
 SMALL_REST = 0.01  # of the summand: chosen: rms of what rounding may leave of a constant that is named
+SIMPLE_REST = 1.02  # times the least residual: chosen: an estimate of a scale is off by its own rounding
 DIGITS = 3  # of a summand: chosen: the number in the middle of rounded differences is a simple one
 FACTOR_SPREAD = 8.0  # limits of single elements: chosen: a factor is rounded once more
 NORMS = frozenset("n0 n1 n2 nf qn kn q_a_norm kv_a_norm".split())  # kinds that multiply by weight or by 1 + weight
@@ -177,6 +179,7 @@ class FaultFinder:
             if not math.isfinite(factor) or (np.abs(own - factor * update) > FACTOR_SPREAD * limit).any():
                 continue
             stated = whole.parts[1].factor
+            factor = _simple_scale(own, update, factor, stated)
             scales = [factor * stated, stated] if part is pair.golden else [stated, factor * stated]
             words = (
                 "the update of low rank (LoRA) is merged with the scale {scale:.4g}, {factor:.4g} times the golden's, "
@@ -243,6 +246,17 @@ class FaultFinder:
             return None
         own, theirs, limits = (one.reshape(count, -1) for one in (x, y, slack))
         return _swapped(_holders(own, theirs, limits))
+
+
+def _simple_scale(own: Array, update: Array, factor: float, stated: float) -> float:
+    """Return the factor of an update whose scale is the simplest number that fits as well as the factor itself."""
+
+    def rest(one: float) -> float:
+        return float(np.sqrt(np.square(own - one * update).sum()))
+
+    most = SIMPLE_REST * rest(factor) + EXACT * float(np.sqrt(np.square(own).sum()))
+    scales = simple_numbers(factor * stated) if stated else []
+    return next((scale / stated for scale in scales if rest(scale / stated) <= most), factor)
 
 
 def _of_slot(pair: CheckpointPair, found: WeightFault) -> WeightFault:

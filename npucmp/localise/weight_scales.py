@@ -91,8 +91,15 @@ def _of_blocks(
         return None
     scales = step[np.ix_(*edges)]
     right = scales / factor if is_target else scales * factor
-    facts: dict[str, Fact] = {"rows": block[0], "columns": block[1], "least": least, "most": most}
-    words = "each block of {rows} by {columns} is the golden's times a factor of its own, {least:.4g} to {most:.4g}: "
+    odd = np.abs(factor - 1.0) > NEAR
+    least, most = float(factor[odd].min()), float(factor[odd].max())
+    first = int(np.flatnonzero(odd.any(1))[0]) * block[0]
+    facts: dict[str, Fact] = {"rows": block[0], "columns": block[1], "least": least, "most": most,
+                              "count": int(odd.sum()), "all": odd.size, "first": first}  # fmt: skip
+    words = (
+        "{count} of {all} blocks of {rows} by {columns}, from row {first} on, are the golden's times {least:.4g} to "
+        "{most:.4g}: "
+    )
     if is_target and np.array_equal(scales, np.round(np.log2(right)) + BIAS):
         return WeightFault("exponent bytes", words + "its scales are exponent bytes of float8_e8m0", facts)
     if np.allclose(np.sort(scales, None), np.sort(right, None), rtol=NEAR):

@@ -37,6 +37,7 @@ from npucmp.workflows.select_runs import StrPath
 
 KNOWN = 0.8  # share of tensors: chosen: names of parameters; activations of a dump have other names
 CONVENTIONS = ("meta", "transformers")  # orders of rotary embedding that --layout names
+FEW = 0.25  # share of parameters: chosen: more that have a type on one side alone are narrowed as a kind
 UNSHARDED = 0.5  # share of parameters of another shape: chosen: shards are missing, or the networks differ
 
 
@@ -253,10 +254,10 @@ def _odd_types(pairs: Sequence[CheckpointPair]) -> Iterator[str]:
         if target is not None and golden is not None and not any(side.is_codes for side in (target, golden)):
             types = (target.dtype, golden.dtype) if target.dtype != golden.dtype else ("", "")
             named.setdefault(types, []).append(name)
-    most = max(map(len, named.values()), default=0)
+    count = sum(map(len, named.values()))
     for (target_type, golden_type), names in named.items():
-        if target_type and len(names) < most:
-            words = f"{len(names)} of {sum(map(len, named.values()))} parameters are {target_type} in the target and"
+        if target_type and len(names) <= FEW * count:
+            words = f"{len(names)} of {count} parameters are {target_type} in the target and"
             yield f"{words} {golden_type} in the golden, unlike most: {first_of([*dict.fromkeys(names)])}"
 
 

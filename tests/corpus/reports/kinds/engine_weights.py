@@ -247,7 +247,7 @@ def _lora(random: np.random.Generator, folder: Path) -> dict[str, Any]:
     sides = ("merged", "apart") if is_golden else ("apart", "merged")
     if kind == "right":
         return _case("update of low rank: control", *sides, [0], first="")
-    says = [rf"scale {(scale if is_golden else right):.3g}"]
+    says = [rf"scale {f'{(scale if is_golden else right):.4g}'[:4]}"]
     return _case(f"update of low rank: {kind}", *sides, [1], first="[qv]_proj", says=says)
 
 
@@ -319,7 +319,7 @@ def _again(random: np.random.Generator, folder: Path) -> dict[str, Any]:
         (folder / side).mkdir()
         files.safetensors(folder / side / "model.safetensors", tensors)
     run: dict[str, Any] = {"do": ["rerun-diff", "before", "after"], "exit": [0] if kind == "same" else [1]}
-    says = {"rows": ["order|moved"], "factor": [r"\b2 times"], "bfloat16": ["rounded to bfloat16"], "zero": ["zero"]}
+    says = {"rows": ["order|moved"], "factor": [r"\b2 times"], "bfloat16": ["rounded to bfloat16"]}
     run["says"] = says.get(kind, []) + ([name.replace(".", r"\.")] if kind != "same" else [])
     run["never"] = ["tile", "atomic", "another core", "accumulated", "memory"]
     return {"kind": f"weights: before and after: {kind}" + (": control" if kind == "same" else ""), "runs": [run]}
