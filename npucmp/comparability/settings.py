@@ -54,7 +54,17 @@ SAME_WORDS = (  # synonyms: msprobe's table, and names in Megatron, DeepSpeed an
     "num_attention_heads n_head num_heads",
     "seq_length sequence_length max_seq_length seq_len",
     "min_lr lr_min",
+    "gradient_accumulation_steps accumulate_grad_batches accumulation_steps grad_accum_steps gradient_accumulation",
+    "max_steps train_iters total_steps train_steps max_iters num_training_steps total_training_steps",
 )
+NEUTRAL: Mapping[str, tuple[float, ...]] = {  # last part of a name → values that change nothing, as if it is absent
+    **dict.fromkeys(("repetition_penalty", "encoder_repetition_penalty", "temperature", "top_p", "typical_p",
+                     "length_penalty", "num_beams", "gradient_accumulation_steps"), (1.0,)),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_p", "no_repeat_ngram_size", "min_tokens",
+                     "min_new_tokens", "epsilon_cutoff", "eta_cutoff", "diversity_penalty", "weight_decay",
+                     "dropout_rate", "attention_dropout", "label_smoothing"), (0.0,)),
+    "top_k": (0.0, -1.0),
+}  # fmt: skip
 SYNONYMS = {word: words.split()[0] for words in SAME_WORDS for word in words.split()}
 OPTIMIZER = {  # last part of a name → name in the optimizer
     **dict.fromkeys(SAME_WORDS[0].split(), "lr"),
@@ -66,10 +76,12 @@ OPTIMIZER = {  # last part of a name → name in the optimizer
     "beta2": "beta2",
 }
 NO_PARAMETER = ("*dir", "*path", "*port", "*host", "*_name", "*folder", "*log*", "local_rank", "*url", "*token",
-                "*_file", "*_files", "*api_key", "*password", "*secret", "save", "load")  # fmt: skip
+                "*_file", "*_files", "*api_key", "*password", "*secret", "save", "load",
+                "transformers_version", "_from_model_config", "_commit_hash")  # fmt: skip
 OF_DEVICES = re.compile(r"cuda|npu|gpu|nccl|hccl")  # values that name the device or its communication
 SIMILAR = 0.8  # similarity from which two names are proposed for confirmation
 ROUNDED = 1e-9
+LISTED = 8  # settings of one side alone in a line: work
 EQUAL = 1e-5  # relative, for sums of two devices
 
 
@@ -147,20 +159,45 @@ def hyperparameters(both: RunPair) -> ItemResult:
     if here is None or there is None:
         return unknown("give --config with the configuration of both, or --env with zips that hold it")
     matches = _matching_names(here, there)
-    odd = [(name, other, here[name], there[other]) for name, other in matches if not equal(here[name], there[other])]
+    odd = [(name, other, here[name], there[other]) for name, other in matches
+           if not equal(here[name], there[other]) and not _is_neutral(name, here[name], there[other])]  # fmt: skip
     alone = [{*here} - {a for a, _ in matches}, {*there} - {b for _, b in matches}]
+    sides = [{name: side[name] for name in names if side[name] not in (None, "") and not _is_neutral(name, side[name])}
+             for side, names in zip((here, there), alone)]  # fmt: skip
+    known = [(name, value) for side in sides for name, value in side.items() if _neutral_values(name)]
+    listed = [_alone_words(side, values) for side, values in zip(("target", "golden"), sides) if values]
     if odd:
         words = [f"{name if name == other else f'{name} ({other})'}: {a} against {b}" for name, other, a, b in odd]
-        return differs(first_of(words, 4), places=len(odd), first=odd[0][0], target=str(odd[0][2])[:80],
-                       golden=str(odd[0][3])[:80])  # fmt: skip
-    similar = _similar(*alone)
-    words = [f"{len(one)} only in {side} ({first_of(sorted(one), 3)})" for side, one in zip(("target", "golden"), alone)
-             if one]  # fmt: skip
+        return differs("; ".join([first_of(words, 4), *listed]), places=len(odd) + len(known), first=odd[0][0],
+                       target=str(odd[0][2])[:80], golden=str(odd[0][3])[:80])  # fmt: skip
+    if known:
+        name, _ = known[0]
+        words = [*listed, f"without it, {word_of(name)} is {_neutral_values(name)[0]:g}"]
+        return differs("; ".join(words), places=len(known), first=name)
+    similar = _similar(*map(set, sides))
     if similar:
-        return close(f"similar names, please confirm: {first_of(similar, 3)}", places=len(matches))
-    if words:
-        return differs(f"{'; '.join(words)}: defaults may differ", "warning", places=sum(map(len, alone)))
+        words = [f"similar names, please confirm: {first_of(similar, 3)}", *listed]
+        return close("; ".join(words), places=len(matches))
+    if listed:
+        return differs(f"{'; '.join(listed)}: defaults may differ", "warning", places=sum(map(len, sides)))
     return same(f"{len(matches)} hyper-parameters", places=len(matches))
+
+
+def _neutral_values(name: str) -> tuple[float, ...]:
+    return NEUTRAL.get(SYNONYMS.get(word_of(name), word_of(name)), ())
+
+
+def _is_neutral(name: str, *values: Any) -> bool:
+    """Whether a setting with these values, or without one, changes nothing."""
+    neutral = _neutral_values(name)
+    return bool(neutral) and all(value is None or _figure(value) in neutral for value in values)
+
+
+def _alone_words(side: str, values: Mapping[str, Any]) -> str:
+    """List the settings of one side alone, those whose default is known first."""
+    names = sorted(values, key=lambda name: (not _neutral_values(name), name))
+    count = f"{len(names)} " if len(names) > 1 else ""
+    return f"{count}only in {side}: {first_of([f'{name} = {str(values[name])[:40]}' for name in names], LISTED)}"
 
 
 def parameters_of(both: RunPair, side: int) -> Optional[dict[str, Any]]:

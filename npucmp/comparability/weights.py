@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from typing import Any, Iterable, NamedTuple, Optional
+from collections import Counter
+from typing import Any, Iterable, Iterator, NamedTuple, Optional
 
 import numpy as np
 
@@ -11,17 +13,20 @@ from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.inputs import known_values, relate_inputs
 from npucmp.comparability.run_pair import MatchedParameter, RunPair
 from npucmp.comparability.settings import compare_setups
-from npucmp.health.facts import Health, Op, Parameter, Tensor
+from npucmp.health.facts import Health, Op, Parameter, Step, Tensor
 from npucmp.measure.recorded_stats import equal_by_record
-from npucmp.model import first_of
+from npucmp.model import Pair, TensorRef, first_of
 from npucmp.model.dtypes import is_short
+from npucmp.model.optypes import is_gradient
 from npucmp.model.precheck_result import ItemResult
-from npucmp.model.roles import running_statistics
-from npucmp.run_differences.answers import RANDOM_SHARE, close, differs, not_applicable, same, unknown
+from npucmp.model.roles import is_output, is_parameter, mark_of, running_statistics, weights_of
+from npucmp.run_differences.answers import RANDOM_SHARE, AlignedStep, close, differs, not_applicable, same, unknown
 from npucmp.run_differences.data_relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
 
 REPEATED_CALL = re.compile(r"\.forward\.[1-9]\d*$")  # suffix of a module's record from its second call on
 NOTHING = "the dumps hold no data of it"
+STATISTICS, CONSTANTS = "running statistics", "buffers and constants"
+HIDDEN = -1e4  # chosen: the least number of float16 is -65504, scores are no larger than hundreds
 MOST_READ = 200  # most differing parameters whose values are read again
 
 
@@ -198,28 +203,70 @@ def start(both: RunPair) -> ItemResult:
 
 
 def buffers(both: RunPair) -> ItemResult:
-    """Running statistics before the first step. Later calls of a module within the step are skipped, because its first
-    call has updated them."""
-    odd, count, unread = list[str](), 0, 0
-    for one, here, _ in both.steps[:1]:
+    """Running statistics before the first step, and further tensors that an operator reads and none writes: constants,
+    biases of routers, tables of sines. Later calls of a module within the step have updated running statistics."""
+    odd, count, unread = list[str](), Counter[str](), 0
+    for one, here, there in both.steps[:1]:
         averaging = {op.operator.order: op for op in here.forward if op.type.has("averages")}
+        constants = {id(pair) for pair in _constants(both, one, here, there)}
         for pair in one.pairs:
             op = averaging.get(pair.target_op.order) if pair.target_op is not None else None
-            if op is None or pair.slot not in running_statistics(op.operator):
+            is_statistic = op is not None and pair.slot in running_statistics(op.operator)
+            if not is_statistic and id(pair) not in constants:
                 continue
-            if pair.target is None or pair.golden is None or _is_called_again(op):
+            if pair.target is None or pair.golden is None or (is_statistic and op is not None and _is_called_again(op)):
                 continue
             target, golden = both.facts[id(pair.target)], both.facts[id(pair.golden)]
             kind, because = _relation_by_figures(target, golden)
-            kind = _compare_values(both, target, golden, because)[0] if kind == "differs" else kind
-            count += kind != "unknown"
-            unread += kind == "unknown"
-            odd += [f"{op.name} {pair.slot}"] if kind not in (*HARMLESS, "unknown") else []
-    if not count:
-        return unknown("running statistics are not known") if unread else not_applicable("no running statistics")
+            if kind == "differs":
+                kind, because = _compare_values(both, target, golden, because)
+            if kind == "rounded" and not is_statistic and target.dtype != golden.dtype:
+                kind = HARMLESS[-1]  # the row of precisions names another type
+            count[STATISTICS if is_statistic else CONSTANTS] += kind != "unknown"
+            unread += kind == "unknown" and is_statistic
+            odd += [f"{pair.operator.name} {pair.slot}: {because}"] if kind not in (*HARMLESS, "unknown") else []
+    known = [f"{number} {what}" for what, number in count.items() if number]
+    if not known:
+        return unknown("running statistics are not known") if unread else not_applicable("no buffers")
     if not odd:
-        return same(f"{count} running statistics", places=count)
-    return differs(f"{len(odd)} of {count} running statistics differ (first: {odd[0]})", places=len(odd), first=odd[0])
+        return same(" and ".join(known), places=sum(count.values()))
+    words = f"{len(odd)} of {' and '.join(known)} differ (first: {odd[0]})"
+    return differs(words, places=len(odd), first=odd[0].partition(":")[0])
+
+
+def _constants(both: RunPair, one: AlignedStep, here: Step, there: Step) -> Iterator[Pair]:
+    """Yield the tensors of both runs that a forward operator reads, no recorded operator writes, and that are neither
+    parameters nor inputs of the network, before the first difference of outputs. A tensor of as many elements as an
+    earlier one may be made from that by code that was not dumped: it counts if all before are equal."""
+    known = [{id(tensor.ref) for tensor in step.inputs} for step in (here, there)]
+    weights = [weight.weight[1] for run in (one.target, one.golden) for weight in weights_of(run).values()]
+    written: set[object] = {None, *map(mark_of, weights)}
+    sizes = {math.prod(tensor.shape) for step in (here, there) for tensor in step.inputs}
+    are_equal = True
+    for pair in sorted(one.pairs, key=lambda pair: (pair.order, is_output(pair))):
+        target, golden = pair.target, pair.golden
+        if target is None or golden is None or is_gradient(pair.operator):
+            continue
+        marks = {mark_of(target), mark_of(golden)}
+        if is_output(pair):
+            if both.agree(pair) is False:
+                return
+            are_equal = are_equal and both.are_equal(pair) is True
+            written |= marks
+            sizes.add(math.prod(target.shape))
+            continue
+        size = math.prod(target.shape)
+        is_known = id(target) in known[0] or id(golden) in known[1] or is_parameter(pair) or marks & written
+        if is_known or target.shape != golden.shape or size < 2 or (size in sizes and not are_equal):
+            continue
+        if not _is_mask(both, target):
+            yield pair
+
+
+def _is_mask(both: RunPair, tensor: TensorRef) -> bool:
+    """Whether a tensor is a mask that is added to scores: its hidden places have any large negative number."""
+    least = both.facts[id(tensor)].figures.minimum if id(tensor) in both.facts else None
+    return least is None or not least > HIDDEN
 
 
 def _is_called_again(op: Op) -> bool:
@@ -293,7 +340,8 @@ ROWS = (
         parameters),
     CheckItem("weights", "error", "parameters at the first step", "load one checkpoint on both sides", weights, False),
     CheckItem("weights.start", "error", "random or trained weights", "load the checkpoint on both sides", start),
-    CheckItem("buffers", "error", "running statistics", "load them with the checkpoint on both sides", buffers),
+    CheckItem("buffers", "error", "running statistics, buffers and constants",
+        "load them with the checkpoint on both sides", buffers),
     CheckItem("frozen", "error", "frozen parameters", "freeze the same parameters on both sides", frozen_parameters),
     CheckItem("sharing", "error", "shared parameters", "tie the same parameters on both sides", shared_parameters),
 )  # fmt: skip

@@ -18,7 +18,7 @@ from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers import header
 from npucmp.dump.readers.folders import RunFiles, files_of
 from npucmp.dump.readers.mindspore_files import compute_dtype
-from npucmp.dump.readers.names import by_module, natural, operator_of, parse_tensor_name, skipped_files_note
+from npucmp.dump.readers.names import by_module, natural, operator_of, parse_tensor_names, skipped_files_note
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.dump.readers.safetensors import InOrder
 from npucmp.errors import DumpError
@@ -59,7 +59,7 @@ def _run(found: RunFiles, format: str, entries: Entries, context: ReadContext) -
 def _tensor(key: str, found: Union[Payload, str], file: str, format: str) -> TensorRef:
     if isinstance(found, str):
         return TensorRef("", "", (), file=file, encoding=format, problem=found, label=key)
-    return TensorRef(parse_tensor_name(key).slot, found.dtype, found.shape, file, format, label=key, payload=found)
+    return TensorRef("output:0", found.dtype, found.shape, file, format, label=key, payload=found)
 
 
 def _operators(read: list[tuple[str, str, TensorRef]], ordered: bool) -> tuple[Operator, ...]:
@@ -67,8 +67,10 @@ def _operators(read: list[tuple[str, str, TensorRef]], ordered: bool) -> tuple[O
     name becomes part of the operator name."""
     repeated = max(Counter(key for _, key, _ in read).values(), default=0) > 1
     tensors: dict[str, dict[str, TensorRef]] = {}
+    parsed = parse_tensor_names(key for _, key, tensor in read if tensor.slot)
     for stem, key, tensor in read:
-        name = parse_tensor_name(key).operator if tensor.slot else key
+        name, slot = parsed[key][:2] if tensor.slot else (key, "")
+        tensor = tensor._replace(slot=slot)
         at = f"{stem}/{name}" if repeated else name
         if tensor.slot in tensors.get(at, ()):  # two names of the same slot, such as "a.output" and "a.output.0"
             at, tensor = f"{at}/{key}", tensor._replace(slot="output:0")

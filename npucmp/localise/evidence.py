@@ -20,7 +20,7 @@ from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Cause, Evidence, Fact, Finding, Pair, TensorRef, Verdict
 from npucmp.model.arguments import by_name, differing_arguments, draws_numbers
 from npucmp.model.cause import UNKNOWN_INPUTS
-from npucmp.model.dtypes import FACTOR
+from npucmp.model.dtypes import FACTOR, lookup
 from npucmp.model.optypes import is_weight, op_type_of
 from npucmp.model.roles import is_folded
 
@@ -292,9 +292,11 @@ def alone_reasons(inputs: Sequence[Finding]) -> list[Evidence]:
 
 def pattern_reasons(finding: Finding) -> list[Evidence]:
     """The factor between the two sides, if one pass over the tensor shows it: exact if what remains after it is within
-    the limit, else with the share of the difference that it explains."""
+    the limit, else with the share of the difference that it explains. Ids, counts and positions have no factor."""
     moments = finding.measurement.moments
     if moments is None or not moments.max_abs or not moments.xx or not moments.yy or not moments.sum_dd:
+        return []
+    if _holds_ids(finding.pair):
         return []
     gain, error, limit = gain_of(finding), math.sqrt(moments.sum_dd / moments.yy), _limit_of(finding)
     if moments.elements == 1:
@@ -317,6 +319,14 @@ def pattern_reasons(finding: Finding) -> list[Evidence]:
         words = "a factor of about {factor} explains {share} of the difference"
         return [reason("factor", words, factor=tensor_fact(_rounded_factor(gain), finding), share=f"{share} %")]
     return [reason("factor", words, factor=tensor_fact(_exact_factor(gain, limit), finding))]
+
+
+def _holds_ids(pair: Pair) -> bool:
+    """Whether a tensor holds whole numbers that no product made: ids, labels, counts, positions, masks. Codes of 8 bits
+    are rounded numbers."""
+    dtypes = [lookup(tensor.dtype) for tensor in (pair.target, pair.golden) if tensor is not None]
+    is_whole = any(row is not None and (row.kind == "b" or (row.kind in "iu" and row.itemsize > 1)) for row in dtypes)
+    return is_whole and not op_type_of(pair.operator).has("contracts")
 
 
 def _limit_of(finding: Finding) -> float:

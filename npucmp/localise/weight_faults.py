@@ -5,19 +5,21 @@ that holds for the values is taken:
 
     codes without a scale · another shape · all zero · the values of another golden parameter · transposed · an update
     of low rank that is missing · rounded to a coarser type, bit for bit · an update of low rank with another scale ·
-    rows or columns in another order, named by shards where shards explain it · a constant factor or summand · the same
-    numbers in another order · zero rows · single elements, rows or columns that differ
+    rows, columns, experts or halves in another order, named by shards where shards explain it · scales of blocks that
+    are others · a constant factor or summand · zero rows · the same numbers in another order · single elements, rows or
+    columns that differ
 """
 
 from __future__ import annotations
 
 import math
-from typing import Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npucmp.align.weights.checkpoint_pair import CheckpointPair
+from npucmp.align.weights.low_rank import simple_numbers
 from npucmp.align.weights.part import Part
 from npucmp.align.weights.role import Role
 from npucmp.align.weights.sample import ELEMENTS, Array, agrees, row_numbers, rows_of, whole_values
@@ -27,6 +29,8 @@ from npucmp.dump.readers.values import blocks
 from npucmp.dump.readers.weight_payloads import transposed
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.localise.rounded_tensors import TYPES, is_rounded, shows_type
+from npucmp.localise.weight_fault import Fact, WeightFault
+from npucmp.localise.weight_scales import other_scales
 from npucmp.model import Payload
 
 TOTAL = 1 << 26  # elements of all parameters that are read whole to describe them: work
@@ -41,18 +45,15 @@ DISTINCT = 2  # values of a sample: chosen: a parameter of one value has no hold
 LEAST_SHARDS = 2  # shards: definition: one shard has no other
 MOSTLY = 0.5  # share of elements: chosen: a factor moves most of them beyond the rounding
 EXACT = 2.0**-23  # of a value: definition: one rounding to float32 of each of two operands
-SMALL_REST = 0.01  # of the summand: chosen: what rounding may leave of a constant that is named
+SMALL_REST = 0.01  # of the summand: chosen: rms of what rounding may leave of a constant that is named
+SIMPLE_REST = 1.02  # times the least residual: chosen: an estimate of a scale is off by its own rounding
+DIGITS = 3  # of a summand: chosen: the number in the middle of rounded differences is a simple one
 FACTOR_SPREAD = 8.0  # limits of single elements: chosen: a factor is rounded once more
-Fact = Union[str, int, float]
-
-
-class WeightFault(NamedTuple):
-    """A description of a wrong parameter: a label that is equal in all layers of a fault, the sentence, its facts."""
-
-    label: str
-    words: str
-    facts: Mapping[str, Fact] = {}
-
+NORMS = frozenset("n0 n1 n2 nf qn kn q_a_norm kv_a_norm".split())  # kinds that multiply by weight or by 1 + weight
+KEYS = 16  # numbers of a row by which its nearest row is found: chosen: so many do not agree by chance
+NEAREST = 1 << 12  # rows that are matched by their nearest row: work
+STACK_AXES = 3  # axes: definition: experts, rows, columns
+HALVES = frozenset("gu gu_stack fc1 shared_gu shared_fc1".split())  # kinds that hold gate and up one behind the other
 
 DIFFERS = WeightFault("differs", "its values differ")
 
@@ -76,11 +77,12 @@ class FaultFinder:
                 return WeightFault("bare", "its {dtype} codes have no scale: scale missing", {"dtype": side.dtype})
             if target.shape != golden.shape:
                 return _of_shapes(target.shape, golden.shape)
-            return (
+            found = (
                 self._by_shards(pair, target, golden)
                 or self._by_samples(pair, target.payload, golden.payload)
                 or self._by_values(pair, target.payload, golden.payload)
             )
+            return _of_slot(pair, found) if pair.is_slot else found
         except NpucmpError as error:
             return WeightFault("differs", "its values cannot be read again: {because}", {"because": str(error)})
 
@@ -162,19 +164,31 @@ class FaultFinder:
                 continue
         return None
 
-    def _update(self, pair: CheckpointPair, x: Array, y: Array, golden: Payload) -> Optional[WeightFault]:
-        """Return a fault if the target holds the golden's update of low rank times another scale."""
-        if golden.made_by != "sum":
-            return None
-        base = whole_values(golden.parts[0], self._context)
-        update, own = y - base, x - base
-        squares = float((update * update).sum())
-        factor = float((own * update).sum()) / squares if squares else math.nan
-        rest = np.abs(own - factor * update)
-        if not math.isfinite(factor) or (rest > FACTOR_SPREAD * (pair.limit.rtol * np.abs(y) + pair.limit.atol)).any():
-            return None
-        words = "the update of low rank (LoRA) is {factor:.4g} times the golden's: another scale"
-        return WeightFault(f"update {factor:.3g}", words, {"factor": factor})
+    def _update(self, pair: CheckpointPair, x: Array, y: Array) -> Optional[WeightFault]:
+        """Return a fault if a side was merged with an update of low rank times another scale."""
+        assert pair.target is not None and pair.golden is not None
+        for part, merged, other in ((pair.golden, y, x), (pair.target, x, y)):
+            whole = part.payload
+            if whole is None or whole.made_by != "sum":
+                continue
+            base = whole_values(whole.parts[0], self._context)
+            update, own = merged - base, other - base
+            squares = float((update * update).sum())
+            factor = float((own * update).sum()) / squares if squares else math.nan
+            limit = pair.limit.rtol * np.maximum(np.abs(y), np.abs(x)) + pair.limit.atol
+            if not math.isfinite(factor) or (np.abs(own - factor * update) > FACTOR_SPREAD * limit).any():
+                continue
+            stated = whole.parts[1].factor
+            factor = _simple_scale(own, update, factor, stated)
+            scales = [factor * stated, stated] if part is pair.golden else [stated, factor * stated]
+            words = (
+                "the update of low rank (LoRA) is merged with the scale {scale:.4g}, {factor:.4g} times the golden's, "
+                "{stated:.4g}"
+            )
+            facts = {"scale": scales[0], "factor": scales[0] / scales[1] if scales[1] else math.inf,
+                     "stated": scales[1]}  # fmt: skip
+            return WeightFault(f"update {factor:.3g}", words, facts)
+        return None
 
     # by all values
 
@@ -193,22 +207,27 @@ class FaultFinder:
         if limit.is_quantised:
             slack = slack + STEP_SHARE * np.abs(y).max(initial=0.0)
         bad = ~((np.abs(x - y) <= slack) | (x == y) | (np.isnan(x) & np.isnan(y)))
+        rounded = _rounded(x, y)
+        if rounded is not None and pair.role.is_shift_free:
+            before, after = sorted((len({*x.tolist()}), len({*y.tolist()})), reverse=True)
+            facts = {**rounded.facts, "before": before, "after": after}
+            rounded = WeightFault(rounded.label, f"{rounded.words}: {{before}} values become {{after}}", facts)
         if not bad.any():
-            return WeightFault("steps", "single codes are off by more than half a step")
-        related = _rounded(x, y) or self._update(pair, x, y, golden)
+            steps = WeightFault("steps", "single codes are off by more than half a step")
+            return rounded or (steps if limit.is_quantised else DIFFERS)
+        related = rounded or self._update(pair, x, y) or _moved_parts(pair.role, x, y, slack)
         if related is not None:
             return related
         if len(x.shape) == 1 and (moved := self._moved_shards(x, y, slack)) is not None:
             return moved
-        if len(x.shape) == 2:
-            for axis in (0, 1):
-                moved = self._moved(
-                    x if axis == 0 else x.T, y if axis == 0 else y.T, slack if axis == 0 else slack.T, axis
-                )
-                if moved is not None:
-                    return moved
-        linear = _linear(x, y, slack) if bad.mean() > MOSTLY else None
-        return linear or _zero(x, bad) or _sorted_alike(x, y, slack) or _places(bad)
+        if len(x.shape) > 1:
+            a, b, c = (one.reshape(-1, one.shape[-1]) for one in (x, y, slack))  # the rows of all experts of a stack
+            moved = self._moved(a, b, c, 0) or self._moved(a.T, b.T, c.T, 1)
+            if moved is not None:
+                return moved
+        scales = other_scales(target, golden, x, y, slack, self._context)
+        linear = _linear(pair, x, y, slack) if scales is None and bad.mean() > MOSTLY else None
+        return scales or linear or _zero(x, bad) or _sorted_alike(pair, x, y) or _places(bad)
 
     def _moved(self, x: Array, y: Array, slack: Array, axis: int) -> Optional[WeightFault]:
         """Return a fault if the target holds the golden's rows in another order."""
@@ -229,11 +248,61 @@ class FaultFinder:
         if count < 2 or len(x) % count:
             return None
         own, theirs, limits = (one.reshape(count, -1) for one in (x, y, slack))
-        holds = [
-            next((of for of in (at, *range(count)) if (np.abs(own[at] - theirs[of]) <= limits[of]).all()), None)
-            for at in range(count)
-        ]
-        return _swapped(holds)
+        return _swapped(_holders(own, theirs, limits))
+
+
+def _simple_scale(own: Array, update: Array, factor: float, stated: float) -> float:
+    """Return the factor of an update whose scale is the simplest number that fits as well as the factor itself."""
+
+    def rest(one: float) -> float:
+        return float(np.sqrt(np.square(own - one * update).sum()))
+
+    most = SIMPLE_REST * rest(factor) + EXACT * float(np.sqrt(np.square(own).sum()))
+    scales = simple_numbers(factor * stated) if stated else []
+    return next((scale / stated for scale in scales if rest(scale / stated) <= most), factor)
+
+
+def _of_slot(pair: CheckpointPair, found: WeightFault) -> WeightFault:
+    """The fault of a slot of the experts that holds a copy of an expert in other layouts: the slot is named."""
+    assert pair.target is not None and pair.golden is not None
+    of_target = pair.role == pair.target.role
+    facts = {
+        **found.facts,
+        "slot": pair.role.expert or 0,
+        "expert": (pair.golden if of_target else pair.target).role.expert or 0,
+    }
+    words = f"slot {{slot}} of the experts is no copy of expert {{expert}}: {found.words}"
+    if found == DIFFERS and not pair.is_known_copy:
+        words = "slot {slot} of the experts holds no expert of the golden"
+        if not of_target:
+            words = "slot {slot} of the golden's experts holds no expert of the target"
+    return WeightFault(found.label, words, facts)
+
+
+def _moved_parts(role: Role, x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
+    """Return a fault if gate and up are exchanged, or the experts of a stack hold other experts."""
+    experts = len(x) if x.ndim == STACK_AXES and role.kind.endswith("stack") else 1
+    flat = [one.reshape(experts, -1) for one in (x, y, slack)]
+    if role.kind in HALVES and flat[0].shape[1] % 2 == 0:
+        halves = [one.reshape(experts, 2, -1).swapaxes(0, 1).reshape(2, -1) for one in flat]
+        if _holders(*halves) == [1, 0]:
+            return WeightFault("halves", "gate and up are exchanged")
+    if experts < LEAST_SHARDS:
+        return None
+    holds = _holders(*flat)
+    moved = [(at, of) for at, of in enumerate(holds) if of not in (at, None)]
+    if not moved:
+        return None
+    facts: dict[str, Fact] = {"one": moved[0][0], "other": moved[0][1] or 0, "count": len(moved), "experts": experts}
+    return WeightFault("experts", "{count} of {experts} experts hold others: expert {one} is expert {other}", facts)
+
+
+def _holders(own: Array, theirs: Array, limits: Array) -> list[Optional[int]]:
+    """Return the number of the golden's piece that each piece of the target holds; None for none."""
+    places = range(len(own))
+    return [
+        next((of for of in (at, *places) if (np.abs(own[at] - theirs[of]) <= limits[of]).all()), None) for at in places
+    ]
 
 
 def _swapped(holds: Sequence[Optional[int]]) -> Optional[WeightFault]:
@@ -281,7 +350,18 @@ def _order_of(x: Array, y: Array, slack: Array) -> Optional[list[int]]:
     first, second = np.argsort(ours, kind="stable"), np.argsort(theirs, kind="stable")
     order = np.empty(len(x), np.int64)
     order[first] = second
-    if (order == np.arange(len(x))).all() or not (np.abs(x - y[order]) <= slack[order]).all():
+    if not (np.abs(x - y[order]) <= slack[order]).all():
+        if len(x) > NEAREST:
+            return None
+        scale = np.abs(y).max(initial=0.0) or 1.0
+        keys = [
+            one / scale @ np.cos(np.outer(np.arange(1, x.shape[1] + 1), FREQUENCY + np.arange(KEYS))) for one in (x, y)
+        ]
+        squares = [(key * key).sum(1) for key in keys]
+        order = np.argmin(squares[0][:, None] + squares[1] - 2 * keys[0] @ keys[1].T, 1)
+        if len({*order.tolist()}) < len(x) or not (np.abs(x - y[order]) <= slack[order]).all():
+            return None
+    if (order == np.arange(len(x))).all():
         return None
     found: list[int] = order.tolist()
     return found
@@ -312,25 +392,30 @@ def _rounded(x: Array, y: Array) -> Optional[WeightFault]:
     return None
 
 
-def _linear(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
+def _linear(pair: CheckpointPair, x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
     """Return a fault if the target is the golden times a factor, or plus a constant; a golden of one value is both."""
-    summand, factor = _summand(x, y, slack), _factor(x, y, slack)
+    summand, factor = _summand(pair, x, y, slack), _factor(x, y, slack)
     if summand is None or factor is None:
         return summand or factor
     words = "it is {factor:.4g} times the golden, or the golden plus {summand:.4g}"
     return WeightFault(f"{factor.label} {summand.label}", words, {**factor.facts, **summand.facts})
 
 
-def _summand(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
+def _summand(pair: CheckpointPair, x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
     """Return a fault if the target is the golden plus a constant, within the rounding of both and of their sum."""
     away = x - y
-    summand = float(np.median(away))
-    rounding = FACTOR_SPREAD * slack + EXACT * (np.abs(x) + abs(summand))
-    if x.size < FEWEST or not math.isfinite(summand) or not summand or (np.abs(away - summand) > rounding).any():
+    middle = float(np.median(away))
+    if x.size < FEWEST or not math.isfinite(middle) or not middle:
         return None
-    if float(rounding.max()) > SMALL_REST * abs(summand):
-        return None
-    return WeightFault(f"plus {summand:.3g}", "it is the golden plus {summand:.4g}", {"summand": summand})
+    for summand in (*(float(f"{middle:.{digits}g}") for digits in range(1, DIGITS + 1)), middle):
+        rounding = FACTOR_SPREAD * slack + max(EXACT, pair.limit.rtol) * (np.abs(x) + abs(summand))
+        rest = np.abs(away - summand)
+        if (rest <= rounding).all() and float(np.sqrt((rest * rest).mean())) <= SMALL_REST * abs(summand):
+            words = "it is the golden plus {summand:.4g}"
+            if abs(summand) == 1.0 and pair.role.kind in NORMS:
+                words += ": a norm multiplies by weight on one side, by 1 + weight on the other"
+            return WeightFault(f"plus {summand:.3g}", words, {"summand": summand})
+    return None
 
 
 def _factor(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
@@ -341,14 +426,22 @@ def _factor(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
     return WeightFault(f"factor {factor:.3g}", "it is {factor:.4g} times the golden", {"factor": factor})
 
 
-def _sorted_alike(x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
-    if y.size > SORTED:
+def _sorted_alike(pair: CheckpointPair, x: Array, y: Array) -> Optional[WeightFault]:
+    """Return a fault if the target holds the golden's numbers in another order, all of them, or each rounded to a type
+    of the pair: numbers of one distribution are near each other once they are sorted."""
+    if y.size > SORTED or x.size < FEWEST:
         return None
-    order = np.argsort(y, None)
-    a, b, limit = np.sort(x, None), y.reshape(-1)[order], slack.reshape(-1)[order]
-    if a.size < FEWEST or not (np.abs(a - b) <= limit).all():
-        return None
-    return WeightFault("order", "it holds the same numbers in another order")
+    a, b = np.sort(x, None), np.sort(y, None)
+    if np.array_equal(a, b):
+        return WeightFault("order", "it holds the same numbers in another order")
+    for coarse, fine, words in (
+        (a, b, "it holds the same numbers in another order, rounded to {dtype}"),
+        (b, a, "the golden holds the same numbers in another order, rounded to {dtype}"),
+    ):
+        for part in (pair.target, pair.golden):
+            if part is not None and part.dtype in TYPES and is_rounded(coarse, fine, part.dtype):
+                return WeightFault(words, words, {"dtype": part.dtype})
+    return None
 
 
 def _zero(x: Array, bad: NDArray[np.bool_]) -> Optional[WeightFault]:

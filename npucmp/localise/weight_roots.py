@@ -16,8 +16,9 @@ from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.weight_payloads import steps_of
 from npucmp.errors import NpucmpError
 from npucmp.localise.next_update import ParameterUpdate, UpdateFinder
+from npucmp.localise.weight_fault import WeightFault
 from npucmp.localise.weight_faults import DIFFERS as UNDESCRIBED
-from npucmp.localise.weight_faults import FaultFinder, WeightFault
+from npucmp.localise.weight_faults import FaultFinder
 from npucmp.measure import metrics
 from npucmp.measure.quantised_steps import StepLimit, elements_beyond
 from npucmp.model import DIFFERS, Cause, Evidence, Finding, Root, Verdict
@@ -26,6 +27,8 @@ from npucmp.model.cause import Fact
 RULE, BARE = "weight", "scale_missing"
 UPDATE = "updated"  # label of parameters that an update moved
 METRIC = "mismatch_ratio"
+# of the spread: chosen: bfloat16 at ten times the spread moves choices between neighbours, float16 hardly
+SPREAD = 0.02
 FEW = 6  # members of a family that are all described: work: else its first, middle and last
 MOST = 60  # wrong parameters that are described: work
 UNRELATED = 4.0  # standard deviations, 1/√n: chosen: of the cosine of unrelated values, not measured
@@ -67,7 +70,11 @@ def judged(finding: Finding, pair: CheckpointPair, context: ReadContext) -> Judg
         if beyond
         else f"no element differs by more than {limit}"
     )
-    verdict = Verdict.DIVERGED if beyond else Verdict.MATCH
+    spread = moments.golden.maximum - moments.golden.minimum
+    by_spread = not beyond and pair.role.is_shift_free and moments.max_abs > SPREAD * spread > 0.0
+    if by_spread:
+        words = f"the largest difference is {moments.max_abs / spread:.2%} of the spread of its values, {spread:.3g}"
+    verdict = Verdict.DIVERGED if beyond or by_spread else Verdict.MATCH
     return JudgedWeight(_with(finding, verdict, words, error, RULE, share), pair, share)
 
 
@@ -200,6 +207,11 @@ def _root(place: int, row: JudgedWeight, fault: WeightFault, members: Sequence[J
                 {"types": Fact(_types(pair)), "share": Fact(row.share)},
             )
         )
+    elif finding.verdict is Verdict.DIVERGED and not row.share and finding.measurement.moments is not None:
+        words = "{because}, between {least:.4g} and {most:.4g}: its reader compares its elements with each other"
+        golden = finding.measurement.moments.golden
+        facts = {"because": Fact(finding.because), "least": Fact(golden.minimum), "most": Fact(golden.maximum)}
+        reasons.append(Evidence("spread", words, facts))
     elif finding.verdict is Verdict.NONFINITE:
         reasons.append(Evidence("nonfinite", finding.because))
     target = finding.pair.target

@@ -33,7 +33,7 @@ NEXT = {  # docs/workflow.md explains each in more words
     "UNKNOWN": "dump inputs too",
 }
 MEANING_OF_WEIGHTS = {"GAP": "the parameter has other bits in another run"}
-NEXT_OF_WEIGHTS = {"GAP": "synchronise this tensor again; a piece that differs alone is memory that was overwritten"}
+NEXT_OF_WEIGHTS = {"GAP": "synchronise this tensor again; npucmp compare compares it with the trainer's checkpoint"}
 
 
 def answer(report: RerunResult, metrics: Sequence[str] = ()) -> Answer:
@@ -83,7 +83,7 @@ def _section(report: RerunResult, coverage: AlignedShare, suspects: Suspects) ->
     for run in (run for one in report.comparisons for run in (one.golden, one.target)):
         number = _number(report.paths, run)
         runs.setdefault(report.paths[number - 1] if number else run.path, {})[run.path] = RunInfo.of(run)
-    matched = count_of(coverage.operators, "operator")
+    matched = count_of(coverage.operators, "operator" if report.weights is None else "parameter")
     of = f" of {len(report.paths) - 1} runs" if len(report.paths) > 2 else ""
     return Section(
         where="",
@@ -209,6 +209,9 @@ def _differs_words(report: RerunResult) -> Iterator[str]:
     causes = Counter(one.cause for one in report.reruns if not one.excused)
     excused = sum(one.excused and one.cause is not Cause.PROPAGATED for one in report.reruns)
     passed = sum(one.cause is Cause.PROPAGATED for one in report.reruns)
+    if report.weights is not None:
+        yield f"{count_of(len(report.reruns), 'parameter')} with other values"
+        return
     if causes[Cause.BORN] + causes[Cause.GAP]:
         alike = sum(bool(one.alike) and not one.excused for one in report.reruns)
         more = f" and {count_of(alike, 'operator')} like one of them" if alike else ""

@@ -11,6 +11,7 @@ Thresholds were measured on planted differences of images and tokens. Same: bits
 from __future__ import annotations
 
 import math
+from collections import Counter
 from itertools import permutations
 from typing import Any, Iterator, NamedTuple, Optional
 
@@ -246,12 +247,13 @@ def _other_order(x: Array, y: Array) -> Optional[InputRelation]:
     moved = sum(a != b for a, b in zip(here, there))
     if sorted(here) == sorted(there):
         return InputRelation("shuffled", f"the same {len(x)} samples in another order ({moved} moved)", residual=0.0)
-    common = len({*here} & {*there})
-    if 2 * common >= len(x) and len({*here}) > 1:
-        return InputRelation(
-            "differs", f"{len(x) - common} of {len(x)} samples are not in the other run", residual=_rel_l2(x, y)
-        )
-    return None
+    lacking = sum((Counter(here) - Counter(there)).values())
+    if 2 * lacking > len(x) or len({*here}) < 2:
+        return None
+    words = f"{lacking} of {len(x)} samples are not in the other run"
+    if 2 * moved <= len(x):
+        words = f"other samples: {moved} of {len(x)}; the rest is equal in place"
+    return InputRelation("differs", words, residual=_rel_l2(x, y))
 
 
 def _other_ways(x: Array, y: Array) -> Iterator[ArrayView]:

@@ -19,6 +19,7 @@ from npucmp.localise.coverage import coverage_of
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.notes import notes_of
 from npucmp.localise.rerun.causes import with_causes
+from npucmp.localise.rerun.parameters import ParameterFaults
 from npucmp.localise.rerun.table import FirstRunPlace, place_of, reruns_of
 from npucmp.measure.bitwise import measure_bits
 from npucmp.measure.executor import default_jobs
@@ -76,7 +77,8 @@ def rerun_diff(paths: Sequence[StrPath], options: Options) -> RerunResult:
         raise UsageError(f"no step and rank of the first run is in another: {', '.join(map(str, paths))}")
     if not interrupted and not any(one.findings for one in comparisons):
         raise UsageError(f"nothing to compare: {options.nothing()}")
-    found_at = reruns_of(comparisons, numbers, context)
+    faults = ParameterFaults(comparisons, context) if of_weights else None
+    found_at = reruns_of(comparisons, numbers, context, faults)
     if of_weights:  # no operator reads a parameter of a checkpoint
         found_at = {key: replace(one, cause=Cause.GAP) for key, one in found_at.items()}
         comparisons = [

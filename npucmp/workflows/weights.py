@@ -28,7 +28,7 @@ from npucmp.localise.next_update import UpdateFinder
 from npucmp.localise.state_roots import lost_state, number_findings, state_roots
 from npucmp.localise.weight_faults import FaultFinder
 from npucmp.localise.weight_roots import JudgedWeight, judged, weight_roots
-from npucmp.model import Comparison, Finding, Operator, Report, Run, TensorRef
+from npucmp.model import Comparison, Finding, Operator, Report, Run, TensorRef, first_of
 from npucmp.model.optypes import is_weight
 from npucmp.model.relation import WeightFacts, WeightRelation
 from npucmp.model.table import Table
@@ -38,6 +38,7 @@ from npucmp.workflows.select_runs import StrPath
 
 KNOWN = 0.8  # share of tensors: chosen: names of parameters; activations of a dump have other names
 CONVENTIONS = ("meta", "transformers")  # orders of rotary embedding that --layout names
+FEW = 0.25  # share of parameters: chosen: more that have a type on one side alone are narrowed as a kind
 UNSHARDED = 0.5  # share of parameters of another shape: chosen: shards are missing, or the networks differ
 
 
@@ -240,6 +241,7 @@ def _with_verdicts(
     of_states = state_roots([row for row in rows if row.pair.is_state], numbers, finder, len(roots))
     left = pairs.found.only_target
     notes = [f"only in target: {len(left)} parameters, the first: {left[0]}"] if left else []
+    notes += _odd_types(pairs.found.pairs)
     return replace(
         one,
         findings=Table(findings),
@@ -249,6 +251,21 @@ def _with_verdicts(
         incomplete=(),
         notes=(*notes, *states.notes),
     )
+
+
+def _odd_types(pairs: Sequence[CheckpointPair]) -> Iterator[str]:
+    """Yield the types that a few parameters have on one side alone, if most have others. Codes have a scale instead."""
+    named: dict[tuple[str, str], list[str]] = {}
+    whole = [(pair.name, pair.target, pair.golden) for pair in pairs if not pair.copy and not pair.is_slot]
+    for name, target, golden in whole:
+        if target is not None and golden is not None and not any(side.is_codes for side in (target, golden)):
+            types = (target.dtype, golden.dtype) if target.dtype != golden.dtype else ("", "")
+            named.setdefault(types, []).append(name)
+    count = sum(map(len, named.values()))
+    for (target_type, golden_type), names in named.items():
+        if target_type and len(names) <= FEW * count:
+            words = f"{len(names)} of {count} parameters are {target_type} in the target and"
+            yield f"{words} {golden_type} in the golden, unlike most: {first_of([*dict.fromkeys(names)])}"
 
 
 def _with_matcher(finding: Finding) -> Finding:

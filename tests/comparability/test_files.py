@@ -75,7 +75,12 @@ CASES = {  # name: (what the target's zip has, row, severity of the difference o
     ),
     "a similar name": ({"hyper": {"lr": 1e-4, "batch_sizes": 9}}, "hyperparameters", "close", "please confirm"),
     "folders": ({"hyper": {**HYPER, "output_dir": "/b"}}, "hyperparameters", "same", ""),
-    "not told": ({"hyper": {"lr": 1e-4}}, "hyperparameters", "warning", "1 only in golden (batch_size)"),
+    "not told": (
+        {"hyper": {"lr": 1e-4}},
+        "hyperparameters",
+        "warning",
+        "only in golden: batch_size = 8: defaults",
+    ),
     "random calls": ({"calls": 4}, "random.calls", "note", "torch.rand in data.py draw: 4 against 2"),
 }
 

@@ -199,7 +199,11 @@ def test_two_logs_of_other_frameworks(tmp_path):
     )
     paths = str(tmp_path / "t.log"), str(tmp_path / "g.yaml")
     result = precheck("-", "-", config=paths)
-    assert words(result, "hyperparameters") == "lr (optim.learning_rate): 0.0003 against 0.0001"
+    assert words(result, "hyperparameters") == (
+        "lr (optim.learning_rate): 0.0003 against 0.0001; 3 only in target: "
+        "a_name_that_leaves_no_room_for_any_dots_at_all_x = 2, inference_batch_times_seqlen_threshold_and_more = -1, "
+        "timer = <function f>"
+    )
     assert result.exit_status == 1
     assert result.notes == ("configuration of target: arguments from line 1",)
     (tmp_path / "g.log").write_text(prefixed(table(MEGATRON), "[rank7]: "))

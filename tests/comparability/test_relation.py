@@ -47,7 +47,7 @@ CASES = {  # name: (target, golden, kind, words)
         np.concatenate([IMAGES[:3], IMAGES[:1] + 9]),
         IMAGES,
         "differs",
-        "1 of 4 samples are not in the other run",
+        "other samples: 1 of 4; the rest is equal in place",
     ),
     "a line": ((IMAGES - 0.3) / 0.7, IMAGES, "normalised", "target = 1.429·golden − 0.4286"),
     "a shift alone": (IMAGES + 2, IMAGES, "normalised", "target = golden + 2"),

@@ -22,6 +22,7 @@ REVIEWED = {  # (module, word): why it may stand there
     ("align/placement_search.py", "mean"): "how the parts of ranks make a tensor",
     ("dump/graphs/onnx.py", "Placeholder"): "what a GraphDef calls an input of the graph",
     ("dump/graphs/graphdef.py", "Copy"): "what tfdbg puts in, known by its name as well",
+    ("comparability/settings.py", "top_k"): "a sampling setting of an engine",
     ("commands/compare.py", "layer_norm"): "an example in a help text",
     ("commands/show.py", "layer_norm"): "an example in a help text",
     ("workflows/fusion_diff.py", "TransData"): "an example in a note for the user",

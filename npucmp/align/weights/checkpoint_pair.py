@@ -13,7 +13,8 @@ from npucmp.align.weights.role import Role
 class CheckpointPair(NamedTuple):
     """A golden parameter and what the relations make of the target for it. A side is None if it has no such parameter;
     `note` then says why. `copy`: number of a copy that another rank holds, 0 for the parameter itself. `is_state`: it
-    belongs to the state of a training, not to the network."""
+    belongs to the state of a training, not to the network. `is_slot`: a side holds it in a slot beyond the experts;
+    `is_known_copy`: other tensors of the slot are those of the expert."""
 
     role: Role
     target: Optional[Part]
@@ -24,6 +25,8 @@ class CheckpointPair(NamedTuple):
     copy: int = 0
     is_tied: bool = False
     is_state: bool = False
+    is_slot: bool = False
+    is_known_copy: bool = False
 
     @property
     def name(self) -> str:

@@ -73,13 +73,13 @@ def lora_scale(samples: Sequence[Optional[LowRankSample]]) -> FreeNumber:
         near = [one for one in estimates if abs(one - estimates[0]) <= NEAR * abs(estimates[0])]
         estimates = [one for one in estimates if one not in near]
         middle = near[len(near) // 2]
-        shares = {one: [sample.share(one) for sample in known] for one in _simple_numbers(middle)}
+        shares = {one: [sample.share(one) for sample in known] for one in simple_numbers(middle)}
         best = max(shares, key=lambda one: round(sum(shares[one]), _DIGITS))
         votes[best] = sum(share >= PART for share in shares[best])
     return decided(votes, len(samples))
 
 
-def _simple_numbers(value: float) -> list[float]:
+def simple_numbers(value: float) -> list[float]:
     """Return numbers near a value, the simplest first: few digits, and the quotients of a rank of LoRA."""
     rounded = [float(f"{value:.{digits}g}") for digits in range(1, _DIGITS + 1)]
     quotients = [round(value * rank) / rank for rank in (1, 2, 4, 8, 16, 32, 64)]

@@ -8,6 +8,7 @@ from typing import Iterator, Optional, Sequence
 
 from npucmp.align.weights import free_numbers, low_rank
 from npucmp.align.weights.checkpoint_pair import CheckpointPair, PairedWeights
+from npucmp.align.weights.expert_slots import ExpertSlots, SlotCopy
 from npucmp.align.weights.free_numbers import LAYERS, FreeNumber
 from npucmp.align.weights.limits import limit_of
 from npucmp.align.weights.network_settings import DeclaredLayout
@@ -36,7 +37,7 @@ class _Side:
 
     def __init__(self, name: str, own: CheckpointStructure, builder: PartBuilder, convention: Optional[str]) -> None:
         self.name, self.own, self.builder = name, own, builder
-        self.parts = builder.parts()
+        self.parts = self.whole = builder.parts()  # whole: with slots beyond the experts
         self._stated = convention
 
     def has_pairs(self, role: Role) -> bool:
@@ -60,6 +61,7 @@ class _Pairing:
         )
         self._golden = _Side("golden", golden, PartBuilder(golden, target, settings, False, up_first), declared.golden)
         self._found = PairedWeights()
+        self._copies: tuple[list[SlotCopy], list[SlotCopy]] = ([], [])  # slots of the target, of the golden
 
     def paired(self) -> PairedWeights:
         for own, other in ((self._target, self._golden), (self._golden, self._target)):
@@ -68,6 +70,7 @@ class _Pairing:
             self._rope(own, other)
         for own, other in ((self._golden, self._target), (self._target, self._golden)):
             self._lora(own, other)
+        self._slots()
         self._found.pairs = [*self._pairs()]
         self._found.lines = [*self._structure_lines(), *self._found.lines, *self._counted_lines()]
         return self._found
@@ -188,6 +191,32 @@ class _Pairing:
         few = updates if len(updates) <= LAYERS else updates[:: len(updates) // LAYERS]
         return low_rank.lora_scale([low_rank.sample_of(*one, self._context) for one in few])
 
+    # slots of experts
+
+    def _slots(self) -> None:
+        """Give the slots beyond the experts of a layer their experts."""
+        for at, (own, other) in enumerate(((self._target, self._golden), (self._golden, self._target))):
+            routers = {
+                role.layer: part.shape[0]
+                for role, part in own.parts.items()
+                if role.kind == "router" and role.param == "weight" and not role.part and part.shape
+            }
+            slots = ExpertSlots(own.parts, other.parts, routers, self._context)
+            for words, count in slots.lines.items():
+                self._found.lines.append(f"{own.name}: {words}" + (f" in {count} layers" if count > 1 else ""))
+            own.whole, own.parts = own.parts, slots.parts
+            self._copies[at].extend(slots.copies)
+
+    def _slot_pairs(self) -> Iterator[CheckpointPair]:
+        """Yield the slots beyond the experts, each with the expert that it is compared with."""
+        for copies, own, other in zip(self._copies, (self._target, self._golden), (self._golden, self._target)):
+            for copy in copies:
+                slot, expert = own.whole[copy.slot], other.parts[copy.expert]
+                sides = (slot, expert) if own is self._target else (expert, slot)
+                number = copy.slot.expert if own is self._target else 0
+                for pair in self._of_parts(copy.slot, *sides):
+                    yield pair._replace(copy=pair.copy or number or 0, is_slot=True, is_known_copy=copy.is_known)
+
     # pairs
 
     def _pairs(self) -> Iterator[CheckpointPair]:
@@ -208,6 +237,7 @@ class _Pairing:
             else:
                 yield from self._of_parts(role, target, golden)
         yield from self._tied_heads(used)
+        yield from self._slot_pairs()
         others = [part.name for role, part in targets.items() if role not in used]
         self._found.only_target = [*dict.fromkeys(others)]
 

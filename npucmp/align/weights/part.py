@@ -42,6 +42,11 @@ class Part(NamedTuple):
     def shape(self) -> Shape:
         return self.payload.shape if self.payload is not None else ()
 
+    @property
+    def is_codes(self) -> bool:
+        """Whether it is stored as codes, with or without their scale."""
+        return self.is_bare or bool(self.scale_dtype)
+
 
 MakePart = Callable[[Payload], Payload]
 

@@ -9,10 +9,18 @@ from __future__ import annotations
 from typing import Iterator, Mapping, Optional, Sequence
 
 from npucmp.align.weights.network_settings import NetworkSettings
-from npucmp.align.weights.part import Part, Shape, add_part
+from npucmp.align.weights.part import MakePart, Part, Shape, add_part
 from npucmp.align.weights.quantised import scaled_matrix
 from npucmp.align.weights.role import COLUMN, ROW, Role
-from npucmp.align.weights.structure import CODES, CheckpointStructure, HeldWeight, Piece, is_turned, query_rows
+from npucmp.align.weights.structure import (
+    CODES,
+    CheckpointStructure,
+    HeldWeight,
+    Piece,
+    holds_turned_experts,
+    is_turned,
+    query_rows,
+)
 from npucmp.dump.readers.assembly import joined, sliced
 from npucmp.dump.readers.weight_payloads import ENTRIES, selected, stack_entries, transposed
 from npucmp.errors import NpucmpError, UnsupportedError
@@ -117,7 +125,13 @@ class PartBuilder:
         if role.kind == "qkv_groups":
             return False
         differ = self._own.sizes != self._other.sizes
-        sharded = max(self._own.shards, self._other.shards) > 1 or role.kind in ("gu_stack", "down_stack")
+        is_stack = role.kind in ("gu_stack", "down_stack")
+        if is_stack:
+            forms = [(side.held[role].pieces[0].ref.shape, holds_turned_experts(side, role.layer))
+                     for side in (self._own, self._other)]  # fmt: skip
+            if forms[0] != forms[1]:
+                return True  # experts are turned, or a side holds copies of experts
+        sharded = max(self._own.shards, self._other.shards) > 1 or is_stack
         return (differ and sharded) or (self._cuts_halves and role.kind in (*HALVES, "gu_stack"))
 
     @staticmethod
@@ -269,12 +283,12 @@ class PartBuilder:
         """Yield the experts of a stack, and gate and up of each."""
         self._count("experts stacked along the first axis")
         groups = len({piece.place.group for piece in held.pieces})
-        entries = [self._entries(piece) for piece in held.pieces]
+        entries = [self._entries(role, piece) for piece in held.pieces]
         per_group = len(entries[0])
         if any(len(own) != per_group for own in entries):
             raise UnsupportedError("groups of unequal numbers of experts")
         whole = self._expert_count(role.layer)
-        is_split = groups > 1 and whole == groups * per_group
+        is_split = groups > 1 and per_group < whole <= groups * per_group  # more slots than experts hold copies
         for group in range(groups if is_split else 1):
             chosen = [n for n, p in enumerate(held.pieces) if p.place.group == group or not is_split]
             own = held._replace(pieces=tuple(held.pieces[number] for number in chosen))
@@ -293,19 +307,24 @@ class PartBuilder:
             ]
             yield self._join(role._replace(kind=kind), held, halves, f"{kind}.{role.expert}")
 
-    def _entries(self, piece: Piece) -> list[Payload]:
+    def _entries(self, role: Role, piece: Piece) -> list[Payload]:
         """Return the experts of a stack: codes times their scale."""
         assert piece.ref.payload is not None
         if len(piece.ref.shape) < 2:
             raise UnsupportedError(f"stacked experts of shape {[*piece.ref.shape]}")
         codes = [*stack_entries(piece.ref.payload)]
         if piece.scale is None:
-            return codes
+            return [*map(self._expert_matrix(role), codes)]
         scale = piece.scale.payload
         if scale is None or not scale.shape or scale.shape[0] != len(codes):
             raise UnsupportedError(f"a scale of shape {list(piece.scale.shape)} of stacked experts")
         scales = [piece.scale._replace(payload=one, shape=one.shape) for one in stack_entries(scale)]
-        return [scaled_matrix(one, scale, self._settings.block) for one, scale in zip(codes, scales)]
+        found = [scaled_matrix(one, scale, self._settings.block) for one, scale in zip(codes, scales)]
+        return [*map(self._expert_matrix(role), found)]
+
+    def _expert_matrix(self, role: Role) -> MakePart:
+        """The function that brings an expert of a stack to (out, in)."""
+        return transposed if holds_turned_experts(self._own, role.layer) else lambda payload: payload
 
     def _expert_count(self, layer: Optional[int]) -> int:
         """Return the number of experts of a layer, by its router on either side; 0 if neither holds one."""

@@ -61,6 +61,14 @@ class Role(NamedTuple):
         return self.kind, self.param
 
     @property
+    def is_shift_free(self) -> bool:
+        """Whether the reader compares the elements with each other: the largest are chosen, or a softmax follows. A
+        constant added to all changes nothing."""
+        return not self.part and (
+            self.kind == "router_bias" or (self.kind in ("router", "head") and self.param == "bias")
+        )
+
+    @property
     def position(self) -> tuple[int, int, int, str]:
         """The place in the order in which the network runs."""
         number = ORDER.index(self.kind) if self.kind in ORDER else len(ORDER)

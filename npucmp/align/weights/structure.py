@@ -115,6 +115,16 @@ def is_turned(side: CheckpointStructure) -> bool:
     return votes > 0
 
 
+def holds_turned_experts(side: CheckpointStructure, layer: Optional[int]) -> bool:
+    """Return whether the stacked experts of a layer are stored as (in, out), by the shapes of their matrices."""
+    found = [side.held.get(Role(layer, kind, "weight")) for kind in ("gu_stack", "down_stack")]
+    shapes = [held.pieces[0].ref.shape for held in found if held is not None]
+    if len(shapes) < len(found) or {*map(len, shapes)} != {3}:
+        return False
+    (_, rows, columns), (_, hidden, size) = shapes
+    return (rows, columns) != (2 * size, hidden) and (rows, columns) == (size, 2 * hidden)
+
+
 def _in_network(role: Role, first_layer: int, first_expert: int) -> Role:
     layer = None if role.layer is None else role.layer + first_layer
     expert = None if role.expert is None else role.expert + first_expert
@@ -155,8 +165,10 @@ def _groups(roles: Sequence[Sequence[Role]], ranks: Sequence[CheckpointRank], st
                     experts = experts or ref.shape[0]
         routers = [ref.shape[0] for chunk in rank.every for name, ref in chunk.items()
                    if named_role(name).role.kind == "router" and ref.shape]  # fmt: skip
-        if experts and routers and routers[0] % experts == 0 and stage % (routers[0] // experts) == 0:
-            return routers[0] // experts
+        if experts and routers:  # slots beyond the experts make more of both
+            return next(
+                (count for count in range(1, stage + 1) if stage % count == 0 and count * experts >= routers[0]), 1
+            )
     return 1
 
 

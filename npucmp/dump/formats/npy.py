@@ -5,6 +5,7 @@ The names contain operator, output and time:
     {operator}.{output index}.{microseconds}.npy     tfdbg by precision_tool, msquickcmp for TF and ONNX, Caffe
     input_{operator}.{index}.{microseconds}.npy      inputs, in dumps of ONNX by msprobe and msit
     {operator}.{input|output}.{index}.npy            tensor folders of msprobe without their dump.json
+    {operator}.input.{word}.npy                      an input by its name, beside numbered slots of the operator
     {anything}.npy                                   plain: one operator with one output
 
 If a name was too long for the file system, the file has a number as name, and mapping.csv beside it has the real name.
@@ -40,6 +41,7 @@ from npucmp.dump.readers.names import (
     may_be_tensor,
     micro_of,
     natural,
+    parse_tensor_name,
     place_of,
     skipped_files_note,
 )
@@ -93,7 +95,7 @@ def _run(path: Path, names: list[Path], context: ReadContext, read: Optional[set
     """Return the run of a file, or of a folder with these names; `read` are the folders that become runs."""
     notes: list[str] = []
     real = {} if read is None else long_names(path / MAPPING, notes, context)
-    files = [parse_npy_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
+    files = _of_words([parse_npy_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)])
     others = (file.name for file in names if not _is_tensor(file, real) and not file.is_dir())
     notes += filter(None, [skipped_files_note(path, others), _below(path, names, read or set())])
     groups = executions(
@@ -134,6 +136,18 @@ def _read_of_them(files: list[NpyFile]) -> list[NpyFile]:
         else file
         for file in files
     ]
+
+
+def _of_words(files: list[NpyFile]) -> list[NpyFile]:
+    """Give an input by a word ("attn.input.attention_mask") to the operator of which a numbered slot is there."""
+    numbered = {file.operator for file in files if Path(file.path).name != f"{file.operator}.npy" and not file.time}
+    found = []
+    for file in files:
+        by_word = parse_tensor_name(file.operator, of_msprobe=True)
+        if by_word.operator in numbered and not by_word.slot.startswith("output"):
+            file = file._replace(operator=by_word.operator, slot=by_word.slot)
+        found.append(file)
+    return found
 
 
 def _below(folder: Path, names: list[Path], read: set[Path]) -> Optional[str]:

@@ -64,7 +64,7 @@ def sliced(payload: Payload, axis: int, start: int, stop: int) -> Payload:
         return joined(found, axis)
     shape = (*payload.shape[:axis], stop - start, *payload.shape[axis + 1 :])
     if payload.made_by in COMPUTED:
-        return sliced_weight(payload, axis, start, stop, sliced)
+        return sliced_weight(payload, axis, start, stop, sliced, joined)
     if payload.made_by == RESHAPE:
         inner, length = math.prod(payload.shape[axis + 1 :]), payload.shape[axis]
         rows = range(math.prod(payload.shape[:axis]))

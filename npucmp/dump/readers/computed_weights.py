@@ -14,17 +14,17 @@ from __future__ import annotations
 from typing import Any, Callable, Iterator, Sequence
 
 from npucmp.dump.readers.block_stream import Blocks, BlockStream
-from npucmp.errors import UnsupportedError
 from npucmp.model import Payload
 
 SCALED, STEP, PRODUCT, TURNED = "scaled", "step", "product", "turned"
 COMPUTED = frozenset((SCALED, STEP, PRODUCT, TURNED))
 Slice = Callable[[Payload, int, int, int], Payload]
+Join = Callable[[Sequence[Payload], int], Payload]
 
 
-def sliced_weight(payload: Payload, axis: int, start: int, stop: int, cut: Slice) -> Payload:
-    """Return the elements from `start` to `stop` along an axis; `cut` slices other payloads. UnsupportedError for
-    columns of a scale that is cut into columns."""
+def sliced_weight(payload: Payload, axis: int, start: int, stop: int, cut: Slice, join: Join) -> Payload:
+    """Return the elements from `start` to `stop` along an axis; `cut` slices other payloads. Columns that begin within
+    a block of a scale are the rest of that block and the further blocks, side by side."""
     first, *rest = payload.parts
     shape = (*payload.shape[:axis], stop - start, *payload.shape[axis + 1 :])
     if payload.made_by == TURNED:
@@ -37,8 +37,9 @@ def sliced_weight(payload: Payload, axis: int, start: int, stop: int, cut: Slice
     width = payload.axis
     if rest[0].shape[1] == 1:
         return payload._replace(shape=shape, parts=(cut(first, 1, start, stop), rest[0]))
-    if start % width or (stop % width and stop != payload.shape[1]):
-        raise UnsupportedError("columns that are a part of a block of a scale")
+    edge = min(stop, -(-start // width) * width)
+    if start < edge < stop:
+        return join([cut(payload, 1, start, edge), cut(payload, 1, edge, stop)], 1)
     scale = cut(rest[0], 1, start // width, -(-stop // width))
     return payload._replace(shape=shape, parts=(cut(first, 1, start, stop), scale))
 

@@ -21,8 +21,9 @@ Names of single tensors are parsed from the right, because a module's path may c
     {operator}.{input|input_kwargs|kwargs|output|parameters|parameters_grad}[.{path}]    a slot of an operator
     {operator}: … .{call} | … .forward | … .backward | … .forward.{call} | anything      msprobe and others
 
-A path that begins with a word ("output.logits") is recognised only in the names of msprobe's tools: other tools dump
-names like "encoder.0.output.dense", which is a module.
+A path that begins with a word ("output.logits") is recognised in the names of msprobe's tools: other tools dump names
+like "encoder.0.output.dense", which is a module. An input or parameter by a word ("attn.input.attention_mask") belongs
+to an operator of which the dump names a numbered slot too.
 """
 
 from __future__ import annotations
@@ -228,6 +229,18 @@ def parse_tensor_name(name: str, of_msprobe: bool = False) -> ParsedName:
         operator = f"{operator}.parameters_grad"
     call = _CALL.fullmatch(parse_msprobe_name(operator).call)
     return ParsedName(operator, f"{role}:{path}", int(call["call"]) if call else -1)
+
+
+def parse_tensor_names(names: Iterable[str]) -> dict[str, ParsedName]:
+    """Parse the names of the tensors of one dump: a slot that is a word belongs to an operator with a numbered slot."""
+    found = {name: parse_tensor_name(name) for name in names}
+    numbered = {one.operator for name, one in found.items() if one.operator != name}
+    for name, own in found.items():
+        if own.operator == name:
+            by_word = parse_tensor_name(name, of_msprobe=True)
+            if by_word.operator in numbered and not by_word.slot.startswith("output"):
+                found[name] = by_word
+    return found
 
 
 def operator_of(name: str, order: int, tensors: tuple[TensorRef, ...], scope: str = "") -> Operator:

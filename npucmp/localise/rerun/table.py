@@ -19,6 +19,7 @@ from npucmp.judge.bitwise import same
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.intervals import differs
 from npucmp.localise.multi_rank import SEVERITY
+from npucmp.localise.rerun.parameters import ParameterFaults
 from npucmp.localise.rerun.pattern import differing_elements, pattern
 from npucmp.localise.rule_context import error_size
 from npucmp.measure.bitwise import PLACES, BitDifferences
@@ -57,9 +58,13 @@ class _OperatorRuns(NamedTuple):
 
 
 def reruns_of(
-    comparisons: Sequence[Comparison], numbers: Sequence[int], context: ReadContext = ANYWHERE
+    comparisons: Sequence[Comparison],
+    numbers: Sequence[int],
+    context: ReadContext = ANYWHERE,
+    parameters: Optional[ParameterFaults] = None,
 ) -> dict[FirstRunPlace, Rerun]:
-    """One row per operator that is not bit-equal in all runs, by priority."""
+    """One row per operator that is not bit-equal in all runs, by priority. `parameters` describes those of
+    checkpoints."""
     seen: dict[FirstRunPlace, list[_OperatorRuns]] = defaultdict(list)
     for comparison, number in zip(comparisons, numbers):
         different, other_bits = (_by_operator(comparison, wanted) for wanted in (differs, _is_harmless))
@@ -70,7 +75,7 @@ def reruns_of(
     present = _present(seen, comparisons, numbers)
     ranked = sorted(seen.items(), key=lambda one: (*_rank(one[1]), one[0]))
     found = {
-        where: _rerun(place, where, operator_runs, present[where], context)
+        where: _rerun(place, where, operator_runs, present[where], context, parameters)
         for place, (where, operator_runs) in enumerate(ranked, 1)
     }
     return _told_once(found, comparisons)
@@ -181,6 +186,7 @@ def _rerun(
     operator_runs: Sequence[_OperatorRuns],
     present: Sequence[int],
     context: ReadContext,
+    parameters: Optional[ParameterFaults],
 ) -> Rerun:
     worst = _worst(operator_runs)
     root, finding = worst.root, worst.finding
@@ -194,7 +200,11 @@ def _rerun(
         slots = {"slots": Fact(", ".join(worst.harmless))}
         evidence = [*map(_in_value, evidence), Evidence("other bits", OTHER_BITS, slots), MAY_MATTER]
     if seen is not None and finding is not None and root.cause is not Cause.PROPAGATED:
-        evidence += pattern(finding.measurement, seen, context)
+        places = pattern(finding.measurement, seen, context)
+        if parameters is not None:  # no kernel computed a parameter
+            evidence += [_of_runs(one, worst.number) for one in parameters.evidence(finding)]
+            places = tuple(one for one in places if one.kind == "places")
+        evidence += places
     if not any(one.kind == "random" for one in root.evidence):
         evidence += excuses
     evidence += _run_of_figures(worst, operator_runs) if finding is not None else ()

@@ -122,7 +122,7 @@ def test_chunks_of_an_interleaved_pipeline_follow_those_of_all_stages():
         ([(0, 1), (2, 3)], (1, 2, 1), [0, 1, 2, 3]),
         ([(0, 3), (1, 2)], (1, 2, 1), [0, 1, 2, 3]),  # numbers of the network, in another order
         ([(0, 1, 2, 3), (0, 1, 2, 3)], (1, 1, 2), [0, 1, 2, 3]),  # ranks hold a part of all experts
-        ([(0, 1, 2), (0, 1, 2)], (1, 1, 2), [0, 1, 2]),  # 4 is no multiple of 3
+        ([(0, 1, 2), (0, 1, 2)], (1, 2, 1), [0, 1, 2, 3, 4, 5]),  # two slots beyond the experts
     ],
 )
 def test_the_router_counts_groups_of_experts(own, sizes, numbers):

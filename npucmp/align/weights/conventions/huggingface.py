@@ -1,6 +1,8 @@
 """Names of transformers: Llama, Qwen, Mistral, Mixtral, DeepSeek with multi-head latent attention.
 
-Source: huggingface/transformers, models/llama, qwen2, qwen3_moe, mixtral, deepseek_v3.
+Source: huggingface/transformers, models/llama, qwen2, qwen3_moe, mixtral, deepseek_v3. Its version 5 stacks the experts
+of a layer: gate_up_proj (experts, 2 * intermediate, hidden), down_proj (experts, hidden, intermediate); Llama 4 turns
+both.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ CONVENTION = Convention(
         (r"kv_a_proj_with_mqa\.@", "kv_a"),
         (r"kv_a_layernorm\.@", "kv_a_norm"),
         (r"kv_b_proj\.@", "kv_b"),
+        (r"experts\.gate_up_proj(?:_@)?", "gu_stack"),
+        (r"experts\.down_proj(?:_@)?", "down_stack"),
         (_EXPERT + r"(?:gate_proj|w1)\.@", "gate"),
         (_EXPERT + r"(?:up_proj|w3)\.@", "up"),
         (_EXPERT + r"(?:down_proj|w2)\.@", "down"),
@@ -37,8 +41,8 @@ CONVENTION = Convention(
         (_SHARED + r"up_proj\.@", "shared_up"),
         (_SHARED + r"down_proj\.@", "shared_down"),
         (r"shared_expert_gate\.@", "shared_router"),
-        (r"(?:mlp|moe|block_sparse_moe)\.gate\.@", "router"),
-        (r"gate\.e_score_correction_bias", "router_bias"),
+        (r"(?:mlp|moe|block_sparse_moe|feed_forward)\.(?:gate|router)\.@", "router"),
+        (r"(?:(?:gate|router|moe_statics)\.)?(?:e_score_correction_bias|expert_bias)", "router_bias"),
         (r"gate_proj\.@", "gate"),
         (r"up_proj\.@", "up"),
         (r"down_proj\.@", "down"),

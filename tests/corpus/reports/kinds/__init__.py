@@ -55,6 +55,7 @@ KINDS: tuple[str, ...] = (
     "node_names",
     "casts",
     "errors_for_machines",
+    "engine_weights",
 )
 
 
