@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.token_axes import TokenShape
+from npucmp.align.token_records import IDS, record_of
 from npucmp.align.token_rows import StepTensor, all_rows, row_blocks, row_values, selected
-from npucmp.align.token_tensors import TensorPair, TokenSide
+from npucmp.align.token_tensors import TensorPair, TokenSide, tensors_of
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload, TensorRef
@@ -117,8 +118,14 @@ def _tells_tokens(classes: Any, golden: TokenSide) -> bool:
 
 
 def id_pairs(golden: TokenSide, pairs: Sequence[TensorPair]) -> Iterator[TensorPair]:
-    """Tensors of ids: the integers that an operator reads beside no activation, and of which it makes activations."""
+    """Tensors of ids: those that are called so, then the integers that an operator reads beside no activation, and of
+    which it makes activations."""
     by_operator: dict[tuple[str, int], list[TensorPair]] = {}
+    roles = {key: record_of(operator, tensor) for operator, key, tensor in tensors_of(golden.runs[0])}
+    for one in pairs:
+        role = roles[one.golden]
+        if role is not None and role.role == IDS and one.width == 1:
+            yield one
     for one in pairs:
         by_operator.setdefault(one.golden[:2], []).append(one)
     for own in by_operator.values():
