@@ -22,6 +22,7 @@ from npucmp.align.token_padding import (
     likely_padding,
     may_be_padding,
     padding_of,
+    proven_padding,
 )
 from npucmp.align.token_rows import RowRun, coalesced
 from npucmp.align.token_tensors import TokenSide
@@ -194,9 +195,11 @@ def _renumbered(evidence: TokenEvidence, target: TokenSide, golden: TokenSide) -
     import numpy as np
 
     rows, tokens = _new_numbers(target), _new_numbers(golden)
-    classes = np.empty_like(evidence.classes)
-    classes[tokens] = evidence.classes
-    return evidence._replace(rows=rows[evidence.rows], tokens=tokens[evidence.tokens], classes=classes)
+    classes, blank = np.empty_like(evidence.classes), np.empty_like(evidence.blank)
+    classes[tokens], blank[tokens] = evidence.classes, evidence.blank
+    return evidence._replace(
+        rows=rows[evidence.rows], tokens=tokens[evidence.tokens], classes=classes, blank=blank
+    )
 
 
 def _lines(side: TokenSide, recorded: Recorded) -> Lines:
@@ -252,6 +255,8 @@ def _index(
             free = may_be_padding(rows, requests, evidence, target.shapes[0], ends)
             rows[free & np.isin(evidence.classes, evidence.classes[likely]) if likely.any() else free] = -1
         is_padding, words = padding_of(rows, requests, padding)
+        if not words:
+            is_padding, words = proven_padding(rows, requests, evidence)
         likely = is_padding if words else likely_padding(rows, requests, evidence)
     places: list[int] = []
     numbers: list[int] = []

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
+from npucmp.align.token_records import record_of
 from npucmp.dump.formats import graph_source, mentions_log_probs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
@@ -199,7 +200,8 @@ def _by_sample(sides: Sides, options: Options, context: ReadContext) -> Optional
 
 def _is_other_input(root: Root) -> bool:
     """Return whether the runs were given other inputs, perhaps the same tokens in another order."""
-    return root.cause is Cause.GAP and root.slot.startswith("input")
+    is_saved = root.pair.golden is not None and record_of(root.pair.operator, root.pair.golden) is not None
+    return is_saved or (root.cause is Cause.GAP and root.slot.startswith("input"))
 
 
 def _by_token(sides: Sides, options: Options, context: ReadContext, by_shape: bool = True) -> Optional[Report]:

@@ -53,6 +53,7 @@ KINDS: tuple[str, ...] = (
     "turned_axes",
     "other_batch",
     "node_names",
+    "token_records",
 )
 
 
