@@ -249,8 +249,8 @@ def _index(
     likely = is_padding
     if padding.golden.named is None and not words:
         ends = end_class(evidence, target.shapes[0], golden.shapes[0])
-        rows[ends & ~beside_tokens(ends, rows, requests, evidence)] = -1
-        likely = likely_padding(rows, requests, evidence)
+        rows[ends & ~beside_tokens(ends, rows, requests, evidence, lines.lane)] = -1
+        likely = likely_padding(rows, requests, evidence) | ends
         if golden.shapes[0].has_batch:
             free = may_be_padding(rows, requests, evidence, target.shapes[0], ends)
             rows[free & np.isin(evidence.classes, evidence.classes[likely]) if likely.any() else free] = -1

@@ -86,9 +86,9 @@ def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: Tok
     return found
 
 
-def beside_tokens(free: Any, rows: Any, requests: Any, evidence: TokenEvidence) -> Any:
-    """The tokens with the pad id that stand beside the tokens of their request in the target too. They may be tokens
-    that repeat, unless their id is 0."""
+def beside_tokens(free: Any, rows: Any, requests: Any, evidence: TokenEvidence, lanes: Any) -> Any:
+    """The tokens with the pad id that stand beside the tokens of their request in the target too, whose rows have the
+    numbers `lanes`. They may be tokens that repeat, unless their id is 0."""
     import numpy as np
 
     found = np.zeros(len(free), bool)
@@ -100,7 +100,8 @@ def beside_tokens(free: Any, rows: Any, requests: Any, evidence: TokenEvidence) 
             inside = int(np.argmin(free[line]))
             if inside > 0 and rows[line[inside]] >= 0 and rows[line[inside - 1]] >= 0:
                 ends = sorted((int(line[inside - 1]), int(line[inside])))
-                found[line[:inside]] = rows[ends[1]] == rows[ends[0]] + 1
+                before, after = (int(rows[end]) for end in ends)
+                found[line[:inside]] = after == before + 1 and lanes[after] == lanes[before]
     return found
 
 

@@ -16,6 +16,7 @@ from npucmp.model import Operator, Run, TensorRef
 BATCH, PACKED = (3, 4), (1, 12)  # of tokens
 LEFT = np.array([[0, 0, 1, 1], [1, 1, 1, 1], [0, 1, 1, 1]])
 LOW = -65504.0
+LANE = np.zeros(64, int)  # all rows stand in one lane
 
 
 def causal(real, lowest=LOW):
@@ -216,7 +217,7 @@ def test_tokens_with_the_pad_id_beside_those_of_their_request(free, rows, found,
     """Id 0 is never a token."""
     is_free = np.isin(np.arange(4), free)
     evidence = with_ids(np.where(is_free, kind, [5, 6, 7, 8]))
-    assert np.flatnonzero(beside_tokens(is_free, np.array(rows), np.zeros(4, int), evidence)).tolist() == (
+    assert np.flatnonzero(beside_tokens(is_free, np.array(rows), np.zeros(4, int), evidence, LANE)).tolist() == (
         found if kind else []
     )
 

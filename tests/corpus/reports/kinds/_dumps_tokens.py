@@ -166,15 +166,18 @@ def chunked(lengths: Sequence[int], order: Sequence[int], sizes: Sequence[int]) 
 
 def write(
     folder: Path, form: str, steps: Sequence[Step], rows: Sequence[Row], pads: Sequence[Row],
-    records: Callable[[Step], dict[str, Array]],
+    records: Callable[[Step], dict[str, Array]], has_ids: bool = True,
 ) -> None:  # fmt: skip
-    """Write the steps of one side. `records(step)` are the tensors of the layout by name."""
+    """Write the steps of one side. `records(step)` are the tensors of the layout by name. Without `has_ids` neither the
+    ids nor the embedding are recorded."""
     for number, step in enumerate(steps):
         laid = [(row.path, step.laid(row.reads, pad.reads[0]), step.laid(row.writes, pad.writes[0]))
                 for row, pad in zip(rows, pads)]  # fmt: skip
+        ids = [("input_ids", laid[0][1])] if has_ids else []
+        laid = laid if has_ids else laid[1:]
         more = records(step)
         if form == "sglang":
-            named = [("input_ids", laid[0][1]), *more.items(), *((path, made) for path, _, made in laid)]
+            named = [*ids, *more.items(), *((path, made) for path, _, made in laid)]
             folder.mkdir(parents=True, exist_ok=True)
             for index, (name, values) in enumerate(named):
                 meta = f"name={name}___step={number}___rank=0___dump_index={1000 * number + index}.pt"
@@ -183,10 +186,10 @@ def write(
             place = folder / f"step_{number}" / "rank_0"
             place.mkdir(parents=True)
             named = [(f"{path}.output.0", made) for path, _, made in laid]
-            for name, values in [("input_ids", laid[0][1]), *more.items(), *named]:
+            for name, values in [*ids, *more.items(), *named]:
                 _save(place / f"{name}.{form}", values)
         else:
-            first = laid[0][0]
+            first = "model.embed_tokens"
             calls = {}
             for path, read, made in laid:
                 last = path.rpartition(".")[2]

@@ -31,6 +31,7 @@ def draw(random: np.random.Generator, folder: Path) -> dict:
     pad = int(random.choice([0, 1, 2]))
     decoder = dumps.Decoder(int(random.integers(1 << 30)), vocabulary, *_size(random))
     every, mixed = [*range(count)], [int(request) for request in random.permutation(count)]
+    mixed = every[::-1] if mixed == every else mixed
     if golden_kind == "packed" and target_kind in ("other end", "wider"):
         target_kind = "decoded"
     if golden_kind == "alone" and target_kind != "decoded":
@@ -57,26 +58,26 @@ def draw(random: np.random.Generator, folder: Path) -> dict:
     has_lengths = golden_kind == "packed" or bool(random.random() < 0.4)
     form = str(random.choice(["sglang", "pt", "npy", "msprobe", "msprobe_kwargs"]))
     other = form if random.random() < 0.6 or form.startswith("msprobe") else str(random.choice(["sglang", "pt"]))
-    names = _names(random)
+    names, has_ids = _names(random), bool(random.random() < 0.7) or is_control or fault == "operator" or "input_layernorm" in first
     right, wrong = decoder.run(ids), decoder.run(ids, change, attend)
     pads = decoder.run([np.full(6, pad)])
     zeros = [row._replace(reads=[row.reads[0] * (row.reads[0].ndim == 1)], writes=[row.writes[0] * 0]) for row in pads]
     padding = {side: zeros if random.random() < 0.3 else pads for side in ("target", "golden")}
     zeroed = padding["golden"] is zeros
-    dumps.write(folder / "target", form, target, wrong, padding["target"], _records(random, names, True, False))
-    dumps.write(folder / "golden", other, golden, right, padding["golden"], _records(random, names, has_lengths, has_mask))
+    dumps.write(folder / "target", form, target, wrong, padding["target"], _records(random, names, True, False), has_ids)
+    own = _records(random, names, has_lengths, has_mask)
+    dumps.write(folder / "golden", other, golden, right, padding["golden"], own, has_ids)
     run: dict[str, Any] = {"do": ["compare", "target", "golden"], "never": NEVER}
     pads_of = [max(lengths) - lengths[request] for request in order]
     is_proven = has_mask or golden_kind in ("packed", "alone") or zeroed or max(pads_of) > 1
-    if fault == "none":
-        run.update(exit=([1, 2] if lost else [0] if is_proven else [0, 2]), first="")
-        if lost:
-            run.pop("first")
-            run["never"] = NEVER[:1]
+    if lost:
+        run.update(exit=[1, 2], never=NEVER[:1])
+    elif fault == "none":
+        run.update(exit=[0] if is_proven else [0, 2], first="")
     else:
-        run.update(exit=[1], first=first, says=[] if lost else says)
+        run.update(exit=[1], first=first, says=says)
     kind = "tokens: control" if is_control else f"tokens: {golden_kind} {fault}"
-    return {"kind": kind, "target": target_kind, "form": f"{form} {other}", "lengths": lengths, "runs": [run]}
+    return {"kind": kind, "target": target_kind, "form": f"{form} {other}{'' if has_ids else ' without ids'}", "lengths": lengths, "runs": [run]}
 
 
 def _size(random: np.random.Generator) -> tuple[int, int, int]:
