@@ -245,6 +245,7 @@ def _index(
         ends = [(min(one, at), max(one, at)) for one in near if rows[one] >= 0]
         if rows[at] >= 0 < matched.rounds[at] and ends and not any(_follows(*end, rows, lines) for end in ends):
             rows[at] = -1
+    _close_breaks(rows, requests, evidence, lines)
     is_padding, words = padding_of(rows, requests, padding)
     likely = is_padding
     if padding.golden.named is None and not words:
@@ -282,6 +283,29 @@ def _index(
     found = TokenIndex(target, golden, rows[known], known, np.array(numbers), np.array(positions), tuple(lengths),
                        tuple(open_tokens), words, int(likely.sum()))  # fmt: skip
     return found._replace(problem=_disorder(found, lines) or _repeated(found, evidence, lines))
+
+
+def _close_breaks(rows: Any, requests: Any, evidence: TokenEvidence, lines: Lines) -> None:
+    """Give a token that does not follow its neighbour the free row beside the neighbour's, if that row is a candidate:
+    the first token of a request is, in a batch with a fault, nearer to the equal first token of another request."""
+    import numpy as np
+
+    size = len(rows)
+    keys: Optional[set[int]] = None
+    for step in (-1, 1):
+        for at in range(size)[::-step]:
+            near = at - step
+            if not 0 <= near < size or requests[near] != requests[at] or min(rows[at], rows[near]) < 0:
+                continue
+            first, last = sorted((at, near))
+            wanted = int(rows[near]) + step
+            if _follows(first, last, rows, lines) or not 0 <= wanted < len(lines.lane):
+                continue
+            if keys is None:
+                keys = {*(evidence.rows * size + evidence.tokens).tolist()}
+            is_free = lines.lane[wanted] == lines.lane[rows[near]] and not np.any(rows == wanted)
+            if is_free and wanted * size + at in keys:
+                rows[at] = wanted
 
 
 def _follows(before: int, after: int, rows: Any, lines: Lines) -> bool:

@@ -26,7 +26,7 @@ def draw(random: np.random.Generator, folder: Path) -> dict:
     lengths = [int(length) for length in random.integers(4, 14, count)]
     if len(set(lengths)) == 1:
         lengths[0] += 2
-    vocabulary = int(random.integers(60, 300))
+    vocabulary = int(random.choice([12, 30, 60, 300]))
     ids = [random.integers(3, vocabulary, length) for length in lengths]
     pad = int(random.choice([0, 1, 2]))
     decoder = dumps.Decoder(int(random.integers(1 << 30)), vocabulary, *_size(random))
@@ -47,14 +47,15 @@ def draw(random: np.random.Generator, folder: Path) -> dict:
         "other end": lambda: dumps.padded(lengths, every, not left),
         "wider": lambda: dumps.padded(lengths, mixed, left, int(random.integers(1, 4))),
     }[target_kind]()
-    lost = 0
+    lost, ends_as_padding = 0, False
     if is_control:
         own = int(random.choice(order))
         lost = 1
-        ids[own][-1] = pad if random.random() < 0.4 else ids[own][-1]
+        ends_as_padding = bool(random.random() < 0.4)
+        ids[own][-1] = pad if ends_as_padding else ids[own][-1]
         target = _without_last(target, own, lengths[own])
     fault, first, says, change, attend = _fault(random, decoder, lengths, order, ids)
-    has_mask = golden_kind in ("left", "right") and bool(random.random() < 0.6)
+    has_mask = golden_kind in ("left", "right") and (ends_as_padding or bool(random.random() < 0.6))
     has_lengths = golden_kind == "packed" or bool(random.random() < 0.4)
     form = str(random.choice(["sglang", "pt", "npy", "msprobe", "msprobe_kwargs"]))
     other = form if random.random() < 0.6 or form.startswith("msprobe") else str(random.choice(["sglang", "pt"]))
@@ -75,7 +76,7 @@ def draw(random: np.random.Generator, folder: Path) -> dict:
     elif fault == "none":
         run.update(exit=[0] if is_proven else [0, 2], first="")
     else:
-        run.update(exit=[1], first=first, says=says)
+        run.update(exit=[1], first=first, says=says if is_proven else [])
     kind = "tokens: control" if is_control else f"tokens: {golden_kind} {fault}"
     return {"kind": kind, "target": target_kind, "form": f"{form} {other}{'' if has_ids else ' without ids'}", "lengths": lengths, "runs": [run]}
 
