@@ -13,7 +13,7 @@ from typing import Iterator, NamedTuple, Optional
 from npucmp.model import Operator, TensorRef
 from npucmp.model.dtypes import lookup
 
-IDS, POSITIONS, MASK, LAYOUT = "ids", "positions", "mask", "layout"
+IDS, POSITIONS, MASK, TABLE, SLOTS, LAYOUT = "ids", "positions", "mask", "table", "slots", "layout"
 _ENDING = r"(?:_?(?:cpu|gpu|npu|tensor|list|host|device|full|q|k|kv|int32|int64|[0-9]+))*"
 _NAMES = {  # definition: names of transformers, vLLM, vLLM-Ascend, SGLang, Megatron and flash attention
     IDS: r"(?:input_?ids?|input_tokens|token_ids|decoder_input_ids)",
@@ -21,9 +21,10 @@ _NAMES = {  # definition: names of transformers, vLLM, vLLM-Ascend, SGLang, Mega
     MASK: r"(?:\w*(?:attention|attn|padding|pad)_mask)",
     LAYOUT: r"(?:cu_?seq_?lens?|cum_seq_lens?|query_start_loc|seq_start_loc|(?:\w+_)?seq_?lens?|(?:\w+_)?seqlens?|"
     r"query_lens?|context_lens?|prefix_lens?|(?:actual_)?seq_lengths?|sequence_lengths?|actual_seq_qlen|max_seqlen|"
-    r"slot_mapping|slot_indices|out_cache_loc|block_tables?|page_tables?|kv_indices|kv_indptr|qo_indptr|"
-    r"kv_last_page_len|req_pool_indices|req_to_token|rids?|req_ids|request_ids|seq_ids|num_tokens|"
-    r"logits_indices|sample_indices)",
+    r"kv_indices|kv_indptr|qo_indptr|kv_last_page_len|cache_seqlens|req_pool_indices|req_to_token|rids?|req_ids|request_ids|"
+    r"seq_ids|num_tokens|logits_indices|sample_indices)",
+    TABLE: r"(?:block_tables?|page_tables?|req_to_page)",
+    SLOTS: r"(?:slot_mapping|slot_indices|out_cache_loc)",
 }  # fmt: skip
 _PATTERNS = {role: re.compile(rf"{names}{_ENDING}", re.IGNORECASE) for role, names in _NAMES.items()}
 

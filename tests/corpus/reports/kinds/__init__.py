@@ -54,6 +54,7 @@ KINDS: tuple[str, ...] = (
     "other_batch",
     "node_names",
     "token_records",
+    "cache_blocks",
 )
 
 
