@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from itertools import groupby
-from typing import Any, Iterator, NamedTuple, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.rank_run import Values
 from npucmp.align.token_records import LAYOUT, SLOTS, TABLE, record_of

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_chains import CHAIN, Lines, Matched, match_chains
 from npucmp.align.token_evidence import TokenEvidence, counts_of
-from npucmp.align.token_lengths import Recorded, recorded_lengths
+from npucmp.align.token_lengths import Recorded, recorded_lengths, recorded_positions
 from npucmp.align.token_padding import (
     Padding,
     beside_tokens,
@@ -74,6 +74,8 @@ class TokenIndex(NamedTuple):
     @property
     def is_identity(self) -> bool:
         """Whether each token that has a row is in the same one, in a step with the layout of the golden."""
+        if len(self.golden.shapes) > 1:
+            return self.target.shapes == self.golden.shapes and bool((self.rows == self.places).all())
         step = place_of(int(self.rows[0]), self.target.shapes)[0]
         first = sum(shape.size for shape in self.target.shapes[:step])
         is_same = self.target.shapes[step] == self.golden.shapes[0]
@@ -110,8 +112,9 @@ def find_index(target: TokenSide, golden: TokenSide, evidence: TokenEvidence) ->
         own = _renumbered(evidence, left, right)
         own = _without_padding(own, left, right, padding)
         lines = _lines(left, padding.target), _lines(right, padding.golden)
-        free = end_class(own, left.shapes[0], right.shapes[0])
-        matched = match_chains(own, *lines, right.shapes[0].has_batch or lines[1].lane[-1] > 0, free)
+        free = _end_class(own, left, right)
+        are_requests = right.shapes[0].has_batch or (len(right.shapes) == 1 and lines[1].lane[-1] > 0)
+        matched = match_chains(own, *lines, are_requests, free)
         index = _index(matched, left, right, own, padding)
         if len(index.rows) >= max(1, FEWEST * min(golden.size - index.padded, target.size)):
             found.append(_Candidate(index, matched.total, matched.evidence, own.tensors * CHAIN))
@@ -249,10 +252,10 @@ def _index(
     is_padding, words = padding_of(rows, requests, padding)
     likely = is_padding
     if padding.golden.named is None and not words:
-        ends = end_class(evidence, target.shapes[0], golden.shapes[0])
+        ends = _end_class(evidence, target, golden)
         rows[ends & ~beside_tokens(ends, rows, requests, evidence, lines.lane)] = -1
         likely = likely_padding(rows, requests, evidence) | ends
-        if golden.shapes[0].has_batch:
+        if golden.shapes[0].has_batch and len(golden.shapes) == 1:
             free = may_be_padding(rows, requests, evidence, target.shapes[0], ends)
             rows[free & np.isin(evidence.classes, evidence.classes[likely]) if likely.any() else free] = -1
         is_padding, words = padding_of(rows, requests, padding)
@@ -351,11 +354,52 @@ def _repeated(index: TokenIndex, evidence: TokenEvidence, lines: Lines) -> str:
     return ""
 
 
+def _end_class(evidence: TokenEvidence, target: TokenSide, golden: TokenSide) -> Any:
+    """The padding of both sides by its id, if the golden has one step."""
+    import numpy as np
+
+    if len(golden.shapes) > 1:
+        return np.zeros(golden.size, bool)
+    return end_class(evidence, target.shapes[0], golden.shapes[0])
+
+
+def _requests_of_steps(golden: TokenSide) -> Any:
+    """The request of each token of several steps. In a batch a lane is a request. Packed tokens whose positions count
+    on are one part of a request, which continues the first request that ended at the position before it; without
+    positions each step is taken for one request."""
+    import numpy as np
+
+    positions = recorded_positions(golden)
+    found: list[Any] = []
+    ends: dict[int, int] = {}  # request → the next position
+    start = 0
+    for shape in golden.shapes:
+        own = slice(start, start + shape.size)
+        start += shape.size
+        if shape.lanes > 1:
+            found.append(np.repeat(np.arange(shape.lanes), shape.places))
+            continue
+        if positions is None:
+            found.append(np.full(shape.size, len(found)))
+            continue
+        cuts = np.flatnonzero(np.diff(positions[own]) != 1) + 1
+        used: set[int] = set()
+        for part in np.split(positions[own], cuts):
+            goes_on = (request for request, end in ends.items() if end == part[0] and request not in used)
+            request = next(goes_on, len(ends)) if part[0] else len(ends)
+            used.add(request)
+            ends[request] = int(part[-1]) + 1
+            found.append(np.full(len(part), request))
+    return np.concatenate(found)
+
+
 def _requests(rows: Any, target: TokenSide, golden: TokenSide, padding: Padding) -> Any:
     """The request of each token of the golden: its lane; in a packed run by recorded lengths, or by the lanes and the
     lengths of the target."""
     import numpy as np
 
+    if len(golden.shapes) > 1:
+        return _requests_of_steps(golden)
     shape = golden.shapes[0]
     if shape.has_batch:
         return _lines(golden, padding.golden).lane

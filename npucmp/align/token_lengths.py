@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Iterator, NamedTuple, Optional
 
+from npucmp.align.rank_run import Values
 from npucmp.align.token_axes import TokenShape
-from npucmp.align.token_records import MASK, POSITIONS, record_of
+from npucmp.align.token_records import IDS, MASK, POSITIONS, record_of
 from npucmp.align.token_rows import row_values
 from npucmp.align.token_tensors import TokenSide, tensors_of
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
-from npucmp.model import TensorRef
+from npucmp.model import Run, TensorRef
 from npucmp.model.dtypes import lookup
 
 MOST = 1 << 24  # elements: work
@@ -31,6 +34,8 @@ class Recorded(NamedTuple):
 
 def recorded_lengths(side: TokenSide) -> Recorded:
     """The masks and lengths of the first step."""
+    import numpy as np
+
     named, lengths = None, []
     shape = side.shapes[0]
     counted: list[tuple[int, ...]] = []
@@ -50,7 +55,34 @@ def recorded_lengths(side: TokenSide) -> Recorded:
         elif len(tensor.shape) == 1:
             found = _lengths(values, shape)
             lengths += [found] if found and found not in lengths else []
+    if named is not None and side.size > shape.size:  # padding of later steps is not recorded
+        named = np.concatenate([named, np.ones(side.size - shape.size, bool)])
     return Recorded(named, tuple(dict.fromkeys([*lengths, *counted])))
+
+
+def recorded_ids(run: Run, context: ReadContext) -> list[int]:
+    """All ids of a step that are called so; none if it does not record them."""
+    side = TokenSide((run,), (), Values(context))
+    read = (_values(side, tensor) for role, tensor in _numbers(side) if role == IDS)
+    values = next((each for each in read if each is not None), None)
+    return [*map(int, values.reshape(-1))] if values is not None else []
+
+
+def recorded_positions(side: TokenSide) -> Optional[Any]:
+    """The positions of all tokens, lane by lane, step by step; None if a step does not record them."""
+    import numpy as np
+
+    found = []
+    for run, shape in zip(side.runs, side.shapes):
+        own = replace(side, runs=(run,), shapes=(shape,))
+        read = (_values(own, tensor) for role, tensor in _numbers(own)
+                if role == POSITIONS and math.prod(tensor.shape) == shape.size)  # fmt: skip
+        values = next((each for each in read if each is not None), None)
+        if values is None:
+            return None
+        is_turned = shape.is_turned and values.shape == shape.sizes
+        found.append((values.T if is_turned else values).reshape(-1).astype(np.int64))
+    return np.concatenate(found)
 
 
 def _numbers(side: TokenSide) -> Iterator[tuple[str, TensorRef]]:

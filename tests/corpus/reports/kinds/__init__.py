@@ -55,6 +55,7 @@ KINDS: tuple[str, ...] = (
     "node_names",
     "token_records",
     "cache_blocks",
+    "decode_chunks",
 )
 
 
