@@ -8,6 +8,7 @@ open.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 from typing import Any, NamedTuple, Optional, Sequence
 
@@ -363,34 +364,51 @@ def _end_class(evidence: TokenEvidence, target: TokenSide, golden: TokenSide) ->
     return end_class(evidence, target.shapes[0], golden.shapes[0])
 
 
-def _requests_of_steps(golden: TokenSide) -> Any:
+def _requests_of_steps(golden: TokenSide, rows: Any, lines: Lines) -> Any:
     """The request of each token of several steps. In a batch a lane is a request. Packed tokens whose positions count
-    on are one part of a request, which continues the first request that ended at the position before it; without
-    positions each step is taken for one request."""
+    on are one part of a request. It continues a request that ended at the position before it: the one whose last row
+    in the target stands before its first, else the first one. Without positions each step is taken for one request."""
     import numpy as np
 
     positions = recorded_positions(golden)
     found: list[Any] = []
     ends: dict[int, int] = {}  # request → the next position
-    start = 0
+    last: dict[int, int] = {}  # request → its last token
+    token = 0
     for shape in golden.shapes:
-        own = slice(start, start + shape.size)
-        start += shape.size
-        if shape.lanes > 1:
-            found.append(np.repeat(np.arange(shape.lanes), shape.places))
-            continue
-        if positions is None:
-            found.append(np.full(shape.size, len(found)))
-            continue
-        cuts = np.flatnonzero(np.diff(positions[own]) != 1) + 1
         used: set[int] = set()
-        for part in np.split(positions[own], cuts):
-            goes_on = (request for request, end in ends.items() if end == part[0] and request not in used)
-            request = next(goes_on, len(ends)) if part[0] else len(ends)
+        own = positions[token : token + shape.size] if positions is not None else None
+        for length, lane in _parts_of_step(shape, own, [*ends.values()]):
+            first = int(positions[token]) if positions is not None else 0
+            known = [request for request, end in ends.items() if end == first > 0 and request not in used]
+            beside = [request for request in known if _is_beside(int(rows[last[request]]), int(rows[token]), lines)]
+            request = lane if lane >= 0 else next(iter([*beside, *known]), len(ends))
             used.add(request)
-            ends[request] = int(part[-1]) + 1
-            found.append(np.full(len(part), request))
+            ends[request], last[request] = first + length, token + length - 1
+            token += length
+            found.append(np.full(length, request))
     return np.concatenate(found)
+
+
+def _parts_of_step(shape: TokenShape, positions: Optional[Any], ends: Sequence[int]) -> list[tuple[int, int]]:
+    """The lengths of the parts of requests in a step, and the lane of each, -1 for packed ones. In a step of decoding
+    each token continues another request, whose positions may count on by chance."""
+    import numpy as np
+
+    if shape.lanes > 1:
+        return [(shape.places, lane) for lane in range(shape.lanes)]
+    if shape.size == len(ends) and len(shape.sizes) > 1 and shape.sizes[1] == 1:
+        return [(1, lane) for lane in range(shape.size)]
+    if positions is None:
+        return [(shape.size, -1)]
+    if not Counter(map(int, positions)) - Counter(ends):
+        return [(1, -1)] * shape.size
+    bounds = [0, *map(int, np.flatnonzero(np.diff(positions) != 1) + 1), shape.size]
+    return [(stop - start, -1) for start, stop in zip(bounds, bounds[1:])]
+
+
+def _is_beside(before: int, after: int, lines: Lines) -> bool:
+    return min(before, after) >= 0 and after == before + 1 and bool(lines.lane[before] == lines.lane[after])
 
 
 def _requests(rows: Any, target: TokenSide, golden: TokenSide, padding: Padding) -> Any:
@@ -399,7 +417,7 @@ def _requests(rows: Any, target: TokenSide, golden: TokenSide, padding: Padding)
     import numpy as np
 
     if len(golden.shapes) > 1:
-        return _requests_of_steps(golden)
+        return _requests_of_steps(golden, rows, _lines(target, padding.target))
     shape = golden.shapes[0]
     if shape.has_batch:
         return _lines(golden, padding.golden).lane

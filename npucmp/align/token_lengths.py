@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Iterator, NamedTuple, Optional
 
 from npucmp.align.rank_run import Values
-from npucmp.align.token_axes import TokenShape
+from npucmp.align.token_axes import TokenShape, is_float
 from npucmp.align.token_records import IDS, MASK, POSITIONS, record_of
 from npucmp.align.token_rows import row_values
 from npucmp.align.token_tensors import TokenSide, tensors_of
@@ -61,9 +61,18 @@ def recorded_lengths(side: TokenSide) -> Recorded:
 
 
 def recorded_ids(run: Run, context: ReadContext) -> list[int]:
-    """All ids of a step that are called so; none if it does not record them."""
+    """All ids of a step: a tensor that is called so, or the integers of which an operator makes activations."""
     side = TokenSide((run,), (), Values(context))
-    read = (_values(side, tensor) for role, tensor in _numbers(side) if role == IDS)
+    named = [tensor for role, tensor in _numbers(side) if role == IDS]
+    looked_up = [
+        tensor
+        for operator in run.operators
+        if not any(is_float(tensor) and not tensor.is_output for tensor in operator.tensors)
+        and any(is_float(tensor) and tensor.is_output for tensor in operator.tensors)
+        for tensor in operator.tensors
+        if tensor.slot.startswith("input") and record_of(operator, tensor) is None
+    ]
+    read = (_values(side, tensor) for tensor in [*named, *looked_up])
     values = next((each for each in read if each is not None), None)
     return [*map(int, values.reshape(-1))] if values is not None else []
 
