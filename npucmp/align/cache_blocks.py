@@ -148,9 +148,7 @@ def _gathered(tensor: TensorRef, requests: _Requests, axis: int, values: Values)
         return None
     if not all(0 <= block < count for blocks in named for block in blocks):
         return None
-    flat = payload._replace(
-        shape=(*payload.shape[:axis], count * size, *payload.shape[axis + 2 :])
-    )
+    flat = payload._replace(shape=(*payload.shape[:axis], count * size, *payload.shape[axis + 2 :]))
     try:
         parts = [
             sliced(flat, axis, start, stop)

@@ -99,7 +99,9 @@ def gather_evidence(
             counts[own] += _agree(sketches[0][rows[own]], sketches[1][tokens[own]], limit)
         if target.shapes == golden.shapes:
             in_place += float(_agree(*sketches, _limit(tensors[1][0][one.golden])).mean()) >= COUNTING
-    return TokenEvidence(rows, tokens, counts, asked, first, ids is not None, classes, blank & (asked > 0), in_place, is_same)
+    return TokenEvidence(
+        rows, tokens, counts, asked, first, ids is not None, classes, blank & (asked > 0), in_place, is_same
+    )
 
 
 def _counts_places(ids: Any, golden: TokenSide) -> bool:

@@ -201,9 +201,7 @@ def _renumbered(evidence: TokenEvidence, target: TokenSide, golden: TokenSide) -
     rows, tokens = _new_numbers(target), _new_numbers(golden)
     classes, blank = np.empty_like(evidence.classes), np.empty_like(evidence.blank)
     classes[tokens], blank[tokens] = evidence.classes, evidence.blank
-    return evidence._replace(
-        rows=rows[evidence.rows], tokens=tokens[evidence.tokens], classes=classes, blank=blank
-    )
+    return evidence._replace(rows=rows[evidence.rows], tokens=tokens[evidence.tokens], classes=classes, blank=blank)
 
 
 def _lines(side: TokenSide, recorded: Recorded) -> Lines:

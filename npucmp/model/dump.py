@@ -141,7 +141,7 @@ class TensorRef(NamedTuple):
     rounding: float = 0.0
     trainable: Optional[bool] = None
     own_slot: str = ""
-    relation: Optional[Union[Relation, AxisOrder, SliceRelation, WeightRelation, TokenRelation]] = None
+    relation: Optional[Union[Relation, AxisOrder, SliceRelation, WeightRelation, TokenRelation, BlockRelation]] = None
 
     def in_slot(self, slot: str) -> TensorRef:
         """The same tensor in the slot of its partner."""

@@ -134,7 +134,16 @@ def with_ids(classes, pairs=(), is_ids=True):
     pairs = dict(pairs)
     rows, tokens = (np.array([one[at] for one in pairs], np.int64) for at in (0, 1))
     pair = TensorPair(("op", 0, "output:0"), ("op", 0, "output:0"), True, True, 8)
-    return TokenEvidence(rows, tokens, np.array([*pairs.values()], np.int64), 8, pair, is_ids, np.ravel(classes), np.zeros(np.size(classes), bool))
+    return TokenEvidence(
+        rows,
+        tokens,
+        np.array([*pairs.values()], np.int64),
+        8,
+        pair,
+        is_ids,
+        np.ravel(classes),
+        np.zeros(np.size(classes), bool),
+    )
 
 
 REQUESTS = np.repeat([0, 1], 4)

@@ -36,9 +36,12 @@ def draw(random: np.random.Generator, folder: Path) -> dict:
     fault = str(random.choice(["none", "none", "block", "table", "kernel"]))
     layer, request = int(random.integers(layers)), int(random.integers(count))
     form = str(random.choice(["apart", "pair", "flat"]))
-    names = {"table": str(random.choice(["block_tables", "block_table", "page_table"])),
-             "lengths": str(random.choice(["seq_lens", "context_lens", "cache_seqlens", "actual_seq_lengths_kv"])),
-             "key": str(random.choice(["key_cache", "k_cache"])), "value": str(random.choice(["value_cache", "v_cache"]))}
+    names = {
+        "table": str(random.choice(["block_tables", "block_table", "page_table"])),
+        "lengths": str(random.choice(["seq_lens", "context_lens", "cache_seqlens", "actual_seq_lengths_kv"])),
+        "key": str(random.choice(["key_cache", "k_cache"])),
+        "value": str(random.choice(["value_cache", "v_cache"])),
+    }
     has_slots, garbage = bool(random.random() < 0.5), bool(random.random() < 0.5)
     width_of_table = max(needed) + spare
     for side, rows in tables.items():
@@ -81,7 +84,13 @@ def draw(random: np.random.Generator, folder: Path) -> dict:
 
 
 def _pool(
-    random: np.random.Generator, tokens: Any, rows: list[list[int]], lengths: list[int], size: int, pool: int, garbage: bool
+    random: np.random.Generator,
+    tokens: Any,
+    rows: list[list[int]],
+    lengths: list[int],
+    size: int,
+    pool: int,
+    garbage: bool,
 ) -> Any:
     found = np.zeros((pool, size, *tokens.shape[1:]), np.float32)
     if garbage:

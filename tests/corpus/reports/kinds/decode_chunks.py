@@ -91,5 +91,3 @@ def _chunks(random: np.random.Generator, lengths: list[int], order: list[int]) -
         return [dumps.Step(tokens) for tokens in lanes]
     sizes = [int(size) for size in random.integers(1, 5, 14)]
     return dumps.chunked(lengths, order, sizes)
-
-

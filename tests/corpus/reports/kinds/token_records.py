@@ -59,13 +59,18 @@ def draw(random: np.random.Generator, folder: Path) -> dict:
     has_lengths = golden_kind == "packed" or bool(random.random() < 0.4)
     form = str(random.choice(["sglang", "pt", "npy", "msprobe", "msprobe_kwargs"]))
     other = form if random.random() < 0.6 or form.startswith("msprobe") else str(random.choice(["sglang", "pt"]))
-    names, has_ids = _names(random), bool(random.random() < 0.7) or is_control or fault == "operator" or "input_layernorm" in first
+    names, has_ids = (
+        _names(random),
+        bool(random.random() < 0.7) or is_control or fault == "operator" or "input_layernorm" in first,
+    )
     right, wrong = decoder.run(ids), decoder.run(ids, change, attend)
     pads = decoder.run([np.full(6, pad)])
     zeros = [row._replace(reads=[row.reads[0] * (row.reads[0].ndim == 1)], writes=[row.writes[0] * 0]) for row in pads]
     padding = {side: zeros if random.random() < 0.3 else pads for side in ("target", "golden")}
     zeroed = padding["golden"] is zeros
-    dumps.write(folder / "target", form, target, wrong, padding["target"], _records(random, names, True, False), has_ids)
+    dumps.write(
+        folder / "target", form, target, wrong, padding["target"], _records(random, names, True, False), has_ids
+    )
     own = _records(random, names, has_lengths, has_mask)
     dumps.write(folder / "golden", other, golden, right, padding["golden"], own, has_ids)
     run: dict[str, Any] = {"do": ["compare", "target", "golden"], "never": NEVER}
@@ -78,7 +83,13 @@ def draw(random: np.random.Generator, folder: Path) -> dict:
     else:
         run.update(exit=[1], first=first, says=says if is_proven else [])
     kind = "tokens: control" if is_control else f"tokens: {golden_kind} {fault}"
-    return {"kind": kind, "target": target_kind, "form": f"{form} {other}{'' if has_ids else ' without ids'}", "lengths": lengths, "runs": [run]}
+    return {
+        "kind": kind,
+        "target": target_kind,
+        "form": f"{form} {other}{'' if has_ids else ' without ids'}",
+        "lengths": lengths,
+        "runs": [run],
+    }
 
 
 def _size(random: np.random.Generator) -> tuple[int, int, int]:
@@ -129,7 +140,13 @@ def _fault(
             made[:start] = decoder.attention(q, k, v)[:start]
             return made
 
-        return fault, attention, [rf"request {number}\b.{{0,40}}position {start}\b|request {number} differ|all tokens"], None, attend
+        return (
+            fault,
+            attention,
+            [rf"request {number}\b.{{0,40}}position {start}\b|request {number} differ|all tokens"],
+            None,
+            attend,
+        )
     last = str(random.choice(["input_layernorm", "qkv_proj", "o_proj", "up_proj", "down_proj"]))
     layer = 0 if fault == "operator" else layer
     path = f"model.layers.{layer}.{'self_attn.' if last in ('qkv_proj', 'o_proj') else 'mlp.' if 'proj' in last else ''}{last}"
@@ -146,7 +163,11 @@ def _fault(
         made[request][place] *= factor
         return made
 
-    says = ["all tokens|factor|times the golden"] if fault == "operator" else [rf"request {number}\b.{{0,40}}position {place}\b"]
+    says = (
+        ["all tokens|factor|times the golden"]
+        if fault == "operator"
+        else [rf"request {number}\b.{{0,40}}position {place}\b"]
+    )
     return fault, re.escape(path), says, change, None
 
 
