@@ -53,7 +53,7 @@ def draw(random: np.random.Generator, folder: Path) -> dict:
             if is_bad and number == layer and fault == "block":
                 pools[1][rows[request][0]] = random.standard_normal(pools[1].shape[1:])
             if is_bad and number == layer and fault == "table":
-                own[request][0] = next(block for block in range(pool) if block not in {*sum(rows, [])})
+                own[request][0] = next(block for block in range(pool) if all(block not in row for row in rows))
             out = np.stack([
                 _attention(queries[number, at], *(_read(each, own[at], length, size) for each in pools))
                 for at, length in enumerate(lengths)

@@ -1,4 +1,4 @@
-"""Decoding in steps on both sides, which cut the same requests into other chunks: prefill and decoding, chunked prefill.
+"""Decoding in steps on both sides, which cut the same requests into other chunks: prefill and decoding, or chunks.
 
 Steps are packed, or batches of one token a request. Clean runs are silent, and a wrong token, operator or value of the
 cache is found in its request. Controls: equal chunks, and a target that decoded another token.

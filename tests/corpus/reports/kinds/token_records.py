@@ -149,7 +149,8 @@ def _fault(
         )
     last = str(random.choice(["input_layernorm", "qkv_proj", "o_proj", "up_proj", "down_proj"]))
     layer = 0 if fault == "operator" else layer
-    path = f"model.layers.{layer}.{'self_attn.' if last in ('qkv_proj', 'o_proj') else 'mlp.' if 'proj' in last else ''}{last}"
+    part = "self_attn." if last in ("qkv_proj", "o_proj") else "mlp." if "proj" in last else ""
+    path = f"model.layers.{layer}.{part}{last}"
     if fault == "operator" and random.random() < 0.5:
         path = "model.embed_tokens"
     place, factor = int(random.integers(length)), np.float32(random.choice([0.7, 1.3, 2.0]))
