@@ -1,4 +1,4 @@
-"""What a tensor of whole numbers records about tokens, by its name: ids, positions, masks, lengths, places of a cache.
+"""Records of tokens, by the names of tensors: ids, positions, masks, lengths, places of a cache.
 
 Engines pass these records to attention as arguments, or save them as tensors of their own: SGLang's dumper as
 `input_ids`, `positions`, `seq_lens` and `rids`, scripts as `attention_mask.pt` beside the outputs of modules. The name
@@ -30,14 +30,14 @@ _PATTERNS = {role: re.compile(rf"{names}{_ENDING}", re.IGNORECASE) for role, nam
 
 
 class TokenRecord(NamedTuple):
-    """What a tensor records. `is_saved`: it stands alone, as the output of an operator that only saves it."""
+    """The role of a record. `is_saved`: it stands alone, as the output of an operator that only saves it."""
 
     role: str
     is_saved: bool = False
 
 
 def record_of(operator: Operator, tensor: TensorRef) -> Optional[TokenRecord]:
-    """Return what a tensor records about tokens; None for any other one."""
+    """Return the record of tokens that a tensor is; None for any other one."""
     kind = lookup(tensor.dtype)
     if kind is None or not (kind.kind in "iub" or len(tensor.shape) == 4):
         return None
