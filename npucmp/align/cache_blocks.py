@@ -2,7 +2,7 @@
 
 An operator that reads a block table reads of the pool only the blocks that the table names, in its order, as far as the
 recorded lengths go. These are compared; all other memory of a pool may hold anything. The tables, and the slots into
-which tokens are written, belong to the layout of their own run. All outputs of operators that read a cache are compared.
+which tokens are written, belong to the layout of their own run. All outputs are compared.
 """
 
 from __future__ import annotations
