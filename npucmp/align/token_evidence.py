@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.token_axes import TokenShape
+from npucmp.align.token_records import IDS, record_of
 from npucmp.align.token_rows import StepTensor, all_rows, row_blocks, row_values, selected
-from npucmp.align.token_tensors import TensorPair, TokenSide
+from npucmp.align.token_tensors import TensorPair, TokenSide, tensors_of
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload, TensorRef
@@ -35,6 +36,7 @@ class TokenEvidence(NamedTuple):
     classes  of the golden tokens by the first tensor: their ids, or equal numbers for rows that agree
     in_place  the number of tensors of which nearly all rows agree with the golden's at the same place
     is_same   whether the first tensor has the same tokens at all places
+    blank     the golden tokens whose rows are zero in all tensors that were asked
     """
 
     rows: Any
@@ -44,6 +46,7 @@ class TokenEvidence(NamedTuple):
     first: TensorPair
     is_ids: bool
     classes: Any
+    blank: Any
     in_place: int = 0
     is_same: bool = False
 
@@ -81,6 +84,7 @@ def gather_evidence(
         )
     rows, tokens = _equal(left, classes)
     counts, asked, in_place = np.zeros(len(rows), np.int64), 0, 0
+    blank = np.ones(golden.size, bool)
     are_same = target.shapes == golden.shapes and bool((left == classes).all())
     is_same = are_same and (ids is not None or _tells_tokens(classes, golden))
     for one in _chosen([one for one in floats if one is not first], target, golden):
@@ -88,13 +92,16 @@ def gather_evidence(
         if sketches is None:
             continue
         asked += 1
+        blank &= sketches[1][:, 0] == 0
         for start in range(0, len(rows), CHUNK):
             own = slice(start, start + CHUNK)
             limit = _limit(tensors[1][0][one.golden])
             counts[own] += _agree(sketches[0][rows[own]], sketches[1][tokens[own]], limit)
         if target.shapes == golden.shapes:
             in_place += float(_agree(*sketches, _limit(tensors[1][0][one.golden])).mean()) >= COUNTING
-    return TokenEvidence(rows, tokens, counts, asked, first, ids is not None, classes, in_place, is_same)
+    return TokenEvidence(
+        rows, tokens, counts, asked, first, ids is not None, classes, blank & (asked > 0), in_place, is_same
+    )
 
 
 def _counts_places(ids: Any, golden: TokenSide) -> bool:
@@ -117,8 +124,14 @@ def _tells_tokens(classes: Any, golden: TokenSide) -> bool:
 
 
 def id_pairs(golden: TokenSide, pairs: Sequence[TensorPair]) -> Iterator[TensorPair]:
-    """Tensors of ids: the integers that an operator reads beside no activation, and of which it makes activations."""
+    """Tensors of ids: those that are called so, then the integers that an operator reads beside no activation, and of
+    which it makes activations."""
     by_operator: dict[tuple[str, int], list[TensorPair]] = {}
+    roles = {key: record_of(operator, tensor) for operator, key, tensor in tensors_of(golden.runs[0])}
+    for one in pairs:
+        role = roles.get(one.golden)
+        if role is not None and role.role == IDS and one.width == 1:
+            yield one
     for one in pairs:
         by_operator.setdefault(one.golden[:2], []).append(one)
     for own in by_operator.values():

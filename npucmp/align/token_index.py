@@ -8,13 +8,14 @@ open.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_chains import CHAIN, Lines, Matched, match_chains
 from npucmp.align.token_evidence import TokenEvidence, counts_of
-from npucmp.align.token_lengths import Recorded, recorded_lengths
+from npucmp.align.token_lengths import Recorded, recorded_lengths, recorded_positions
 from npucmp.align.token_padding import (
     Padding,
     beside_tokens,
@@ -22,6 +23,7 @@ from npucmp.align.token_padding import (
     likely_padding,
     may_be_padding,
     padding_of,
+    proven_padding,
 )
 from npucmp.align.token_rows import RowRun, coalesced
 from npucmp.align.token_tensors import TokenSide
@@ -73,6 +75,8 @@ class TokenIndex(NamedTuple):
     @property
     def is_identity(self) -> bool:
         """Whether each token that has a row is in the same one, in a step with the layout of the golden."""
+        if len(self.golden.shapes) > 1:
+            return self.target.shapes == self.golden.shapes and bool((self.rows == self.places).all())
         step = place_of(int(self.rows[0]), self.target.shapes)[0]
         first = sum(shape.size for shape in self.target.shapes[:step])
         is_same = self.target.shapes[step] == self.golden.shapes[0]
@@ -109,8 +113,9 @@ def find_index(target: TokenSide, golden: TokenSide, evidence: TokenEvidence) ->
         own = _renumbered(evidence, left, right)
         own = _without_padding(own, left, right, padding)
         lines = _lines(left, padding.target), _lines(right, padding.golden)
-        free = end_class(own, left.shapes[0], right.shapes[0])
-        matched = match_chains(own, *lines, right.shapes[0].has_batch or lines[1].lane[-1] > 0, free)
+        free = _end_class(own, left, right)
+        are_requests = right.shapes[0].has_batch or (len(right.shapes) == 1 and lines[1].lane[-1] > 0)
+        matched = match_chains(own, *lines, are_requests, free)
         index = _index(matched, left, right, own, padding)
         if len(index.rows) >= max(1, FEWEST * min(golden.size - index.padded, target.size)):
             found.append(_Candidate(index, matched.total, matched.evidence, own.tensors * CHAIN))
@@ -194,9 +199,9 @@ def _renumbered(evidence: TokenEvidence, target: TokenSide, golden: TokenSide) -
     import numpy as np
 
     rows, tokens = _new_numbers(target), _new_numbers(golden)
-    classes = np.empty_like(evidence.classes)
-    classes[tokens] = evidence.classes
-    return evidence._replace(rows=rows[evidence.rows], tokens=tokens[evidence.tokens], classes=classes)
+    classes, blank = np.empty_like(evidence.classes), np.empty_like(evidence.blank)
+    classes[tokens], blank[tokens] = evidence.classes, evidence.blank
+    return evidence._replace(rows=rows[evidence.rows], tokens=tokens[evidence.tokens], classes=classes, blank=blank)
 
 
 def _lines(side: TokenSide, recorded: Recorded) -> Lines:
@@ -242,16 +247,19 @@ def _index(
         ends = [(min(one, at), max(one, at)) for one in near if rows[one] >= 0]
         if rows[at] >= 0 < matched.rounds[at] and ends and not any(_follows(*end, rows, lines) for end in ends):
             rows[at] = -1
+    _close_breaks(rows, requests, evidence, lines)
     is_padding, words = padding_of(rows, requests, padding)
     likely = is_padding
     if padding.golden.named is None and not words:
-        ends = end_class(evidence, target.shapes[0], golden.shapes[0])
-        rows[ends & ~beside_tokens(ends, rows, requests, evidence)] = -1
-        likely = likely_padding(rows, requests, evidence)
-        if golden.shapes[0].has_batch:
+        ends = _end_class(evidence, target, golden)
+        rows[ends & ~beside_tokens(ends, rows, requests, evidence, lines.lane)] = -1
+        likely = likely_padding(rows, requests, evidence) | ends
+        if golden.shapes[0].has_batch and len(golden.shapes) == 1:
             free = may_be_padding(rows, requests, evidence, target.shapes[0], ends)
             rows[free & np.isin(evidence.classes, evidence.classes[likely]) if likely.any() else free] = -1
         is_padding, words = padding_of(rows, requests, padding)
+        if not words:
+            is_padding, words = proven_padding(rows, requests, evidence)
         likely = is_padding if words else likely_padding(rows, requests, evidence)
     places: list[int] = []
     numbers: list[int] = []
@@ -277,6 +285,29 @@ def _index(
     found = TokenIndex(target, golden, rows[known], known, np.array(numbers), np.array(positions), tuple(lengths),
                        tuple(open_tokens), words, int(likely.sum()))  # fmt: skip
     return found._replace(problem=_disorder(found, lines) or _repeated(found, evidence, lines))
+
+
+def _close_breaks(rows: Any, requests: Any, evidence: TokenEvidence, lines: Lines) -> None:
+    """Give a token that does not follow its neighbour the free row beside the neighbour's, if that row is a candidate:
+    the first token of a request is, in a batch with a fault, nearer to the equal first token of another request."""
+    import numpy as np
+
+    size = len(rows)
+    keys: Optional[set[int]] = None
+    for step in (-1, 1):
+        for at in range(size)[::-step]:
+            near = at - step
+            if not 0 <= near < size or requests[near] != requests[at] or min(rows[at], rows[near]) < 0:
+                continue
+            first, last = sorted((at, near))
+            wanted = int(rows[near]) + step
+            if _follows(first, last, rows, lines) or not 0 <= wanted < len(lines.lane):
+                continue
+            if keys is None:
+                keys = {*(evidence.rows * size + evidence.tokens).tolist()}
+            is_free = lines.lane[wanted] == lines.lane[rows[near]] and not np.any(rows == wanted)
+            if is_free and wanted * size + at in keys:
+                rows[at] = wanted
 
 
 def _follows(before: int, after: int, rows: Any, lines: Lines) -> bool:
@@ -322,11 +353,69 @@ def _repeated(index: TokenIndex, evidence: TokenEvidence, lines: Lines) -> str:
     return ""
 
 
+def _end_class(evidence: TokenEvidence, target: TokenSide, golden: TokenSide) -> Any:
+    """The padding of both sides by its id, if the golden has one step."""
+    import numpy as np
+
+    if len(golden.shapes) > 1:
+        return np.zeros(golden.size, bool)
+    return end_class(evidence, target.shapes[0], golden.shapes[0])
+
+
+def _requests_of_steps(golden: TokenSide, rows: Any, lines: Lines) -> Any:
+    """The request of each token of several steps. In a batch a lane is a request. Packed tokens whose positions count
+    on are one part of a request. It continues a request that ended at the position before it: the one whose last row
+    in the target stands before its first, else the first one. Without positions each step is taken for one request."""
+    import numpy as np
+
+    positions = recorded_positions(golden)
+    found: list[Any] = []
+    ends: dict[int, int] = {}  # request → the next position
+    last: dict[int, int] = {}  # request → its last token
+    token = 0
+    for shape in golden.shapes:
+        used: set[int] = set()
+        own = positions[token : token + shape.size] if positions is not None else None
+        for length, lane in _parts_of_step(shape, own, [*ends.values()]):
+            first = int(positions[token]) if positions is not None else 0
+            known = [request for request, end in ends.items() if end == first > 0 and request not in used]
+            beside = [request for request in known if _is_beside(int(rows[last[request]]), int(rows[token]), lines)]
+            request = lane if lane >= 0 else next(iter([*beside, *known]), len(ends))
+            used.add(request)
+            ends[request], last[request] = first + length, token + length - 1
+            token += length
+            found.append(np.full(length, request))
+    return np.concatenate(found)
+
+
+def _parts_of_step(shape: TokenShape, positions: Optional[Any], ends: Sequence[int]) -> list[tuple[int, int]]:
+    """The lengths of the parts of requests in a step, and the lane of each, -1 for packed ones. In a step of decoding
+    each token continues another request, whose positions may count on by chance."""
+    import numpy as np
+
+    if shape.lanes > 1:
+        return [(shape.places, lane) for lane in range(shape.lanes)]
+    if shape.size == len(ends) and len(shape.sizes) > 1 and shape.sizes[1] == 1:
+        return [(1, lane) for lane in range(shape.size)]
+    if positions is None:
+        return [(shape.size, -1)]
+    if not Counter(map(int, positions)) - Counter(ends):
+        return [(1, -1)] * shape.size
+    bounds = [0, *map(int, np.flatnonzero(np.diff(positions) != 1) + 1), shape.size]
+    return [(stop - start, -1) for start, stop in zip(bounds, bounds[1:])]
+
+
+def _is_beside(before: int, after: int, lines: Lines) -> bool:
+    return min(before, after) >= 0 and after == before + 1 and bool(lines.lane[before] == lines.lane[after])
+
+
 def _requests(rows: Any, target: TokenSide, golden: TokenSide, padding: Padding) -> Any:
     """The request of each token of the golden: its lane; in a packed run by recorded lengths, or by the lanes and the
     lengths of the target."""
     import numpy as np
 
+    if len(golden.shapes) > 1:
+        return _requests_of_steps(golden, rows, _lines(target, padding.target))
     shape = golden.shapes[0]
     if shape.has_batch:
         return _lines(golden, padding.golden).lane

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Iterator, NamedTuple, Optional
 
-from npucmp.align.token_axes import TokenShape
+from npucmp.align.rank_run import Values
+from npucmp.align.token_axes import TokenShape, is_float
+from npucmp.align.token_records import IDS, MASK, POSITIONS, record_of
 from npucmp.align.token_rows import row_values
 from npucmp.align.token_tensors import TokenSide, tensors_of
+from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
-from npucmp.model import Operator, TensorRef
+from npucmp.model import Run, TensorRef
 from npucmp.model.dtypes import lookup
 
 MOST = 1 << 24  # elements: work
-NAMES = "attention_mask", "attn_mask", "padding_mask", "pad_mask"  # definition: masks of padding in all frameworks
 MASKED = -1.0  # definition: an additive mask has 0 for a token and a large negative number for padding
 
 
@@ -31,12 +34,15 @@ class Recorded(NamedTuple):
 
 def recorded_lengths(side: TokenSide) -> Recorded:
     """The masks and lengths of the first step."""
+    import numpy as np
+
     named, lengths = None, []
     shape = side.shapes[0]
-    for _, tensor in _numbers(side):
-        is_named = any(word in f"{tensor.slot} {tensor.label}" for word in NAMES)
-        is_mask = is_named and shape.has_batch and _may_mask(tensor.shape, shape)
-        if not is_mask and len(tensor.shape) != 1:
+    counted: list[tuple[int, ...]] = []
+    for role, tensor in _numbers(side):
+        is_mask = role == MASK and shape.has_batch and _may_mask(tensor.shape, shape)
+        is_place = role == POSITIONS and math.prod(tensor.shape) == shape.size
+        if not is_mask and not is_place and len(tensor.shape) != 1:
             continue
         values = _values(side, tensor)
         if values is None:
@@ -44,22 +50,63 @@ def recorded_lengths(side: TokenSide) -> Recorded:
         real = _mask(values, tensor, shape) if is_mask else None
         if real is not None and (named is None or (named.all() and not real.all())):
             named = real
-        if len(tensor.shape) == 1:
+        if is_place:
+            counted += filter(None, [_counted(values, shape)])
+        elif len(tensor.shape) == 1:
             found = _lengths(values, shape)
             lengths += [found] if found and found not in lengths else []
-    return Recorded(named, tuple(lengths))
+    if named is not None and side.size > shape.size:  # padding of later steps is not recorded
+        named = np.concatenate([named, np.ones(side.size - shape.size, bool)])
+    return Recorded(named, tuple(dict.fromkeys([*lengths, *counted])))
 
 
-def _numbers(side: TokenSide) -> Iterator[tuple[Operator, TensorRef]]:
-    """Inputs that are integers, truth values or additive masks, each file once."""
+def recorded_ids(run: Run, context: ReadContext) -> list[int]:
+    """All ids of a step: a tensor that is called so, or the integers of which an operator makes activations."""
+    side = TokenSide((run,), (), Values(context))
+    named = [tensor for role, tensor in _numbers(side) if role == IDS]
+    looked_up = [
+        tensor
+        for operator in run.operators
+        if not any(is_float(tensor) and not tensor.is_output for tensor in operator.tensors)
+        and any(is_float(tensor) and tensor.is_output for tensor in operator.tensors)
+        for tensor in operator.tensors
+        if tensor.slot.startswith("input") and record_of(operator, tensor) is None
+    ]
+    read = (_values(side, tensor) for tensor in [*named, *looked_up])
+    values = next((each for each in read if each is not None), None)
+    return [*map(int, values.reshape(-1))] if values is not None else []
+
+
+def recorded_positions(side: TokenSide) -> Optional[Any]:
+    """The positions of all tokens, lane by lane, step by step; None if a step does not record them."""
+    import numpy as np
+
+    found = []
+    for run, shape in zip(side.runs, side.shapes):
+        own = replace(side, runs=(run,), shapes=(shape,))
+        read = (_values(own, tensor) for role, tensor in _numbers(own)
+                if role == POSITIONS and math.prod(tensor.shape) == shape.size)  # fmt: skip
+        values = next((each for each in read if each is not None), None)
+        if values is None:
+            return None
+        is_turned = shape.is_turned and values.shape == shape.sizes
+        found.append((values.T if is_turned else values).reshape(-1).astype(np.int64))
+    return np.concatenate(found)
+
+
+def _numbers(side: TokenSide) -> Iterator[tuple[str, TensorRef]]:
+    """Yield what they record, and the tensors that are inputs or saved records: integers, truth values and additive
+    masks, each file once."""
     seen = set()
     for operator, _, tensor in tensors_of(side.runs[0]):
         kind = lookup(tensor.dtype)
-        if kind is None or not tensor.slot.startswith("input") or (tensor.file, tensor.payload) in seen:
+        record = record_of(operator, tensor)
+        is_input = record is not None or tensor.slot.startswith("input")
+        if kind is None or not is_input or (tensor.file, tensor.payload) in seen:
             continue
         if kind.kind in "iub" or len(tensor.shape) == 4:
             seen.add((tensor.file, tensor.payload))
-            yield operator, tensor
+            yield record.role if record is not None else "", tensor
 
 
 def _may_mask(shape: tuple[int, ...], tokens: TokenShape) -> bool:
@@ -127,3 +174,15 @@ def _lengths(values: Any, shape: TokenShape) -> tuple[int, ...]:
         else numbers.sum() == shape.size
     )
     return tuple(map(int, numbers)) if fits else ()
+
+
+def _counted(positions: Any, shape: TokenShape) -> tuple[int, ...]:
+    """Lengths of the requests of a packed run, which end where positions do not count on; () for a single request, and
+    for positions of a batch."""
+    import numpy as np
+
+    if positions.dtype.kind not in "iu" or shape.has_batch:
+        return ()
+    starts = np.nonzero(np.diff(positions.reshape(-1).astype(np.int64)) != 1)[0] + 1
+    bounds = [0, *map(int, starts), shape.size]
+    return tuple(stop - start for start, stop in zip(bounds, bounds[1:])) if len(starts) else ()

@@ -1,9 +1,13 @@
-"""Padding of the golden: tokens without a row in the target, at one end of a request, that a mask or lengths show to be
-padding. Without them tokens of one id at the ends may be padding, and stay open."""
+"""Padding of the golden: tokens without a row in the target, at one end of a request.
+
+A mask or lengths show padding. Without them, tokens of one id at the ends are a proposal, which the values prove: the
+other tokens of the requests agree with those of the target, which has no such rows, so no reader depends on them. A
+token alone at an end may be one that the target lost. It stays open, unless all its rows are zero.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterator, NamedTuple, Sequence
 
 from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_evidence import TokenEvidence, counts_of
@@ -82,9 +86,9 @@ def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: Tok
     return found
 
 
-def beside_tokens(free: Any, rows: Any, requests: Any, evidence: TokenEvidence) -> Any:
-    """The tokens with the pad id that stand beside the tokens of their request in the target too. They may be tokens
-    that repeat, unless their id is 0."""
+def beside_tokens(free: Any, rows: Any, requests: Any, evidence: TokenEvidence, lanes: Any) -> Any:
+    """The tokens with the pad id that stand beside the tokens of their request in the target too, whose rows have the
+    numbers `lanes`. They may be tokens that repeat, unless their id is 0."""
     import numpy as np
 
     found = np.zeros(len(free), bool)
@@ -96,7 +100,8 @@ def beside_tokens(free: Any, rows: Any, requests: Any, evidence: TokenEvidence) 
             inside = int(np.argmin(free[line]))
             if inside > 0 and rows[line[inside]] >= 0 and rows[line[inside - 1]] >= 0:
                 ends = sorted((int(line[inside - 1]), int(line[inside])))
-                found[line[:inside]] = rows[ends[1]] == rows[ends[0]] + 1
+                before, after = (int(rows[end]) for end in ends)
+                found[line[:inside]] = after == before + 1 and lanes[after] == lanes[before]
     return found
 
 
@@ -164,6 +169,47 @@ def likely_padding(rows: Any, requests: Any, evidence: TokenEvidence) -> Any:
         if len(sides) == 1 and not sides & {"both", "middle"} and full:
             return found
     return np.zeros(len(ends), bool)
+
+
+def proven_padding(rows: Any, requests: Any, evidence: TokenEvidence) -> tuple[Any, str]:
+    """Whether each token is padding by its id and by values, and the proof in words; no token without a proof."""
+    import numpy as np
+
+    ends, none = _ends(rows < 0, requests), np.zeros(len(rows), bool)
+    kinds = np.unique(evidence.classes[ends])
+    if len(kinds) != 1:
+        return none, ""
+    spans = [*_spans(requests)]
+    sides = {_side(ends[own]) for own in spans} - {""}
+    runs = [int(ends[own].sum()) for own in spans]
+    is_blank = bool(evidence.blank[ends].all())
+    if len(sides) != 1 or sides & {"both", "middle"} or not (max(runs) >= TWICE or is_blank):
+        return none, ""
+    inside = (evidence.classes == kinds[0]) & ~ends
+    beside = [_has_beside(ends[own], inside[own]) for own in spans if ends[own].any()]
+    if inside.sum() != sum(beside) + _at_the_end(inside, ends, spans, sides == {"left"}) or len({*beside}) > 1:
+        return none, ""  # the id is that of other tokens too
+    if not is_blank and 0 not in runs and min(runs) < TWICE:
+        return none, ""  # the longest request may have lost its last token
+    padded = np.isin(requests, requests[ends]) & ~ends
+    counts = counts_of(evidence, rows[padded], np.nonzero(padded)[0])
+    if (rows[padded] < 0).any() or (counts < SURE * evidence.tensors).any():
+        return none, ""  # tokens that read these rows would differ
+    return ends, _words(ends, requests, f"{'zero' if is_blank else 'one id, which no token reads'}")
+
+
+def _has_beside(ends: Any, inside: Any) -> bool:
+    """Whether the token beside the padding of a request has its id too, as the end of a text that padding repeats."""
+    import numpy as np
+
+    line = slice(None, None, -1) if ends[0] else slice(None)
+    first = int(np.argmax(ends[line]))
+    return bool(first > 0 and inside[line][first - 1])
+
+
+def _at_the_end(inside: Any, ends: Any, spans: Sequence[Any], is_left: bool) -> int:
+    """The number of requests without padding that end, or begin, with the id of padding."""
+    return sum(bool(inside[own[0 if is_left else -1]]) for own in spans if not ends[own].any())
 
 
 def _side(ends: Any) -> str:

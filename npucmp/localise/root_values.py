@@ -18,6 +18,7 @@ from npucmp.localise.likely_tokens import likely_token_reasons
 from npucmp.localise.rounded_tensors import with_rounding
 from npucmp.localise.value_reader import ValueReader
 from npucmp.model import Cause, Evidence, Finding, Root
+from npucmp.model.relation import BlockRelation
 from npucmp.model.roles import is_output
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ def _with_values(
     findings: Sequence[Finding], node: Sequence[Finding], root: Root, reader: ValueReader, ordered: bool
 ) -> Root:
     own = next((finding for finding in node if finding.pair.slot == root.slot), None)
-    if own is None or own.pair.target is None or own.pair.target.relation is not None:
+    if own is None or own.pair.target is None:
+        return root
+    if own.pair.target.relation is not None and not isinstance(own.pair.target.relation, BlockRelation):
         return root
     if order := order_reasons(findings, node, own, reader):
         return replace(root, evidence=(*root.evidence, *order))
@@ -140,6 +143,8 @@ def _region(own: Finding, x: Array, y: Array) -> Iterator[Evidence]:
     region = region_of(wrong_elements(own, x, y))
     if region is not None and region.elements >= FEWEST and _is_clear(own, x, y, region):
         words = "{slot} differs in {region} only ({share}); the rest agrees"
+        if own.pair.target is not None and isinstance(own.pair.target.relation, BlockRelation):
+            words = "by the block tables of both runs, {slot} differs in {region} only ({share}); the rest agrees"
         yield reason("region", words, slot=own.pair.slot, region=str(region), share=region.share())
 
 

@@ -12,6 +12,7 @@ from npucmp.localise.evidence import reason
 from npucmp.localise.root_cause import with_root_verdict
 from npucmp.measure.row_errors import RowErrors, column_errors, row_errors
 from npucmp.model import Cause, Comparison, Evidence, Finding, Pair, Root, Verdict
+from npucmp.model.comparison import Coverage, OpenTensor
 from npucmp.model.roles import is_output
 from npucmp.model.table import Table
 
@@ -80,6 +81,13 @@ def _with_unread_tokens(one: Comparison, search: TokenErrors) -> Comparison:
     }
     if not changes:
         return one
+    if not changes:
+        return one
+    refs = [(each, each.pair.golden) for each in changes.values()]
+    unread = [OpenTensor(each.pair.operator.name, each.pair.slot, math.prod(golden.shape), "", each.because)
+              for each, golden in refs if golden is not None]  # fmt: skip
+    more = Coverage(missed=sum(tensor.elements or 0 for tensor in unread), tensors=len(unread), first=tuple(unread[:1]))
+    one = replace(one, coverage=Coverage.sum([one.coverage, more]))
     if isinstance(one.findings, Table):
         return replace(one, findings=one.findings.replaced(changes))
     return replace(one, findings=[changes.get(at, each) for at, each in enumerate(one.findings)])

@@ -296,6 +296,28 @@ class TokenRelation(_TokenFields, _OfOneTensor):
         return self.is_own
 
 
+class _BlockFields(NamedTuple):
+    tokens: int = 0
+    requests: int = 0
+    is_own: bool = False
+
+
+class BlockRelation(_BlockFields, _OfOneTensor):
+    """A pool of a paged cache, of which the blocks are read that the table of its own run names: those of `tokens` of
+    `requests`. `is_own`: the tensor says where blocks lie and is not compared."""
+
+    __slots__ = ()
+
+    @property
+    def words(self) -> str:
+        """The relation as tensors.csv has it: "blocks(24 tokens of 1 request)"."""
+        return f"blocks({self.tokens} tokens of {self.requests} request{'s' if self.requests != 1 else ''})"
+
+    @property
+    def is_local(self) -> bool:
+        return self.is_own
+
+
 class TokenFacts(NamedTuple):
     """How the tokens of two runs correspond.
 

@@ -121,6 +121,11 @@ def _is_inserted_alone(pair: Pair) -> bool:
     return (pair.target is None or pair.golden is None) and pair.is_inside
 
 
+def _is_local(pair: Pair) -> bool:
+    """Return whether the tensor belongs to the layout of its own run, and is covered by what is made of it."""
+    return pair.golden is not None and pair.golden.relation is not None and pair.golden.relation.is_local
+
+
 class UndecidedTensors(NamedTuple):
     """Tensors before a place in the graph that were not decided. `alike` counts those whose statistics or XOR checksums
     show no difference; `uncompared` counts those that were not compared at all. `operator` is the latest operator with
@@ -158,7 +163,7 @@ def undecided_tensors(comparison: Comparison, groups: Groups, order: float = mat
     counted = [
         (pair, alike)
         for pair, alike in unseen
-        if pair.order < order and not (is_meaningless(pair) or _is_inserted_alone(pair))
+        if pair.order < order and not (is_meaningless(pair) or _is_inserted_alone(pair) or _is_local(pair))
     ]
     uncompared = [pair for pair, alike in counted if not alike]
     latest = max(uncompared, key=lambda pair: (not (pair.target_op and pair.golden_op), pair.order), default=None)

@@ -37,6 +37,8 @@ def sentence_of(report: Report, tally: VerdictTally) -> str:
     unpaired = [run for side, run in report.unpaired if side == "golden"]
     if uncompared and (tally.coverage.tensors or unpaired):
         return "; ".join(filter(None, [bare, open_words(tally.coverage, counts[Verdict.MATCH], unpaired)]))
+    if report.tokens is not None and report.tokens.problem and not report.tokens.tokens:
+        return "no tensor was compared: the tokens of the runs have no index, as a note says"
     if undecided := tally.undecided:
         what, advice = "statistics", "dump with task tensor or md5, or pass --trust-statistics"
         if any("XOR" in one.because for one in tally.coverage.first):

@@ -8,6 +8,7 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.cross_framework import differ_in_framework
 from npucmp.align.name import longest_increasing
+from npucmp.align.token_records import record_of
 from npucmp.model import Operator, Pair, Run, TensorRef
 from npucmp.model.dtypes import is_short, lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
@@ -177,8 +178,12 @@ def _family(operator: Operator) -> tuple[str, bool]:
 
 
 def _counts(operator: Operator) -> bool:
-    """Whether it computes a part of the network: not a record of gradients only, and not inserted by a compiler."""
+    """Whether it computes a part of the network: not a record of gradients only, no saved mask or positions, and not
+    inserted by a compiler."""
     if operator.inserted or op_type_of(operator).has("constant"):
+        return False
+    records = (record_of(operator, tensor) for tensor in operator.tensors)
+    if any(record is not None and record.is_saved for record in records):
         return False
     return any(not tensor.slot.startswith("grad:") for tensor in operator.tensors)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
+from npucmp.align.token_records import record_of
 from npucmp.dump.formats import graph_source, mentions_log_probs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
@@ -198,8 +199,12 @@ def _by_sample(sides: Sides, options: Options, context: ReadContext) -> Optional
 
 
 def _is_other_input(root: Root) -> bool:
-    """Return whether the runs were given other inputs, perhaps the same tokens in another order."""
-    return root.cause is Cause.GAP and root.slot.startswith("input")
+    """Return whether the runs were given other inputs, perhaps the same tokens in another order: an input differs, a
+    saved record of tokens, or the first output of an operator whose inputs were not recorded."""
+    pair = root.pair
+    is_saved = pair.golden is not None and record_of(pair.operator, pair.golden) is not None
+    is_bare = root.place == 1 and not pair.operator.reads_recorded and root.cause is Cause.UNKNOWN
+    return is_saved or is_bare or (root.cause is Cause.GAP and root.slot.startswith("input"))
 
 
 def _by_token(sides: Sides, options: Options, context: ReadContext, by_shape: bool = True) -> Optional[Report]:

@@ -209,6 +209,10 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         from npucmp.align.turned_axes import in_golden_axes
 
         every, notes = in_golden_axes(every, context, bool(target.ordered and golden.ordered))
+    if any("table" in pair.slot or "slot_" in pair.slot or "cache" in pair.slot for pair in every):
+        from npucmp.align.cache_blocks import by_cache_blocks
+
+        every = by_cache_blocks(every, context)
     todo, left_out = options.split([*every])
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]

@@ -3,6 +3,7 @@ rows of the same tokens, which the pipeline compares as any two runs."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Iterator, NamedTuple, Optional, Sequence
 
@@ -10,6 +11,7 @@ from npucmp.align.cross_framework.msprobe_mapping import Names
 from npucmp.align.token_axes import token_shape
 from npucmp.align.token_evidence import gather_evidence
 from npucmp.align.token_index import TokenIndex, find_index, is_refuted
+from npucmp.align.token_lengths import recorded_ids
 from npucmp.align.token_runs import TokenRuns, token_runs
 from npucmp.align.token_tensors import TensorPair, TokenSide, tensor_pairs
 from npucmp.dump.limits import ReadContext
@@ -26,8 +28,6 @@ NO_VALUES = ("statistics of tensors with other tokens prove nothing: record valu
 
 NO_RECOMPUTATION = "--recompute all has no effect: runs that are compared token by token are not recomputed"
 
-SEVERAL_STEPS = "several steps of the golden against one of the target: compare with the run of one step as GOLDEN"
-
 
 class _Indexed(NamedTuple):
     """Both sides with their index. `problem`: the reason why there is none."""
@@ -41,7 +41,7 @@ class _Indexed(NamedTuple):
 def compared_tokens(sides: Sides, options: Options, context: ReadContext, by_shape: bool = True) -> Optional[Report]:
     """Compare the runs token by token; None if their token layouts are equal. `by_shape`: shapes must show that they
     are not; otherwise equal shapes may hold the tokens in another order."""
-    groups, unpaired = _groups(sides)
+    groups, unpaired = _groups(sides, context)
     if not _may_differ(groups, by_shape):
         return None
     found = [_in_group(*group, options, context, by_shape) for group in groups]
@@ -77,7 +77,7 @@ def _bits(
 Group = tuple[Sequence[Run], Sequence[Run]]
 
 
-def _groups(sides: Sides) -> tuple[list[Group], Sequence[tuple[str, Run]]]:
+def _groups(sides: Sides, context: ReadContext) -> tuple[list[Group], Sequence[tuple[str, Run]]]:
     """Return the runs that hold the same tokens, and those without a partner: all steps of a side if the other has one,
     else steps of one number. There are none if a side has several ranks."""
     targets, goldens = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
@@ -86,7 +86,20 @@ def _groups(sides: Sides) -> tuple[list[Group], Sequence[tuple[str, Run]]]:
     if 1 in (len(sides.targets), len(sides.goldens)):
         return [(targets, goldens)], ()
     together, unpaired = pair_runs(targets, goldens)
+    if any(_hold_other_ids(*both, context) for both in together):
+        return [(targets, goldens)], ()
     return [([a], [b]) for a, b in together], unpaired
+
+
+def _hold_other_ids(target: Run, golden: Run, context: ReadContext) -> bool:
+    """Whether steps of one number have unequal numbers of tokens, and other ones than padding: both sides cut their
+    requests into other steps."""
+    shapes = token_shape(target), token_shape(golden)
+    if None in shapes or shapes[0] == shapes[1] or any(op.phase == "backward" for op in golden.operators):
+        return False
+    left, right = (Counter(recorded_ids(run, context)) for run in (target, golden))
+    may_pad = any(shape is not None and shape.has_batch for shape in shapes)  # by one id
+    return bool(left and right) and len((left - right) + (right - left)) > may_pad
 
 
 def _may_differ(groups: Sequence[Group], by_shape: bool) -> bool:
@@ -121,8 +134,6 @@ def _indexed(targets: Sequence[Run], goldens: Sequence[Run], names: Names, conte
     pairs = tensor_pairs(target, golden, names, context)
     if not pairs:
         return None
-    if len(golden.runs) > 1:
-        return _Indexed(_without_values(target, golden, pairs), None, SEVERAL_STEPS)
     evidence = gather_evidence(target, golden, pairs, context)
     if evidence is None and target.size == golden.size:
         return None  # all tokens of both sides may be compared as a whole

@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
+from npucmp.align.rank_run import Values
+from npucmp.align.token_axes import TokenShape
 from npucmp.align.token_chains import Lines, match_chains
 from npucmp.align.token_evidence import TokenEvidence, id_pairs
-from npucmp.align.token_tensors import TensorPair
+from npucmp.align.token_tensors import TensorPair, TokenSide
+from npucmp.dump.limits import ANYWHERE
+from npucmp.model import Run
 
 
 def evidence_of(pairs, tokens, tensors=8):
@@ -14,7 +18,7 @@ def evidence_of(pairs, tokens, tensors=8):
     rows, found = (np.array([one[at] for one in known], np.int64) for at in (0, 1))
     counts = np.array([pairs[one] for one in known], np.int64)
     pair = TensorPair(("op", 0, "output:0"), ("op", 0, "output:0"), True, True, 8)
-    return TokenEvidence(rows, found, counts, tensors, pair, False, np.arange(tokens))
+    return TokenEvidence(rows, found, counts, tensors, pair, False, np.arange(tokens), np.zeros(tokens, bool))
 
 
 def lines(*lanes):
@@ -149,7 +153,8 @@ def pair(operator, slot, is_float, width=1):
     ],
 )
 def test_ids_are_the_integers_of_which_an_operator_makes_activations(pairs, found):
-    assert [one.golden[2] for one in id_pairs(None, pairs)] == found
+    side = TokenSide((Run("dump", "msprobe", ()),), (TokenShape((4,)),), Values(ANYWHERE))
+    assert [one.golden[2] for one in id_pairs(side, pairs)] == found
 
 
 ONE_LANE = [(0, 0)] * 10

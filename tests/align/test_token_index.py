@@ -154,14 +154,13 @@ def test_padding_by_recorded_lengths(tmp_path):
     assert (index.padding, index.padded, index.open, index.lengths) == ("padded right (lengths)", 3, (), LENGTHS)
 
 
-def test_padding_that_nothing_shows_stays_open(tmp_path):
-    index = index_of(tmp_path, PACKED, PADDED)
-    assert (index.padding, index.padded) == ("", 3) and index.open == ((1, 2, 2), (2, 3, 1))
-    left = tmp_path / "left"
-    left.mkdir()
-    index = index_of(left, PACKED, LEFT)
-    assert (index.padding, index.padded) == ("", 3) and index.open == ((1, -2, 2), (2, -1, 1))
-    assert index.lengths == (4, 4, 4) and index.positions.tolist() == [0, 1, 2, 3, 0, 1, 0, 1, 2]
+def test_one_id_at_the_ends_of_requests_that_agree_without_it_is_padding(tmp_path):
+    for name, golden in (("right", PADDED), ("left", LEFT)):
+        (tmp_path / name).mkdir()
+        index = index_of(tmp_path / name, PACKED, golden)
+        assert (index.padding, index.padded) == (f"padded {name} (one id, which no token reads)", 3)
+        assert not index.open and index.lengths == (4, 2, 3)
+        assert index.positions.tolist() == [0, 1, 2, 3, 0, 1, 0, 1, 2]
 
 
 @pytest.mark.parametrize("masked", ["target", "golden", "both"])
@@ -170,7 +169,8 @@ def test_rows_that_a_mask_shows_to_be_padding_are_no_tokens(tmp_path, masked):
     of_target = {"attention_mask": (LEFT >= 0).astype(np.int64)} if masked != "golden" else {}
     index = index_of(tmp_path, LEFT, PADDED, of_target, MASK if masked != "target" else {})
     assert [(one, other) for one, other, *_ in tokens_of(index, LEFT, PADDED)] == [(at, at) for at in range(9)]
-    assert index.padding == ("padded right (attention mask)" if masked != "target" else "")
+    proof = "attention mask" if masked != "target" else "one id, which no token reads"
+    assert index.padding == f"padded right ({proof})"
 
 
 # ---- the order of batch and sequence ----

@@ -16,6 +16,7 @@ from npucmp.model import Operator, Run, TensorRef
 BATCH, PACKED = (3, 4), (1, 12)  # of tokens
 LEFT = np.array([[0, 0, 1, 1], [1, 1, 1, 1], [0, 1, 1, 1]])
 LOW = -65504.0
+LANE = np.zeros(64, int)  # all rows stand in one lane
 
 
 def causal(real, lowest=LOW):
@@ -133,7 +134,16 @@ def with_ids(classes, pairs=(), is_ids=True):
     pairs = dict(pairs)
     rows, tokens = (np.array([one[at] for one in pairs], np.int64) for at in (0, 1))
     pair = TensorPair(("op", 0, "output:0"), ("op", 0, "output:0"), True, True, 8)
-    return TokenEvidence(rows, tokens, np.array([*pairs.values()], np.int64), 8, pair, is_ids, np.ravel(classes))
+    return TokenEvidence(
+        rows,
+        tokens,
+        np.array([*pairs.values()], np.int64),
+        8,
+        pair,
+        is_ids,
+        np.ravel(classes),
+        np.zeros(np.size(classes), bool),
+    )
 
 
 REQUESTS = np.repeat([0, 1], 4)
@@ -216,7 +226,7 @@ def test_tokens_with_the_pad_id_beside_those_of_their_request(free, rows, found,
     """Id 0 is never a token."""
     is_free = np.isin(np.arange(4), free)
     evidence = with_ids(np.where(is_free, kind, [5, 6, 7, 8]))
-    assert np.flatnonzero(beside_tokens(is_free, np.array(rows), np.zeros(4, int), evidence)).tolist() == (
+    assert np.flatnonzero(beside_tokens(is_free, np.array(rows), np.zeros(4, int), evidence, LANE)).tolist() == (
         found if kind else []
     )
 

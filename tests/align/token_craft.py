@@ -58,4 +58,6 @@ def evidence(pairs, classes, is_ids=True, tensors=8):
     """Evidence: {(row, token): number of tensors that agree}, and the ids of the golden's tokens."""
     rows, tokens = (np.array([one[at] for one in pairs], np.int64) for at in (0, 1))
     counts = np.array([*pairs.values()], np.int64)
-    return TokenEvidence(rows, tokens, counts, tensors, FIRST, is_ids, np.ravel(classes))
+    return TokenEvidence(
+        rows, tokens, counts, tensors, FIRST, is_ids, np.ravel(classes), np.zeros(np.size(classes), bool)
+    )

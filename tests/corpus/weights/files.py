@@ -24,8 +24,9 @@ SAFE = {
     "float8_e4m3fn": "F8_E4M3",
 }
 NUMPY = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float64": np.float64,
-         "int8": np.int8, "float8_e4m3fn": ml_dtypes.float8_e4m3fn}  # fmt: skip
-TORCH = {"float32": "Float", "float16": "Half", "bfloat16": "BFloat16", "float64": "Double", "int8": "Char"}
+         "int8": np.int8, "int32": np.int32, "int64": np.int64, "float8_e4m3fn": ml_dtypes.float8_e4m3fn}  # fmt: skip
+TORCH = {"float32": "Float", "float16": "Half", "bfloat16": "BFloat16", "float64": "Double", "int8": "Char",
+         "int32": "Int", "int64": "Long"}  # fmt: skip
 
 
 class Stored(NamedTuple):

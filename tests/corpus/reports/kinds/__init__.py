@@ -56,6 +56,9 @@ KINDS: tuple[str, ...] = (
     "casts",
     "errors_for_machines",
     "engine_weights",
+    "token_records",
+    "cache_blocks",
+    "decode_chunks",
 )
 
 
