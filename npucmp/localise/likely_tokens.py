@@ -8,12 +8,11 @@ less than the noise of such a difference, the tokens were as good as equally lik
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional
 
 from npucmp.localise.evidence import reason
 from npucmp.model import Evidence, Finding, position
-from npucmp.model.roles import is_output
+from npucmp.model.roles import is_logits
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,9 +25,6 @@ LEAST_TOKENS = 8  # elements: chosen: a shorter last axis is no vocabulary
 BEYOND = 4.0  # times the noise of a difference of logits: chosen: normal errors of 10,000 positions reach 3.9
 SHOWN = 4  # positions in a sentence: work: readers need no more
 READ = 1 << 20  # elements read at once: work
-_LOGITS = re.compile(
-    r"(?:^|[./])(?:(?:final|output|next_token|lm)_)?(?:logits?|log_?probs?|lm_head|output_layer|embed_out)(?:$|[./_])"
-)
 
 
 class _Changed(NamedTuple):
@@ -46,8 +42,7 @@ def likely_token_reasons(own: Finding, reader: ValueReader) -> Iterator[Evidence
     """Yield the evidence of logits, of which each position has a row along the last axis; none for other tensors."""
     pair = own.pair
     shape = pair.golden.shape if pair.golden is not None else ()
-    is_logits = is_output(pair) and pair.operator.phase != "backward" and _LOGITS.search(pair.operator.name)
-    if not is_logits or len(shape) < 2 or shape[-1] < LEAST_TOKENS:
+    if not is_logits(pair) or len(shape) < 2 or shape[-1] < LEAST_TOKENS:
         return
     found = _changed(own, reader, shape[-1])
     if found is None or not found[0]:

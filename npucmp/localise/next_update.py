@@ -32,7 +32,9 @@ WORK = 1 << 26  # elements of all parameters that are read: work
 ROUND_OFF = 2.0**-24  # of a value: definition: of float32
 ROUNDED = 8.0  # round-offs: chosen: square root, quotient, two products and two sums
 SHOWN = 8.0  # times the rounding: chosen: a smaller movement shows no update
-BETAS, EPS = (0.9, 0.999), 1e-8  # definition: defaults of torch.optim.Adam
+BETA1 = 0.9  # definition: default of torch.optim.Adam
+BETA2 = 0.999  # definition: default of torch.optim.Adam
+EPS = 1e-8  # definition: default of torch.optim.Adam
 
 
 class ParameterUpdate(NamedTuple):
@@ -131,7 +133,7 @@ def _moments(state: TrainingState, context: ReadContext) -> Iterator[_Moments]:
         second = state.tensors.get(f"{prefix}.exp_avg_sq")
         if key == "exp_avg" and ref.payload is not None and second is not None and second.payload is not None:
             steps = _steps(state, prefix, context)
-            betas = [_setting(state, prefix, f"betas.{at}", BETAS[at]) for at in (0, 1)]
+            betas = [_setting(state, prefix, f"betas.{at}", beta) for at, beta in enumerate((BETA1, BETA2))]
             first, last = (1.0 - beta**steps if steps else 1.0 for beta in betas)
             yield _Moments(ref.payload, second.payload, (first, last), _setting(state, prefix, "eps", EPS))
 

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.localise.element_order import order_reasons
 from npucmp.localise.evidence import reason
-from npucmp.localise.likely_tokens import likely_token_reasons
 from npucmp.localise.rounded_tensors import with_rounding
 from npucmp.localise.value_reader import ValueReader
 from npucmp.model import Cause, Evidence, Finding, Root
 from npucmp.model.relation import BlockRelation
-from npucmp.model.roles import is_output
+from npucmp.model.roles import is_logits, is_output
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -72,7 +71,10 @@ def _with_values(
         return replace(root, evidence=(*root.evidence, *order))
     if not own.measurement.moments:
         return root
-    root = replace(root, evidence=(*root.evidence, *likely_token_reasons(own, reader)))
+    if is_logits(own.pair):
+        from npucmp.localise.likely_tokens import likely_token_reasons
+
+        root = replace(root, evidence=(*root.evidence, *likely_token_reasons(own, reader)))
     pair = reader.pair(own)
     if pair is None:
         return root

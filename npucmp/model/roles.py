@@ -18,6 +18,14 @@ from npucmp.model.optypes import OpType, is_gradient, op_type, op_type_of
 
 PEERS = "input:1", "input:src", "input:dst"  # arguments that name a rank
 BUFFERS = "0", "tensor", "tensor_list", "output", "output_tensor", "output_tensor_list"  # inputs that are overwritten
+_LOGITS = re.compile(
+    r"(?:^|[./])(?:(?:final|output|next_token|lm)_)?(?:logits?|log_?probs?|lm_head|output_layer|embed_out)(?:$|[./_])"
+)
+
+
+def is_logits(pair: Pair) -> bool:
+    """Return whether a tensor holds logits by the name of its operator: an output of a forward pass."""
+    return is_output(pair) and pair.operator.phase != "backward" and _LOGITS.search(pair.operator.name) is not None
 
 
 def is_output(pair: Pair) -> bool:

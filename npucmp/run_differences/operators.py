@@ -8,7 +8,6 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.cross_framework import differ_in_framework
 from npucmp.align.name import longest_increasing
-from npucmp.align.token_records import record_of
 from npucmp.model import Operator, Pair, Run, TensorRef
 from npucmp.model.dtypes import is_short, lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
@@ -182,9 +181,12 @@ def _counts(operator: Operator) -> bool:
     inserted by a compiler."""
     if operator.inserted or op_type_of(operator).has("constant"):
         return False
-    records = (record_of(operator, tensor) for tensor in operator.tensors)
-    if any(record is not None and record.is_saved for record in records):
-        return False
+    if len(operator.tensors) == 1:
+        from npucmp.align.token_records import record_of
+
+        record = record_of(operator, operator.tensors[0])
+        if record is not None and record.is_saved:
+            return False
     return any(not tensor.slot.startswith("grad:") for tensor in operator.tensors)
 
 

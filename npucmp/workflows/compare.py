@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
-from npucmp.align.token_records import record_of
 from npucmp.dump.formats import graph_source, mentions_log_probs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
@@ -202,9 +201,14 @@ def _is_other_input(root: Root) -> bool:
     """Return whether the runs were given other inputs, perhaps the same tokens in another order: an input differs, a
     saved record of tokens, or the first output of an operator whose inputs were not recorded."""
     pair = root.pair
-    is_saved = pair.golden is not None and record_of(pair.operator, pair.golden) is not None
     is_bare = root.place == 1 and not pair.operator.reads_recorded and root.cause is Cause.UNKNOWN
-    return is_saved or is_bare or (root.cause is Cause.GAP and root.slot.startswith("input"))
+    if is_bare or (root.cause is Cause.GAP and root.slot.startswith("input")):
+        return True
+    if pair.golden is None or (len(pair.operator.tensors) > 1 and not pair.golden.slot.startswith("input")):
+        return False
+    from npucmp.align.token_records import record_of
+
+    return record_of(pair.operator, pair.golden) is not None
 
 
 def _by_token(sides: Sides, options: Options, context: ReadContext, by_shape: bool = True) -> Optional[Report]:
