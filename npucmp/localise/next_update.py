@@ -32,9 +32,9 @@ WORK = 1 << 26  # elements of all parameters that are read: work
 ROUND_OFF = 2.0**-24  # of a value: definition: of float32
 ROUNDED = 8.0  # round-offs: chosen: square root, quotient, two products and two sums
 SHOWN = 8.0  # times the rounding: chosen: a smaller movement shows no update
-BETA1 = 0.9  # definition: default of torch.optim.Adam
-BETA2 = 0.999  # definition: default of torch.optim.Adam
-EPS = 1e-8  # definition: default of torch.optim.Adam
+BETA1 = 0.9  # per update: definition: default of torch.optim.Adam
+BETA2 = 0.999  # per update: definition: default of torch.optim.Adam
+EPS = 1e-8  # of a root: definition: default of torch.optim.Adam
 
 
 class ParameterUpdate(NamedTuple):

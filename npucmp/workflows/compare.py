@@ -204,7 +204,9 @@ def _is_other_input(root: Root) -> bool:
     is_bare = root.place == 1 and not pair.operator.reads_recorded and root.cause is Cause.UNKNOWN
     if is_bare or (root.cause is Cause.GAP and root.slot.startswith("input")):
         return True
-    if pair.golden is None or (len(pair.operator.tensors) > 1 and not pair.golden.slot.startswith("input")):
+    if pair.golden is None or root.cause is Cause.PROPAGATED:
+        return False
+    if len(pair.operator.tensors) > 1 and not root.slot.startswith("input"):
         return False
     from npucmp.align.token_records import record_of
 
