@@ -52,7 +52,10 @@ def draw(random: np.random.Generator, folder: Path) -> dict[str, Any]:
         sides[side] = network
     name = sides["target"].names(style)[at]
     run: dict[str, Any] = {"do": ["compare", "target", "golden"], "exit": [1], "first": f"^{name.replace('.', '[.]')}$"}
-    digits = f"{factor:.6g}".replace(".", "[.]")
+    near = (
+        [factor * (1 + step * 1e-4) for step in range(-3, 4)] if half else [factor]
+    )  # what rounding to 16 bits leaves
+    digits = f"({'|'.join(sorted({f'{value:.4g}' if half else f'{value:.6g}' for value in near}))})".replace(".", "[.]")
     if share == "exact":
         run["says"] = [f"whole target is {digits}( \\(\\S+\\))? {TIMES}"]
     elif share == "scalar":
