@@ -78,7 +78,8 @@ def main() -> None:
             "level": pair.level, "task": pair.task, "dtype": options.base, "root": truth, "golden_root": truth,
             "ranks": None if pair.fault.rank is None else [pair.fault.rank],
             "collectives": sorted(
-                name for name, places in made.places.items() if name.startswith("Distributed") and some & {*places}
+                name for name, places in made.places.items()
+                if name.startswith("Distributed") and any(fnmatch.filter(places, scope) for scope in some)
             ),
         }  # fmt: skip
         print(pair.name, made.figures[:2], truth and truth[:3], flush=True)

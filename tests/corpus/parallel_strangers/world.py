@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import json
 import zlib
@@ -21,7 +22,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch
 class Fault(NamedTuple):
     """What goes wrong, on which rank (None: all), and the places where one card shows it first.
 
-    truth  names of places; "NAME:backward" for the gradients of what ran there
+    truth  patterns of places; "NAME:backward" for the gradients of what ran there, "NAME:collective" for nothing but the
+           communication of the target there
     """
 
     kind: str = ""
@@ -58,6 +60,7 @@ class Rank:
     ) -> None:
         self.sizes, self.number, self.settings, self.fault = sizes, number, settings, fault
         self.recorder, self.dtype = recorder, DTYPES[base]
+        self.micro = 0  # number of the micro batch that runs, among those of all ranks
         self.groups: dict[str, Group] = {}
         every = [*itertools.product(*(range(size) for size in reversed(sizes.values())))]
         places = [dict(zip(reversed([*sizes]), place)) for place in every]
@@ -72,8 +75,14 @@ class Rank:
                 if number in ranks:
                     self.groups[axis] = Group(handle, len(ranks), ranks.index(number), tuple(ranks))
 
+        for rank in range(len(places)):
+            handle = dist.new_group([rank])
+            if rank == number:
+                self.alone = Group(handle, 1, 0, (rank,))
+
     def group(self, axis: str) -> Group:
-        return self.groups.get(axis) or Group(None, 1, 0, (self.number,))
+        """The ranks along an axis; this rank alone if the layout lacks the axis."""
+        return self.groups.get(axis, self.alone)
 
     def size(self, axis: str) -> int:
         return self.sizes.get(axis, 1)
@@ -146,7 +155,9 @@ def names_at(places: dict[str, list[str]], truth: Sequence[str]) -> list[str]:
     found = []
     for place in truth:
         scope, _, phase = place.partition(":")
-        names = [name for name, some in places.items() if scope in some]
+        if phase == "collective":
+            continue
+        names = [name for name, some in places.items() if fnmatch.filter(some, scope)]
         if not names:
             raise RuntimeError(f"no record at {place}")
         found += [name.replace(".forward", f".{phase or 'forward'}") for name in names]
