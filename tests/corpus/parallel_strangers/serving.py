@@ -266,10 +266,14 @@ class FusedMoE(nn.Module):
                 with rank.at(f"{name}.{expert}.w13"):
                     y = F.linear(y, self.w13[at])
                 y = F.silu(y[:, : y.shape[1] // 2]) * y[:, y.shape[1] // 2 :]
-                y = F.linear(y, self.w2[at]) * gates[rows, which].unsqueeze(-1)
+                y = F.linear(y, self.w2[at])
+                with rank.at(f"{name}.{expert}.weighted"):
+                    y = y * gates[rows, which].unsqueeze(-1)
                 made.index_add_(0, rows, y)
             else:
-                weights = (gates * (chosen == expert)).sum(dim=-1, keepdim=True)
+                chooses = chosen == expert
+                with rank.at(f"{name}.{expert}.weighted"):
+                    weights = (gates * chooses).sum(dim=-1, keepdim=True)
                 with rank.at(f"{name}.{expert}.w13"):
                     y = F.linear(x, self.w13[at])
                 y = F.silu(y[:, : y.shape[1] // 2]) * y[:, y.shape[1] // 2 :]
@@ -369,14 +373,14 @@ def _faults(layers: tuple[int, int], rank: int, is_apart: bool, is_by_rows: bool
         Fault(f"not_reduced@{two}.attn.o_proj", (f"{two}.norm2.residual",)),
         Fault(f"wrong_shard@{one}.mlp.down", (f"{one}.mlp.down",), rank),
         Fault(f"kv_replica@{one}.attn.qkv", (f"{one}.attn.qkv",), rank),
-        Fault("mask_not_offset", ("embedding",), rank),
+        Fault("mask_not_offset", ("embedding", "embedding.reduced"), rank),
         Fault(f"not_by_blocks@{two}.mlp.gate_up", (f"{two}.mlp.gate_up", f"{two}.mlp.act")),
         Fault(f"bias_everywhere@{two}.mlp.down", (f"{two}.mlp.down", reader[layers[1]])),
         Fault(f"experts_swapped@{moe}.experts", experts, rank),
         Fault(f"shared_reduced_twice@{moe}",
               (f"{moe}.shared.down.reduced:collective", f"{moe}.summed", "layers.2.norm1.residual")),
         Fault(f"router_stale@{moe}", (f"{moe}.router",), rank),
-        Fault(f"gates_not_divided@{moe}.experts", (f"{moe}.experts.gates",), rank),
+        Fault(f"gates_not_divided@{moe}.experts", (f"{moe}.experts.gates", f"{moe}.experts.?.weighted"), rank),
         Fault(f"not_reduced@{moe}", ("layers.2.norm1.residual",)),
         Fault("gather_order", ("head.gathered",)),
         Fault(f"positions_shifted@{two}.attn", (f"{two}.attn.rope",), rank),
