@@ -315,7 +315,8 @@ _STAGES = (
 )
 
 LAYOUTS = {
-    "tp2_sp": Layout({"tp": 2}, {"layers": 2, "micros": 2, "batch": 1, "tied": True, "dropout": 0.1, "seed": 4}, _SEQUENCE),
+    "tp2_sp": Layout({"tp": 2}, {"layers": 2, "micros": 2, "batch": 1, "tied": True, "dropout": 0.1, "seed": 4},
+                     _SEQUENCE),
     "dp2_zero1": Layout({"dp": 2}, {"layers": 2, "micros": 4, "batch": 1, "zero": True, "seed": 5}, _ZERO),
     "pp2": Layout({"pp": 2}, {"layers": 4, "micros": 4, "batch": 1, "tied": True, "seed": 6}, _STAGES),
 }  # fmt: skip

@@ -65,7 +65,9 @@ class LinearWithOwnGradients(torch.autograd.Function):
     """A product whose input is gathered along the sequence, forward and backward, under sequence parallel."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: Any, rank: Rank, name: str, gathers: bool) -> Any:
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: Any, rank: Rank, name: str, gathers: bool
+    ) -> Any:
         ctx.save_for_backward(x, weight)
         ctx.rank, ctx.micro, ctx.name, ctx.has_bias, ctx.gathers = rank, rank.micro, name, bias is not None, gathers
         total = LinearWithOwnGradients.whole(x, rank, name) if gathers else x
@@ -312,7 +314,9 @@ class Head(Parameters):
         rank = self.rank
         x = self.final_layernorm(x)
         logits = LinearWithOwnGradients.apply(x, self.weight, None, rank, "head", rank.size("tp") > 1)
-        losses = VocabParallelCrossEntropy.apply(logits.float() if rank.dtype == torch.bfloat16 else logits, labels, rank)
+        losses = VocabParallelCrossEntropy.apply(
+            logits.float() if rank.dtype == torch.bfloat16 else logits, labels, rank
+        )
         kept = torch.ones_like(losses)
         kept[-1] = 0.0
         with rank.at(f"{rank.micro}/loss.mean"):

@@ -24,7 +24,7 @@ def _passed_on(x: torch.Tensor, group: Group) -> torch.Tensor:
 
 
 class RingAttention(torch.autograd.Function):
-    """softmax(q kᵀ) v by blocks of keys that go round; keys and values travel in one buffer (2, batch, heads, rows, width)."""
+    """softmax(q kᵀ) v by blocks of keys that go round; keys and values travel in one buffer."""
 
     @staticmethod
     def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rank: Rank, name: str) -> torch.Tensor:

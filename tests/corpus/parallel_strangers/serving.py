@@ -1,4 +1,4 @@
-"""A language model at prefill, written with classes as vLLM has them: tensor parallel, with experts in parallel or split.
+"""A language model at prefill, written with classes as vLLM has them: tensor parallel, experts apart or split.
 
 Several requests lie behind one another in one batch of tokens. Layers 0 and 2 have an MLP, layer 1 experts.
 """
@@ -362,7 +362,7 @@ class Run:
         return [float(one) for one in self.logits.double().reshape(-1)[:40]]
 
 
-def _faults(layers: tuple[int, int], rank: int, is_apart: bool, is_by_rows: bool) -> tuple[Fault, ...]:
+def _faults(layers: tuple[int, int], rank: int, is_apart: bool) -> tuple[Fault, ...]:
     """`layers`: with an MLP, where faults strike; `rank`: of faults of one rank."""
     one, two = (f"layers.{layer}" for layer in layers)
     moe = "layers.1.moe"
@@ -377,8 +377,10 @@ def _faults(layers: tuple[int, int], rank: int, is_apart: bool, is_by_rows: bool
         Fault(f"not_by_blocks@{two}.mlp.gate_up", (f"{two}.mlp.gate_up", f"{two}.mlp.act")),
         Fault(f"bias_everywhere@{two}.mlp.down", (f"{two}.mlp.down", reader[layers[1]])),
         Fault(f"experts_swapped@{moe}.experts", experts, rank),
-        Fault(f"shared_reduced_twice@{moe}",
-              (f"{moe}.shared.down.reduced:collective", f"{moe}.summed", "layers.2.norm1.residual")),
+        Fault(
+            f"shared_reduced_twice@{moe}",
+            (f"{moe}.shared.down.reduced:collective", f"{moe}.summed", "layers.2.norm1.residual"),
+        ),
         Fault(f"router_stale@{moe}", (f"{moe}.router",), rank),
         Fault(f"gates_not_divided@{moe}.experts", (f"{moe}.experts.gates", f"{moe}.experts.?.weighted"), rank),
         Fault(f"not_reduced@{moe}", ("layers.2.norm1.residual",)),
@@ -396,9 +398,10 @@ def _some(faults: tuple[Fault, ...], *left_out: str) -> tuple[Fault, ...]:
 
 LAYOUTS = {
     "tp2": Layout({"tp": 2}, {"keys": 2, "experts": "split", "choice": "dense", "seed": 1},
-                  _some(_faults((0, 2), 1, False, False), "gather_order", "norm_stale", "kv_replica")),
+                  _some(_faults((0, 2), 1, False), "gather_order", "norm_stale", "kv_replica")),
     "tp4": Layout({"tp": 4}, {"keys": 2, "experts": "split", "choice": "dense", "seed": 2},
-                  _some(_faults((2, 0), 2, False, False), "gates_not_divided", "embedding_not_reduced", "positions_shifted")),
+                  _some(_faults((2, 0), 2, False), "gates_not_divided", "embedding_not_reduced",
+                        "positions_shifted")),
     "tp2_ep2": Layout({"tp": 2}, {"keys": 2, "experts": "apart", "choice": "rows", "seed": 3},
-                      _some(_faults((0, 2), 1, True, True), "bias_everywhere", "other_scale", "wrong_shard")),
+                      _some(_faults((0, 2), 1, True), "bias_everywhere", "other_scale", "wrong_shard")),
 }  # fmt: skip

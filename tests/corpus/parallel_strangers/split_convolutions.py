@@ -261,14 +261,15 @@ class Run:
 
 
 _GRADIENTS = ("square.*", "clip.*", "sum_of_split_squares")
-_IMAGES = ("stem", "stem:backward")
 _NORM_SYNC = (
     Fault("statistics_local@blocks.0.bn1", ("blocks.0.bn1.mean", "blocks.0.bn1.variance")),
     Fault("statistics_backward@blocks.1.bn1", ("blocks.1.bn1.sums:backward",)),
     Fault("count_local@blocks.1.bn2", ("blocks.1.bn2.mean", "blocks.1.bn2.variance")),
     Fault("same_images", ("stem",), 1),
     Fault("undivided", _GRADIENTS),
-    Fault("gradient_not_reduced@blocks.0.conv_a.weight", ("square.blocks.0.conv_a.weight", "clip.blocks.0.conv_a.weight")),
+    Fault(
+        "gradient_not_reduced@blocks.0.conv_a.weight", ("square.blocks.0.conv_a.weight", "clip.blocks.0.conv_a.weight")
+    ),
     Fault("stale@blocks.1.conv_b.weight", ("blocks.1.conv_b",), 1),
     Fault("labels_shifted", ("loss",), 1),
     Fault("dropout_equal", ("dropout",), 1),
@@ -281,7 +282,9 @@ _CHANNELS = (
     Fault("wrong_shard@blocks.1.conv_a.weight", ("blocks.1.conv_a",), 1),
     Fault("squeeze_not_reduced@blocks.0.excite", ("blocks.0.excite.fc1.bias",)),
     Fault("bias_everywhere@blocks.1", ("blocks.1.conv_b.bias", "blocks.1.bn2")),
-    Fault("squeeze_reduced_twice@blocks.1.excite", ("blocks.1.excite.fc1.bias", "blocks.1.excite.fc1.reduced:collective")),
+    Fault(
+        "squeeze_reduced_twice@blocks.1.excite", ("blocks.1.excite.fc1.bias", "blocks.1.excite.fc1.reduced:collective")
+    ),
     Fault("stale@blocks.0.bn1.weight", ("blocks.0.bn1",), 1),
     Fault("backward_not_reduced@blocks.1", ("halved.0:backward",)),
     Fault("excite_backward@blocks.0.excite", ("blocks.0.excite.hidden:backward",)),
@@ -323,5 +326,6 @@ LAYOUTS = {
     "dp2_syncbn": Layout({"dp": 2}, {"images": 6, "norm": "parts", "dropout": True, "seed": 11}, _NORM_SYNC),
     "tp2_channels": Layout({"tp": 2}, {"images": 3, "norm": "native", "seed": 12}, _CHANNELS),
     "rows2": Layout({"rows": 2}, {"images": 3, "norm": "native", "seed": 13}, _ROWS),
-    "dp4_uneven": Layout({"dp": 4}, {"images": 7, "norm": "native", "dropout": True, "uneven": True, "seed": 14}, _UNEVEN),
+    "dp4_uneven": Layout({"dp": 4}, {"images": 7, "norm": "native", "dropout": True, "uneven": True, "seed": 14},
+                         _UNEVEN),
 }  # fmt: skip

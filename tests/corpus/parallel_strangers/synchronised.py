@@ -48,7 +48,7 @@ class Copied(torch.autograd.Function):
 
 
 class SyncBatchNorm(torch.autograd.Function):
-    """As torch.nn.SyncBatchNorm: means, variances and counts are gathered; two sums are reduced in the backward pass."""
+    """As torch.nn.SyncBatchNorm: means, variances and counts are gathered; two sums are reduced backward."""
 
     @staticmethod
     def forward(

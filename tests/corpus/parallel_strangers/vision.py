@@ -49,7 +49,8 @@ class Block(nn.Module):
     def _attention(self, x: torch.Tensor) -> torch.Tensor:
         rank = self.rank
         batch, tokens, _ = x.shape
-        q, k, v = self._linear(x, "qkv").reshape(batch, tokens, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4).unbind(0)
+        qkv = self._linear(x, "qkv").reshape(batch, tokens, 3, HEADS, WIDTH // HEADS)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         with rank.at(f"{self.name}.attention"):
             if rank.size("cp") == 1:
                 out = F.scaled_dot_product_attention(q, k, v)
@@ -68,10 +69,7 @@ class Block(nn.Module):
             x = x + self._attention(self._norm(x, "norm1"))
         y = self._linear(self._norm(x, "norm2"), "fc1")
         with self.rank.at(f"{self.name}.gelu"):
-            if self.rank.hit("coarse_gelu", self.name):
-                y = F.gelu(y.bfloat16()).to(y.dtype)
-            else:
-                y = F.gelu(y)
+            y = F.gelu(y.bfloat16()).to(y.dtype) if self.rank.hit("coarse_gelu", self.name) else F.gelu(y)
         y = self._linear(y, "fc2")
         if kept is not None:
             with self.rank.at(f"{self.name}.path"):
@@ -154,7 +152,10 @@ class Top(nn.Module):
     def __init__(self, rank: Rank) -> None:
         super().__init__()
         self.rank = rank
-        self.norm_weight, self.norm_bias = parameter(rank, "norm.weight", WIDTH, offset=1.0), parameter(rank, "norm.bias", WIDTH)
+        self.norm_weight, self.norm_bias = (
+            parameter(rank, "norm.weight", WIDTH, offset=1.0),
+            parameter(rank, "norm.bias", WIDTH),
+        )
         self.weight, self.bias = parameter(rank, "head.weight", CLASSES, WIDTH), parameter(rank, "head.bias", CLASSES)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -234,7 +235,7 @@ class Run:
         for part in reversed([self.model.stem, *self.model.blocks, self.model.top]):
             if self.rank.hit("bucket_not_reduced", getattr(part, "name", "")):
                 continue
-            some = [one for one in part.parameters()]
+            some = list(part.parameters())
             bucket = torch.cat([one.grad.reshape(-1) for one in some])
             dist.all_reduce(bucket, group=group.handle)
             if not self.rank.hit("undivided"):

@@ -22,8 +22,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch
 class Fault(NamedTuple):
     """What goes wrong, on which rank (None: all), and the places where one card shows it first.
 
-    truth  patterns of places; "NAME:backward" for the gradients of what ran there, "NAME:collective" for nothing but the
-           communication of the target there
+    truth  patterns of places; "NAME:backward" for the gradients of what ran there, "NAME:collective" for nothing but
+           the communication of the target there
     """
 
     kind: str = ""
@@ -32,13 +32,12 @@ class Fault(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Sizes of the axes of the target, fastest first; settings of both sides, and those of one side."""
+    """Sizes of the axes of the target, fastest first; settings of both sides; the target's faults, its own settings."""
 
     sizes: dict[str, int]
     both: dict[str, Any]
     faults: tuple[Fault, ...] = ()
-    target: dict[str, Any] = {}
-    golden: dict[str, Any] = {}
+    target: Optional[dict[str, Any]] = None
 
     @property
     def world(self) -> int:
@@ -130,7 +129,7 @@ def ran(
 ) -> Made:
     """Run a network in a process for each rank, recorded into `folder`. Raises RuntimeError if one fails."""
     sizes = dict.fromkeys(layout.sizes, 1) if is_golden else layout.sizes
-    settings = {**layout.both, **(layout.golden if is_golden else layout.target)}
+    settings = layout.both if is_golden else {**layout.both, **(layout.target or {})}
 
     def body(number: int) -> dict[str, Any]:
         recorder = Recorder(folder, task, level)
