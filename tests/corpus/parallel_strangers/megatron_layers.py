@@ -273,15 +273,17 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
             logits = logits - most.unsqueeze(dim=-1)
         count = logits.shape[-1]
         first = 0 if rank.hit("target_not_offset") else group.number * count
-        mask = (target < group.number * count) | (target >= (group.number + 1) * count)
-        masked_target = target.clone() - first
-        masked_target[mask] = 0
+        with rank.at(f"{place}.target"):
+            mask = (target < group.number * count) | (target >= (group.number + 1) * count)
+            masked_target = target.clone() - first
+            masked_target[mask] = 0
         masked_target = masked_target.clamp(max=count - 1).view(-1)
         rows = torch.arange(len(masked_target))
         with rank.at(f"{place}.predicted"):
             predicted = logits.view(-1, count)[rows, masked_target].clone().view_as(target)
             predicted[mask] = 0.0
-        all_reduced(predicted, group)
+        with rank.at(f"{place}.predicted.reduced"):
+            all_reduced(predicted, group)
         exp_logits = torch.exp(logits)
         sum_exp = exp_logits.sum(dim=-1)
         if not rank.hit("sum_exp_not_reduced"):

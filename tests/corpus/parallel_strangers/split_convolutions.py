@@ -291,7 +291,7 @@ _CHANNELS = (
     Fault("wrong_shard@blocks.0.excite.fc2.weight", ("blocks.0.excite.fc2",)),
     Fault("norm_local", ("sum_of_split_squares", "total_norm")),
     Fault("coarse@blocks.0.conv_b", ("blocks.0.conv_b",), 1),
-    Fault("clip_skipped", ("clip.*",), 1),
+    Fault("clip_skipped", ("clip.*", "update.*"), 1),
 )
 _ROWS = (
     Fault("halo_missing@blocks.0.conv_a", ("blocks.0.conv_a",)),
