@@ -59,7 +59,7 @@ class Block(nn.Module):
             else:
                 q, k, v = (Exchange.apply(one, rank, self.name, True) for one in (q, k, v))
                 if rank.hit("values_are_keys", self.name):
-                    v = k
+                    v = k + 0.0 * v
                 out = F.scaled_dot_product_attention(q, k, v)
                 out = Exchange.apply(out, rank, self.name, False)
         return self._linear(out.transpose(1, 2).reshape(batch, tokens, WIDTH), "proj")
