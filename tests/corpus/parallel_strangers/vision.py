@@ -346,8 +346,8 @@ _FLAT = (
 )
 
 LAYOUTS = {
-    "dp3_uneven": Layout({"dp": 3}, {"images": 7, "uneven": True, "path": True, "seed": 7}, _UNEVEN),
+    "dp3_uneven": Layout({"dp": 3}, {"images": 7, "uneven": True, "path": True, "seed": 21}, _UNEVEN),
     "cp2_ring": Layout({"cp": 2}, {"images": 3, "attention": "ring", "seed": 8}, _RING),
     "cp4_heads": Layout({"cp": 4}, {"images": 2, "attention": "exchange", "seed": 9}, _HEADS),
-    "fsdp2": Layout({"dp": 2}, {"images": 6, "path": True, "seed": 10}, _FLAT, {"flat": True}),
+    "fsdp2": Layout({"dp": 2}, {"images": 6, "path": True, "seed": 22}, _FLAT, {"flat": True}),
 }  # fmt: skip
