@@ -300,7 +300,7 @@ _ZERO = (
 _BORDER = ("?/layers.2.norm1", "?/layers.2.attn.proj.residual")
 _STAGES = (
     Fault("stale_activation", ("2/layers.2.norm1", "2/layers.2.attn.proj.residual"), 0),
-    Fault("layer_twice", _BORDER, 0),
+    Fault("layer_twice", (*_BORDER, "?/layers.1.norm1", "?/layers.1.attn.proj.residual"), 0),
     Fault("layers_by_local_number", ("?/layers.2.norm1",), 1),
     Fault("micro_undivided", ("?/loss.scaled", "?/loss.scaled:backward", "?/loss.mean:backward"), 1),
     Fault("layer_skipped", (*_BORDER, "?/layers.1.*"), 0),
