@@ -1,0 +1,14 @@
+"""Networks on which nobody tuned the comparison across parallel layouts: real runs of torch with gloo and msprobe.
+
+    world      a rank: its place in the layout, its groups, the fault; a run of all ranks
+    serving    a language model written with classes as vLLM has them: tensor and expert parallel
+    megatron   a training step as Megatron has it: sequence parallel, ZeRO-1, pipeline, micro batches
+    vision     a vision transformer: uneven batches, ring attention, all-to-all attention, parameters in flat parts
+    split_convolutions  a convolution network: synchronised batch norm, split channels, split rows, uneven batches
+
+`python -m tests.corpus.parallel_strangers OUT [--only GLOB]` writes all pairs into OUT and OUT/manifest.json, which
+`check_parallel.py OUT OUT/manifest.json` scores. The true operators of a fault are those that one card ran at the place
+where the fault was planted. `--base float64` checks each clean layout instead: all figures of one card within 1e-9.
+
+It needs torch and mindstudio-probe beside the test extra; no test of the default suite imports it.
+"""
