@@ -69,7 +69,7 @@ Key = tuple[str, str]  # operator and slot of the golden
 
 class PlacementChoice:
     """Decisions of one step, and what they have taught so far. `found`: by operator and slot of the golden; `scale`: of
-    the target's gradients; `part_errors`: errors of ranks with the fit that they belong to, as far as part_errors.py
+    the target's gradients; `covered`: shares of ranks (rank_shares.py); `part_errors`: errors of ranks with the fit that they belong to, as far as part_errors.py
     computed them."""
 
     def __init__(self, partners: RankPartners, values: bool) -> None:
@@ -77,6 +77,7 @@ class PlacementChoice:
         self.golden = partners.golden
         self.part_errors: dict[Key, tuple[Optional[Fit], dict[int, float]]] = {}
         self.scaled_from = ""
+        self.covered: set[Key] = set()
         self._fits: dict[tuple[str, str, Placements, float], Optional[Fit]] = {}  # of both walks
         self._learned: dict[Hashable, Counter[Placements]] = {}
         # float32 tensors of such a run hold the rounding of the 16-bit tensors that they were made of

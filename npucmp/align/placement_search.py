@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import Any, Hashable, Mapping, Optional, Sequence
+from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align import partial_sums as legal
 from npucmp.align.placement import Allowed, Placements
@@ -227,6 +227,19 @@ class PlacementSearch(PlacementChoice):
         return self._is_sum_of_parts(golden, one, mesh)
 
     # Facts
+
+    def forward_of_gradients(self, golden: RankOperator) -> Iterator[tuple[HeldTensor, HeldTensor]]:
+        """The gradients that a backward operator reads and writes, with the forward tensor of each, as far as shapes
+        show it."""
+        forward = self._forward_of(golden)
+        for at, one in enumerate(golden.outputs if forward is not None else ()):
+            source = _forward_input(golden, at, forward)
+            if source is not None and source.shape == one.shape:
+                yield one, source
+        for one in golden.inputs if forward is not None else ():
+            alike = [each for each in forward.outputs if each.is_float and each.shape == one.shape]
+            if len(alike) == 1:
+                yield one, alike[0]
 
     def _is_rewritten(self, origin: Origin) -> bool:
         """Whether an operator wrote it that only the target has, or one whose tensors each rank has its own of."""

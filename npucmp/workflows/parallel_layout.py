@@ -14,6 +14,7 @@ from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import stages_of
 from npucmp.align.rank_partners import RankPartners, groups_of, missing_ranks
 from npucmp.align.rank_run import RankRun, Values
+from npucmp.align.rank_shares import hold_shares
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.localise.evidence import reason
@@ -170,6 +171,7 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
     has_values = any(tensor.file or tensor.payload for op in single.run.operators for tensor in op.tensors)
     search = PlacementSearch(RankPartners(ranks, single, sizes, missing), has_values)
     follow_layers(search)
+    hold_shares(search)
     matched = sum(search.partners.mesh(one) is not None for one in search.golden.operators)
     count = len(search.golden.operators)
     if not missing and matched < FEWEST * count:
