@@ -81,7 +81,7 @@ class PlacementChoice:
         self._fits: dict[tuple[str, str, Placements, float], Optional[Fit]] = {}  # of both walks
         self._learned: dict[Hashable, Counter[Placements]] = {}
         # float32 tensors of such a run hold the rounding of the 16-bit tensors that they were made of
-        self._is_coarse = any(_is_short(one) for operator in self.golden.operators for one in operator.outputs)
+        self.is_coarse = any(_is_short(one) for operator in self.golden.operators for one in operator.outputs)
         self._forward = [one for one in self.golden.operators if not one.is_backward and not one.is_collective]
         self._places = {one.name: at for at, one in enumerate(self._forward)}
         self._forget()
@@ -102,7 +102,7 @@ class PlacementChoice:
         """The tensor of a rank that takes part in a golden tensor."""
         return self._sources.get((golden, slot), {}).get(id(operator)) or tensor_in(operator, slot)
 
-    def _forward_of(self, golden: RankOperator) -> Optional[RankOperator]:
+    def forward_of(self, golden: RankOperator) -> Optional[RankOperator]:
         if not golden.is_backward or not golden.op.call:
             return None
         return next((one for one in self.golden.of_call(golden.op.call) if not one.is_backward), None)
@@ -140,7 +140,7 @@ class PlacementChoice:
     def class_of(self, golden: RankOperator, one: HeldTensor) -> Hashable:
         """A key that the same tensor of other layers shares: one call stack has the calls of all layers, one line those
         of all linear layers."""
-        forward = self._forward_of(golden) or golden
+        forward = self.forward_of(golden) or golden
         return golden.key, golden.op.phase, forward.op.stack, one.shape, one.slot
 
     def role_of(self, golden: RankOperator) -> Hashable:
@@ -193,7 +193,7 @@ class PlacementChoice:
             return UNKNOWN if self.partners.missing else _with_other_rows(mesh, get, one, allowed)
         large = max(one.size, *(part.size for part in by_op.values())) > WHOLE
         values = self.values and (one.array is not None or (large and one.payload is not None))
-        coarse = self._is_coarse or any(map(_is_short, (one, *by_op.values())))
+        coarse = self.is_coarse or any(map(_is_short, (one, *by_op.values())))
         limit = (COARSE if coarse else AGREES) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
         known = [held for held, _ in self._learned.get(self.class_of(golden, one), Counter()).most_common()]
         if any(one.shape[:1] == each.shape[:1] for each in golden.inputs if each.is_float):
@@ -232,7 +232,7 @@ class PlacementChoice:
             terms = norm_of_terms(mesh, get, best)
             if terms is not None and best.error * (one.norm or 0.0) <= limit * terms:
                 return Decision("agrees", best)
-        is_gradient = golden.is_backward and one.ref.is_output and not golden.op.path and bool(self._forward_of(golden))
+        is_gradient = golden.is_backward and one.ref.is_output and not golden.op.path and bool(self.forward_of(golden))
         return self._differing(best, tried, known, linked, allowed.sums if is_gradient else frozenset())
 
     def _is_whole_without_missing(self, golden: RankOperator) -> bool:
@@ -291,7 +291,7 @@ class PlacementChoice:
             assert found is not None
             return found
 
-        routed, forward = self._routed, self._forward_of(golden)
+        routed, forward = self._routed, self.forward_of(golden)
         producers = [key[0] for o in (origins or {}).values() for key in [self._golden_tensor(o)] if key is not None]
         names = [golden.name, *([forward.name] if forward is not None else []), *producers]
         if origins is None:
@@ -317,7 +317,7 @@ class PlacementChoice:
         if not found:
             return decision
         best, order = min(found, key=lambda both: both[0].error)
-        coarse = self._is_coarse or any(map(_is_short, (one, *map(get, mesh.cells.values()))))
+        coarse = self.is_coarse or any(map(_is_short, (one, *map(get, mesh.cells.values()))))
         limit = COARSE if coarse else AGREES
         if is_new and best.error > NEAR:
             return decision

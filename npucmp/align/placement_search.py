@@ -44,7 +44,7 @@ class PlacementSearch(PlacementChoice):
     # One operator
 
     def _visit(self, golden: RankOperator, mesh: Mesh) -> None:
-        forward = self._forward_of(golden)
+        forward = self.forward_of(golden)
         if forward is not None and forward.name in self._reform:
             self._reform.add(golden.name)
         differ = any(one.arguments != golden.arguments for one in mesh.cells.values())
@@ -231,7 +231,7 @@ class PlacementSearch(PlacementChoice):
     def forward_of_gradients(self, golden: RankOperator) -> Iterator[tuple[HeldTensor, HeldTensor]]:
         """The gradients that a backward operator reads and writes, with the forward tensor of each, as far as shapes
         show it."""
-        forward = self._forward_of(golden)
+        forward = self.forward_of(golden)
         for at, one in enumerate(golden.outputs if forward is not None else ()):
             source = _forward_input(golden, at, forward)
             if source is not None and source.shape == one.shape:

@@ -9,12 +9,16 @@ place follows, it is none, and the run diverges there.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Hashable
+from typing import Hashable, Optional
 
 from npucmp.align.partial_sums import partial_axes
-from npucmp.align.placement_choice import LOCAL, Key
+from npucmp.align.placement_choice import COARSE, LOCAL, Key
 from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_run import HeldTensor, RankOperator
+
+ROUNDING = 1e-5  # chosen: places of clean float32 runs have smaller errors
+ROUNDING_FIGURES = 1e-4  # of statistics: chosen likewise
+HIDES = 0.1  # of the error of what a place is made of: chosen: a place with a larger error does not disprove it
 
 
 class RankShares:
@@ -26,13 +30,32 @@ class RankShares:
         for operator in self._golden.operators:
             for one in operator.inputs:
                 self._readers[_identity(one)].append(one)
+        self._rounding = COARSE if search.is_coarse else ROUNDING if search.values else ROUNDING_FIGURES
+        self._broken: set[str] = set()  # operators of which gradients or other readers show that a tensor differs
         self.covered: set[Key] = set()
+        while self._cover_all():
+            pass
+
+    def _cover_all(self) -> bool:
+        """Cover shares; return whether gradients, or other readers, contradict some of them, which are none then."""
+        self.covered.clear()
         self._proven: set[Key] = set()  # those of which something that identifies itself is made
-        self._behind = False  # whether a place follows
         for _ in range(2):  # the gradient of a share is a share
-            self._behind = False
+            self._behind = False  # whether a place follows
             for operator in reversed(self._golden.operators):
                 self._visit(operator)
+        before = len(self._broken)
+        for operator in self._golden.operators:
+            open_tensors = [one for one in operator.tensors if self._differs(one)]
+            forward = self._search.forward_of(operator)
+            self._broken |= {forward.name} if forward is not None and open_tensors else set()
+            same = [each for one in open_tensors if one.content is not None for each in self._readers[one.content]]
+            self._broken |= {each.operator.name for each in same}  # one tensor, one verdict
+        return len(self._broken) > before
+
+    def _differs(self, one: HeldTensor) -> bool:
+        is_open = self._key(one) not in self.covered
+        return is_open and self._search.state(one.operator, one) in ("differs", "shape")
 
     def _visit(self, operator: RankOperator) -> None:
         if operator.is_collective:
@@ -45,11 +68,9 @@ class RankShares:
         for one, other in self._search.forward_of_gradients(operator) if self._behind else ():
             if self._key(other) in self.covered and not self._is_place(one):
                 self.covered.add(self._key(one))
-        whole = bool(outputs) and all(self._is_place(one) or self._key(one) in self.covered for one in outputs)
-        proven = any(self._is_proof(one) or self._key(one) in self._proven for one in outputs)
-        for one in operator.inputs if whole else ():
-            if not self._is_place(one):
-                self._add(one, proven)
+        for one in operator.inputs if outputs else ():
+            if not self._is_place(one) and all(self._is_closed(one, each) for each in outputs):
+                self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in outputs))
         self._behind = self._behind or any(map(self._is_proof, operator.tensors))
 
     def _cover(self, one: HeldTensor) -> None:
@@ -57,15 +78,36 @@ class RankShares:
         is, if a place follows."""
         readers = [each for each in self._readers[_identity(one)] if each.operator.order > one.operator.order]
         own = [each for each in readers if one.operator.is_backward or not each.operator.is_backward] or readers
-        if own and all(self._is_place(each) or self._key(each) in self.covered for each in own):
+        if own and all(self._is_closed(one, each) for each in own):
             self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in own))
         elif not one.is_float and self._behind:
             self._add(one, False)
 
+    def _is_closed(self, one: HeldTensor, behind: HeldTensor) -> bool:
+        """Whether a tensor made of another is a share too, or a place that would show an error of the other: a small
+        addend hides in a large sum."""
+        if self._key(behind) in self.covered:
+            return True
+        if not self._is_place(behind):
+            return False
+        apart, near = self._error(one), self._error(behind)
+        if apart is None or near is None or not behind.is_float:
+            return True
+        if behind.operator is one.operator and behind.operator.type.has("sums"):
+            near *= (behind.norm or 0.0) / (one.norm or 1.0)
+        return near <= min(self._rounding, HIDES * apart)
+
+    def _error(self, one: HeldTensor) -> Optional[float]:
+        """The error of a tensor that the ranks make; None of one that they do not make."""
+        decision = self._search.found.get(self._key(one))
+        return decision.fit.error if decision is not None and decision.fit is not None else None
+
     def _add(self, one: HeldTensor, proven: bool) -> None:
         """Cover a tensor. One that differs needs a place that proves its share."""
-        state = self._search.state(one.operator, one)
-        if state == "unknown" or (state in ("differs", "shape") and not proven):
+        decision = self._search.found.get(self._key(one), LOCAL)
+        if decision.state == "unknown" or decision.mates:
+            return
+        if decision.state in ("differs", "shape") and (not proven or one.operator.name in self._broken):
             return
         self.covered.add(self._key(one))
         if proven:
@@ -79,7 +121,7 @@ class RankShares:
         known."""
         if not self._is_place(one) or one.content is None:
             return False
-        return self._search.values or not partial_axes(self._search.placed(one.operator, one))
+        return self._search.values or (one.is_float and not partial_axes(self._search.placed(one.operator, one)))
 
     @staticmethod
     def _key(one: HeldTensor) -> Key:
