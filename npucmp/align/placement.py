@@ -78,10 +78,11 @@ def _fitting(
     found = []
     for placements in product(*by_axis):
         if local is not None:
-            whole = [*local]
+            whole: list[Optional[int]] = [*local]
             for size, one in zip(sizes, placements):
-                if one.is_split:
-                    whole[one.dim] *= size
+                length = whole[one.dim] if one.is_split else None
+                if length is not None:
+                    whole[one.dim] = one.joined_length(length, size)
             if tuple(whole) != shape:
                 continue
         elif not any(one.is_split for one in placements):
@@ -111,6 +112,7 @@ def splits(local: tuple[int, ...], shape: tuple[int, ...], size: int, zigzag: bo
         counts = [*counts[:BLOCKS], own] if len(counts) > BLOCKS else counts
         found += [Placement("shard", dim, (1,) * count) for count in counts]
         found += [Placement("shard", dim, (group, 1, 1)) for group in GROUPED if own % (group + 2) == 0]
+        found += [Placement("grouped", dim, (group, 1, 1)) for group in (1, *GROUPED)]
         if zigzag and own % 2 == 0:
             batches = [count for count in counts if own % (2 * count) == 0] if len(local) <= 2 and not dim else [1]
             found += [Placement("zigzag", dim, (1,) * count) for count in batches]
@@ -164,7 +166,7 @@ def fit(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale:
     seen: set[Any] = set()
     for choice in same_copies(mesh, placements):
         try:
-            cells = chosen(mesh, choice, get)
+            cells = chosen(mesh, placements, choice, get)
             same = tuple(one.content for one in cells.values())
             if None not in same and same in seen:
                 continue
@@ -172,7 +174,7 @@ def fit(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale:
             arrays = {at: one.array for at, one in cells.items()}
             if any(one is None for one in arrays.values()):
                 return None
-            found = assemble(arrays, placements, make)
+            found = assemble(arrays, placements, make, choice)
         except (Misfit, ValueError, IndexError):
             return None
         error = distance(found, exact, scale)
@@ -188,7 +190,7 @@ def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements,
     seen: set[Any] = set()
     for choice in same_copies(mesh, placements):
         try:
-            same = tuple(one.content for one in chosen(mesh, choice, get).values())
+            same = tuple(one.content for one in chosen(mesh, placements, choice, get).values())
         except Misfit:
             return None
         if None not in same and same in seen:
@@ -266,7 +268,8 @@ def norm_of_terms(mesh: Mesh, get: Get, one: Fit) -> Optional[float]:
 def payload_of(mesh: Mesh, get: Get, one: Fit) -> Optional[Payload]:
     """The assembled tensor as a payload, which is read block by block; None if some part has no values."""
     try:
-        found = assemble(chosen(mesh, dict(one.copy), lambda op: get(op).payload), one.placements, PAYLOADS)
+        cells = chosen(mesh, one.placements, dict(one.copy), lambda op: get(op).payload)
+        found = assemble(cells, one.placements, PAYLOADS, dict(one.copy))
     except (Misfit, ValueError):
         return None
     return found if one.scale == 1.0 else assembly.total([found], assembly.SUM, 1.0 / one.scale)
@@ -324,8 +327,9 @@ def figures_of(mesh: Mesh, get: Get, placements: Placements, choice: Any) -> Opt
         return None if found is None else _PartFigures(one.size, *found)
 
     try:
-        found: _PartFigures = assemble(chosen(mesh, choice, own), plain, _figures_maker())
-        return found
+        found: _PartFigures = assemble(chosen(mesh, placements, choice, own), plain, _figures_maker())
+        has_copies = any(one.kind == "grouped" for one in placements)
+        return found._replace(mean=None, norm=None) if has_copies else found
     except (Misfit, ValueError):
         return None
 
