@@ -51,6 +51,14 @@ def _accumulates(records: Sequence[RankOperator], golden: RankOperator) -> Itera
         yield last >= whole
 
 
+def _is_given(run: RankRun, one: HeldTensor) -> bool:
+    """Whether a tensor comes from outside, perhaps by operators that copy or pad it."""
+    writer = run.origin(one).operator
+    return writer is None or any(
+        each.content == one.content and _is_given(run, each) for each in writer.inputs if each.is_float
+    )
+
+
 class RankPartners:
     """Ranks of the target lined up with one golden run."""
 
@@ -217,7 +225,7 @@ class RankPartners:
             found: dict[Hashable, list[tuple[Any, str]]] = defaultdict(list)
             for operator in chain.from_iterable(run.micro_batches) if run.update else ():
                 for each in operator.inputs:
-                    if each.is_float and each.content is not None and run.origin(each).how == "none":
+                    if each.is_float and each.content is not None and _is_given(run, each):
                         found[each.content].append((operator.name if run is self.golden else operator, each.slot))
             self._readers[id(run)] = found
         return self._readers[id(run)]
