@@ -30,13 +30,15 @@ def match_lane(
 ) -> Matched:
     """Pairs of operators; `most`: how many parts a tensor may have. `known` says whether two operators read the same
     parameter, None where they read none."""
-    if known is not None:
-        return _common(lane, golden, most, known)
     first = 0
     while first < min(len(lane), len(golden)) and _fits(lane[first], golden[first], most):
         first += 1
-    if first == len(lane) == len(golden):
+    if first == len(lane) == len(golden) and (
+        known is None or all(known(*both) is not False for both in zip(lane, golden))
+    ):
         return [*zip(lane, golden)]
+    if known is not None:
+        return _common(lane, golden, most, known)
     last = 0
     while last < min(len(lane), len(golden)) and _fits(lane[-1 - last], golden[-1 - last], most):
         last += 1

@@ -75,13 +75,18 @@ class RankShares:
 
     def _cover(self, one: HeldTensor) -> None:
         """Cover an output if all that reads it is a place or covered. A mask or index that no recorded operator reads
-        is, if a place follows."""
+        is, if a place follows, and so is a loss whose gradient shows its factor."""
         readers = [each for each in self._readers[_identity(one)] if each.operator.order > one.operator.order]
         own = [each for each in readers if one.operator.is_backward or not each.operator.is_backward] or readers
         if own and all(self._is_closed(one, each) for each in own):
             self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in own))
-        elif not one.is_float and self._behind:
+        elif not own and (not one.is_float or self._has_gradient(one.operator)) and self._behind:
             self._add(one, False)
+
+    def _has_gradient(self, operator: RankOperator) -> bool:
+        """Whether the gradients of a forward operator are recorded, and none of them differs."""
+        gradients = [] if operator.is_backward else self._golden.backward_of(operator)
+        return bool(gradients) and not any(self._differs(one) for each in gradients for one in each.tensors)
 
     def _is_closed(self, one: HeldTensor, behind: HeldTensor) -> bool:
         """Whether a tensor made of another is a share too, or a place that would show an error of the other: a small
