@@ -102,6 +102,19 @@ class PlacementChoice:
         """The tensor of a rank that takes part in a golden tensor."""
         return self._sources.get((golden, slot), {}).get(id(operator)) or tensor_in(operator, slot)
 
+    def take(self, golden: HeldTensor, mesh: Mesh, reader: HeldTensor) -> None:
+        """Let what an operator reads in place of a golden tensor take part in it, if all ranks hold it."""
+        other = self.partners.mesh(reader.operator)
+        decision = self.found.get((reader.operator.name, reader.slot))
+        if other is None or decision is None or decision.fit is None or [*other.cells] != [*mesh.cells]:
+            return
+        parts = {id(op): self.part(reader.operator.name, other.cells[at], reader.slot) for at, op in mesh.cells.items()}
+        if None not in parts.values():
+            key = golden.operator.name, golden.slot
+            self._sources[key] = {op: part for op, part in parts.items() if part is not None}
+            self.found[key] = decision
+            self.covered.discard(key)
+
     def forward_of(self, golden: RankOperator) -> Optional[RankOperator]:
         if not golden.is_backward or not golden.op.call:
             return None
