@@ -50,7 +50,7 @@ class PlacementSearch(PlacementChoice):
         differ = any(one.arguments != golden.arguments for one in mesh.cells.values())
         origins = {one.slot: self.origins(mesh, one.slot) for one in golden.inputs}
         linked = {slot: self._linked(some) for slot, some in origins.items()}
-        floats = {one.slot for one in golden.inputs if one.is_float}
+        floats = {one.slot for one in golden.inputs if one.is_float and not _is_zero(one, mesh)}
         for one in sorted(golden.inputs, key=lambda one: one.is_float):
             others = {slot: linked[slot] for slot in floats - {one.slot}}
             self._input(golden, one, mesh, origins[one.slot], linked[one.slot], others)
@@ -274,6 +274,12 @@ class PlacementSearch(PlacementChoice):
             if any(map(self._is_rewritten, origins.values())):
                 return True
         return False
+
+
+def _is_zero(golden: HeldTensor, mesh: Mesh) -> bool:
+    """Whether an input is zero on all ranks: a sum begins with it."""
+    parts = (tensor_in(op, golden.slot) for op in mesh.cells.values()) if golden.norm == 0 else (None,)
+    return all(part is not None and part.norm == 0 for part in parts)
 
 
 def _differ(mesh: Mesh, slot: str, axis: int) -> bool:
