@@ -135,13 +135,11 @@ class PlacementSearch(PlacementChoice):
             return set()
         if golden.is_backward and all(o.operator and o.operator.type.has("exchanges") for o in origins.values()):
             return {*mesh.split_axes} - legal.reduced_axes(mesh, origins)  # an exchange hands on partial sums
-        if self.golden.is_update(golden):
+        if self.golden.is_update(golden) and linked is None:
             run = self.partners.ranks
             feeds = all(any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in mesh.cells.values())
             sums = golden.type.has("sums") and golden.outputs and golden.outputs[0].size == 1  # norms of gradients
-            if not feeds and not (
-                sums and all(run[op.rank].feeds_reduction(op.outputs[0]) for op in mesh.cells.values())
-            ):
+            if not feeds and not sums:
                 return set()
             reduced = (
                 legal.reduced_axes(mesh, origins) if all(o.how == "collective" for o in origins.values()) else set()
