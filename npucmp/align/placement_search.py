@@ -109,7 +109,7 @@ class PlacementSearch(PlacementChoice):
             return None
         self._sources[golden.name, one.slot] = {op: source for op, source in sources.items() if source is not None}
         decision = self._decide(golden, one, mesh, Allowed(zigzag=self._zigzag), None)
-        if decision.fit is None:
+        if decision.state != "agrees":  # a rank's own numbers
             del self._sources[golden.name, one.slot]
             return None
         return decision
