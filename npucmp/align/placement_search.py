@@ -172,7 +172,8 @@ class PlacementSearch(PlacementChoice):
             decision = counted if is_exact else decision  # numbers of occurrences among the parts of ranks add up
         if decision.state == "differs":
             split = any(legal.split_axes(placed) for placed in inputs)
-            if reform or (not one.is_float and (differ or split)):
+            is_place = one.is_float and decision.by == "other layers"  # in other layers it agrees
+            if (reform and not is_place) or (not one.is_float and (differ or split)):
                 decision = LOCAL
                 self._reform.add(golden.name)
         self.found[key] = decision
