@@ -33,7 +33,7 @@ def assembled_run(search: PlacementSearch, path: str) -> Run:
 
 
 def golden_run(search: PlacementSearch) -> Run:
-    """The golden run. Tensors of which each rank has a share of its own are marked: what is made of them is compared."""
+    """The golden run. Tensors of which each rank has a share are marked: what is made of them is compared."""
     local = Relation(tuple(sorted(search.partners.ranks)), (LOCAL,))
     operators = tuple(
         op._replace(

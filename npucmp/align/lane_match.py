@@ -56,7 +56,8 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
     by_key: dict[str, list[int]] = defaultdict(list)
     for at, one in enumerate(golden):
         by_key[one.key].append(at)
-    weights = {each for one in golden for each in _weights(one)}
+    counts = [Counter(each for one in side for each in _weights(one)) for side in (lane, golden)]
+    weights = {each for each, count in counts[1].items() if counts[0][each] <= count}  # a layer may be applied twice
     unequal = _unequal_numbers(lane, golden) if known is not None else set()
     best = np.zeros((len(lane) + 1, len(golden) + 1), np.float32)
     ends = np.zeros(best.shape, bool)  # whether a pair ends the best sequence

@@ -69,8 +69,8 @@ Key = tuple[str, str]  # operator and slot of the golden
 
 class PlacementChoice:
     """Decisions of one step, and what they have taught so far. `found`: by operator and slot of the golden; `scale`: of
-    the target's gradients; `covered`: shares of ranks (rank_shares.py); `part_errors`: errors of ranks with the fit that they belong to, as far as part_errors.py
-    computed them."""
+    the target's gradients; `covered`: shares of ranks (rank_shares.py); `part_errors`: errors of ranks with the fit
+    that they belong to, as far as part_errors.py computed them."""
 
     def __init__(self, partners: RankPartners, values: bool) -> None:
         self.partners, self.values = partners, values

@@ -109,7 +109,7 @@ class PlacementSearch(PlacementChoice):
             return None
         self._sources[golden.name, one.slot] = {op: source for op, source in sources.items() if source is not None}
         decision = self._decide(golden, one, mesh, Allowed(zigzag=self._zigzag), None)
-        if decision.fit is None:
+        if decision.state != "agrees":  # a rank's own numbers
             del self._sources[golden.name, one.slot]
             return None
         return decision
@@ -135,13 +135,11 @@ class PlacementSearch(PlacementChoice):
             return set()
         if golden.is_backward and all(o.operator and o.operator.type.has("exchanges") for o in origins.values()):
             return {*mesh.split_axes} - legal.reduced_axes(mesh, origins)  # an exchange hands on partial sums
-        if self.golden.is_update(golden):
+        if self.golden.is_update(golden) and linked is None:
             run = self.partners.ranks
             feeds = all(any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in mesh.cells.values())
             sums = golden.type.has("sums") and golden.outputs and golden.outputs[0].size == 1  # norms of gradients
-            if not feeds and not (
-                sums and all(run[op.rank].feeds_reduction(op.outputs[0]) for op in mesh.cells.values())
-            ):
+            if not feeds and not sums:
                 return set()
             reduced = (
                 legal.reduced_axes(mesh, origins) if all(o.how == "collective" for o in origins.values()) else set()
@@ -174,7 +172,8 @@ class PlacementSearch(PlacementChoice):
             decision = counted if is_exact else decision  # numbers of occurrences among the parts of ranks add up
         if decision.state == "differs":
             split = any(legal.split_axes(placed) for placed in inputs)
-            if reform or (not one.is_float and (differ or split)):
+            is_place = one.is_float and decision.by == "other layers"  # in other layers it agrees
+            if (reform and not is_place) or (not one.is_float and (differ or split)):
                 decision = LOCAL
                 self._reform.add(golden.name)
         self.found[key] = decision

@@ -368,8 +368,6 @@ class RankRun:
         self._update = {one.name for one in self.update}
         self._writers: Optional[dict[Hashable, list[HeldTensor]]] = None
         self._readers: Optional[dict[Hashable, list[HeldTensor]]] = None
-        self._reduced: Optional[set[Hashable]] = None
-        self._last_reduction = -1  # order of the last sum over ranks of one number
 
     def is_update(self, operator: RankOperator) -> bool:
         """Whether an operator runs behind the last backward pass."""
@@ -412,31 +410,11 @@ class RankRun:
         some = self._readers.get(tensor.content, ()) if tensor.content is not None else ()
         return any(one.operator.order > tensor.operator.order for one in some)
 
-    def feeds_reduction(self, tensor: HeldTensor) -> bool:
-        """Whether sums behind the last backward pass hand on a number to a collective that sums over ranks. A number
-        that is known by no content does if such a collective of one number follows."""
-        if self._reduced is None:
-            self._reduced = set()
-            for operator in reversed(self.operators):
-                if operator.is_collective and operator.type.has("sums ranks"):
-                    if any(one.size == 1 for one in operator.inputs):
-                        self._last_reduction = max(self._last_reduction, operator.order)
-                elif not (self.is_update(operator) and operator.type.has("sums") and
-                          any(map(self._is_reduced, operator.outputs))):  # fmt: skip
-                    continue
-                self._reduced |= {one.content for one in operator.inputs if one.content is not None}
-        return self._is_reduced(tensor)
-
-    def _is_reduced(self, tensor: HeldTensor) -> bool:
-        assert self._reduced is not None
-        if tensor.content is not None:
-            return tensor.content in self._reduced
-        return tensor.size == 1 and tensor.operator.order < self._last_reduction
-
 
 def _segments(operators: Sequence[RankOperator]) -> tuple[list[list[RankOperator]], list[RankOperator]]:
     """Forward operators by micro batch, and those behind the last backward pass. A micro batch begins behind a backward
-    pass, with a receive from an earlier stage (behind operators with weights), or where the table of the first operator is looked up again."""
+    pass, with a receive from an earlier stage (behind operators with weights), or where the table of the first operator
+    is looked up again."""
     batches: list[list[RankOperator]] = [[]]
     seen = received = False
     for one in operators:

@@ -41,7 +41,7 @@ class RankShares:
         self.covered.clear()
         self._proven: set[Key] = set()  # those of which something that identifies itself is made
         for _ in range(2):  # the gradient of a share is a share
-            self._behind = False  # whether a place follows
+            self._behind, self._wrong = False, False  # whether a place follows, or a tensor that differs
             for operator in reversed(self._golden.operators):
                 self._visit(operator)
         before = len(self._broken)
@@ -72,6 +72,7 @@ class RankShares:
             if not self._is_place(one) and all(self._is_closed(one, each) for each in outputs):
                 self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in outputs))
         self._behind = self._behind or any(map(self._is_proof, operator.tensors))
+        self._wrong = self._wrong or any(map(self._differs, operator.tensors))
 
     def _cover(self, one: HeldTensor) -> None:
         """Cover an output if all that reads it is a place or covered. A mask or index that no recorded operator reads
@@ -80,8 +81,12 @@ class RankShares:
         own = [each for each in readers if one.operator.is_backward or not each.operator.is_backward] or readers
         if own and all(self._is_closed(one, each) for each in own):
             self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in own))
-        elif not own and (not one.is_float or self._has_gradient(one.operator)) and self._behind:
-            self._add(one, False)
+        elif not own and self._behind:
+            again = self._golden.origin(one).tensor  # a module returns what an operator in it wrote
+            if again is not None and self._is_proof(again) and not self._wrong:
+                self._add(one, True)
+            elif not one.is_float or self._has_gradient(one.operator):
+                self._add(one, False)
 
     def _has_gradient(self, operator: RankOperator) -> bool:
         """Whether the gradients of a forward operator are recorded, and none of them differs."""
