@@ -13,7 +13,7 @@ from npucmp.dump.readers import assembly
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload, Statistics
-from npucmp.model.relation import MAX, MEAN, SUM, WHOLE, Placement
+from npucmp.model.relation import MAX, MEAN, NORM, SUM, WHOLE, Placement
 
 MOST = 400  # candidates of a tensor: work
 BLOCKS = 64  # blocks of a dimension: work
@@ -34,12 +34,14 @@ class Allowed(NamedTuple):
     sums, maxima  axes along which a sum, or also a maximum, may stand
     zigzag        whether a zigzag may
     reduces       whether one number that is made of parts must be a sum or a mean of them
+    norms         axes along which one number may be the norm of the ranks' norms
     """
 
     sums: AbstractSet[int] = frozenset()
     maxima: bool = False
     zigzag: bool = True
     reduces: bool = False
+    norms: AbstractSet[int] = frozenset()
 
 
 def candidates(mesh: Mesh, get: Get, golden: tuple[int, ...], allowed: Allowed) -> list[Placements]:
@@ -55,9 +57,10 @@ def candidates(mesh: Mesh, get: Get, golden: tuple[int, ...], allowed: Allowed) 
         reduced = allowed.reduces and is_number and axis in allowed.sums and not _has_copies(mesh, get, axis)
         some = [] if size > 1 and reduced else [WHOLE]
         if size > 1:
+            some += [NORM] * (axis in allowed.norms and is_number)
             some += [MAX] * allowed.maxima + [SUM] * (axis in allowed.sums)
-            some += [MEAN] * (axis in allowed.sums and is_number)
-            some = [MEAN, *some[:-1]] if reduced else some
+            mean = [MEAN] * (axis in allowed.sums and is_number)
+            some = [*mean, *some] if reduced else [*some, *mean]
             some += _uneven(shapes.values(), golden) if local is None else splits(local, golden, size, allowed.zigzag)
         by_axis.append(some)
     return _fitting(tuple(map(tuple, by_axis)), mesh.sizes, local, golden)
@@ -131,8 +134,8 @@ def _numpy_maker() -> Maker:
         return array[(slice(None),) * dim + (slice(start, stop),)]
 
     def total(parts: Sequence[Any], how: str) -> Any:
-        if how == "max":
-            return np.maximum.reduce(parts)
+        if how in ("max", "norm"):
+            return (np.maximum if how == "max" else np.hypot).reduce(parts)
         found = sum(parts[1:], parts[0])
         return found / len(parts) if how == "mean" else found
 
@@ -140,8 +143,8 @@ def _numpy_maker() -> Maker:
 
 
 def _payload_total(parts: Sequence[Payload], how: str) -> Payload:
-    if how == "max":
-        return assembly.total(parts, assembly.MAX)
+    if how in ("max", "norm"):
+        return assembly.total(parts, assembly.MAX if how == "max" else assembly.NORM)
     return assembly.total(parts, assembly.SUM, 1.0 / len(parts) if how == "mean" else 1.0)
 
 
@@ -305,7 +308,10 @@ def _figures_maker() -> Maker:
         means = [one.mean if one.size > 1 or one.mean is not None else one.max for one in parts]
         if None in means:
             return _PartFigures(parts[0].size, None, None, None, None)
-        mean = sum(means) / (len(means) if how == "mean" else 1)  # type: ignore[arg-type]
+        if how == "norm":
+            mean = math.hypot(*means)  # type: ignore[arg-type]
+        else:
+            mean = sum(means) / (len(means) if how == "mean" else 1)  # type: ignore[arg-type]
         return (
             _PartFigures(1, mean, mean, mean, mean)
             if parts[0].size == 1

@@ -77,7 +77,9 @@ class PlacementSearch(PlacementChoice):
         alike = [
             self.placed(golden, each) for each in golden.inputs if each.is_float and len(each.shape) == len(one.shape)
         ]
-        decision = self._decide(golden, one, mesh, Allowed(frozenset(sums), False, self._zigzag), linked, alike=alike)
+        norms = legal.norm_axes(linked)
+        allowed = Allowed(frozenset(sums), False, self._zigzag, norms=norms)
+        decision = self._decide(golden, one, mesh, allowed, linked, alike=alike)
         decision = self._by_rows(golden, one, mesh, decision, sums, origins)
         if linked is not None and legal.partial_axes(linked) and not sums and decision.state == "differs":
             decision = decision._replace(illegal=True)
@@ -157,7 +159,8 @@ class PlacementSearch(PlacementChoice):
             return
         sums = self._sums_of_output(golden, at, one, mesh, inputs, forward)
         maxima = golden.type.has("bounds") and bool(sums)
-        allowed = Allowed(frozenset(sums), maxima, self._zigzag, not golden.is_backward)
+        norms = legal.norms_of_output(golden, inputs)
+        allowed = Allowed(frozenset(sums), maxima, self._zigzag, not golden.is_backward, norms)
         if forward is not None and forward.name in self._routed.running:
             self._pass_gradient(golden, one, mesh)
         decision = self._decide(golden, one, mesh, allowed, None, alike=inputs)

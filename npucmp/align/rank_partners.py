@@ -124,9 +124,9 @@ class RankPartners:
                 for one, golden in self._with_readers(pairs, own, goldens[at]):
                     self.found[golden.name][one.rank, batch if len(goldens) == 1 else 0] = one
             for rank in lane:
-                for one, golden in match_lane(
-                    self.ranks[rank].update, self.golden.update, len(self.lanes) / 2, self._same_parameter
-                ):
+                update, known = self.ranks[rank].update, self._same_parameter
+                pairs = match_lane(update, self.golden.update, len(self.lanes) / 2, known)
+                for one, golden in self._with_readers(pairs, update, self.golden.update):
                     self.found[golden.name][rank, 0] = one
 
     def _with_producers(self, pairs: Sequence[tuple[RankOperator, RankOperator]]) -> Matched:

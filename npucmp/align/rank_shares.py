@@ -68,9 +68,11 @@ class RankShares:
         for one, other in self._search.forward_of_gradients(operator) if self._behind else ():
             if self._key(other) in self.covered and not self._is_place(one):
                 self.covered.add(self._key(one))
-        for one in operator.inputs if outputs else ():
-            if not self._is_place(one) and all(self._is_closed(one, each) for each in outputs):
-                self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in outputs))
+        made = outputs or self._next  # what writes into an input is read by the next one
+        for one in operator.inputs if made else ():
+            if not self._is_place(one) and all(self._is_closed(one, each) for each in made):
+                self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in made))
+        self._next = [one for one in operator.tensors if one.is_float and one.size > 1] or self._next
         self._behind = self._behind or any(map(self._is_proof, operator.tensors))
         self._wrong = self._wrong or any(map(self._differs, operator.tensors))
 

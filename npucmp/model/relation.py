@@ -12,6 +12,7 @@ Along each axis of a layout (tensor parallel, data parallel, micro batches …) 
     zigzag(d)          of 2k chunks, rank r of k holds chunks r and 2k-1-r: context parallelism
     zigzag(d, in 4 blocks)  the same within each block: sequences of a batch one behind the other
     sum, mean, max     the tensor is the sum, mean or largest element of what the ranks hold
+    norm               it is the root of the sum of their squares: norms of parts
     local              each rank computes with indices or masks of its own; what it makes of them is compared
 """
 
@@ -31,7 +32,7 @@ class Placement(NamedTuple):
     @property
     def is_partial(self) -> bool:
         """Whether each rank holds all positions, and none the values."""
-        return self.kind in ("sum", "mean", "max")
+        return self.kind in ("sum", "mean", "max", "norm")
 
     @property
     def is_split(self) -> bool:
@@ -64,6 +65,7 @@ WHOLE = Placement("whole")
 SUM = Placement("sum")
 MEAN = Placement("mean")
 MAX = Placement("max")
+NORM = Placement("norm")
 LOCAL = Placement("local")
 
 
