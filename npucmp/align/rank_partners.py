@@ -232,9 +232,10 @@ class RankPartners:
         return self._readers[id(run)]
 
     def _batch(self, lane: Sequence[int], batch: int) -> list[RankOperator]:
-        """The forward operators of a micro batch of a lane."""
-        runs = [self.ranks[rank].micro_batches for rank in lane]
-        return [one for batches in runs if batch < len(batches) for one in batches[batch]]
+        """The forward operators of a micro batch of a lane, and those within its backward pass."""
+        runs = [self.ranks[rank] for rank in lane]
+        batches = [run.forward_batches for run in runs] + [run.backward_batches for run in reversed(runs)]
+        return [one for own in batches if batch < len(own) for one in own[batch]]
 
     def _golden_batches(self) -> dict[tuple[int, int], int]:
         """The golden's micro batch of each lane's: the one that reads the same data. By number, if the data do not show

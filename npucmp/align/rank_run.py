@@ -360,7 +360,8 @@ class RankRun:
         self.run, self.rank = run, rank
         self.operators = [RankOperator(op, rank, values) for op in run.operators]
         self.by_name = {one.name: one for one in self.operators}
-        self.micro_batches, self.update = _segments(self.operators)
+        self.forward_batches, self.backward_batches, self.update = _segments(self.operators)
+        self.micro_batches = [a + b for a, b in zip(self.forward_batches, self.backward_batches)]
         self._calls: dict[str, list[RankOperator]] = defaultdict(list)
         for one in self.operators:
             if one.op.call:
@@ -411,17 +412,26 @@ class RankRun:
         return any(one.operator.order > tensor.operator.order for one in some)
 
 
-def _segments(operators: Sequence[RankOperator]) -> tuple[list[list[RankOperator]], list[RankOperator]]:
-    """Forward operators by micro batch, and those behind the last backward pass. A micro batch begins behind a backward
-    pass, with a receive from an earlier stage (behind operators with weights), or where the table of the first operator
-    is looked up again."""
+def _segments(
+    operators: Sequence[RankOperator],
+) -> tuple[list[list[RankOperator]], list[list[RankOperator]], list[RankOperator]]:
+    """Forward operators by micro batch; those that run within its backward pass; and those behind the last backward
+    pass. A micro batch begins behind a backward pass, with a receive from an earlier stage (behind operators with
+    weights), or where the table of the first operator is looked up again."""
     batches: list[list[RankOperator]] = [[]]
+    within: dict[int, list[RankOperator]] = defaultdict(list)
+    batch_of: dict[str, int] = {}
+    own = 0  # the micro batch of the backward pass: a stage may be a micro batch ahead
+    last = max((at for at, one in enumerate(operators) if one.is_backward), default=len(operators))
     seen = received = False
-    for one in operators:
+    for one in operators[: last + 1]:
         if one.is_backward:
             seen, received = seen or bool(batches[-1]), False
+            own = batch_of.get(one.op.call, own)
         elif one.is_collective:
             received = received or (one.type.has("point to point") and one.type.has("receives"))
+        elif seen and not received and not _begins(one, batches[0]):
+            within[own].append(one)
         else:
             again = -1 if seen or received else _repeated(one, batches)
             if again >= 0:  # with what the target computes of the ids before
@@ -431,10 +441,16 @@ def _segments(operators: Sequence[RankOperator]) -> tuple[list[list[RankOperator
                 batches.append([])
             seen = received = False
             batches[-1].append(one)
-    trained = any(one.is_backward for one in operators)
-    if trained and len(batches) > 1 and not operators_end_in_backward(operators):
-        return batches[:-1], batches[-1]
-    return batches, []
+            batch_of[one.op.call] = len(batches) - 1
+    return batches, [within[at] for at in range(len(batches))], [one for one in operators[last + 1 :] if not one.is_collective]
+
+
+def _begins(one: RankOperator, batch: Sequence[RankOperator]) -> bool:
+    """Whether an operator behind a backward pass begins a forward pass, as far as call stacks show it: those of the
+    backward pass itself, of a function of the user or of a recomputed layer, do not."""
+    first = next((at for at, other in enumerate(batch) if other.weights), len(batch))
+    known = [(other.key, other.op.stack) for other in batch[: first + 1] if other.op.stack]
+    return not one.op.stack or not known or (one.key, one.op.stack) in known
 
 
 def operators_end_in_backward(operators: Sequence[RankOperator]) -> bool:
