@@ -164,6 +164,8 @@ class PlacementChoice:
 
     def scales(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> list[float]:
         """By which factors a tensor of the target may be larger."""
+        if self.golden.is_within_backward(golden) and one.is_float:
+            return [1.0] if self.scale is None or one.size == 1 else [self.scale, 1.0]
         if not golden.is_backward or not one.is_float:
             return [1.0]
         if one.size == 1:

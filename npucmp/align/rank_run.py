@@ -367,8 +367,13 @@ class RankRun:
             if one.op.call:
                 self._calls[one.op.call].append(one)
         self._update = {one.name for one in self.update}
+        self._within = {one.name for batch in self.backward_batches for one in batch}
         self._writers: Optional[dict[Hashable, list[HeldTensor]]] = None
         self._readers: Optional[dict[Hashable, list[HeldTensor]]] = None
+
+    def is_within_backward(self, operator: RankOperator) -> bool:
+        """Whether a forward operator runs within a backward pass: a function of the user, an accumulated gradient."""
+        return operator.name in self._within
 
     def is_update(self, operator: RankOperator) -> bool:
         """Whether an operator runs behind the last backward pass."""
@@ -442,7 +447,11 @@ def _segments(
             seen = received = False
             batches[-1].append(one)
             batch_of[one.op.call] = len(batches) - 1
-    return batches, [within[at] for at in range(len(batches))], [one for one in operators[last + 1 :] if not one.is_collective]
+    update = [one for one in operators[last + 1 :] if not one.is_collective]
+    calls = {(one.key, one.op.stack) for some in within.values() for one in some if one.op.stack}
+    while update and (update[0].key, update[0].op.stack) in calls:  # behind the backward operator of the last gradient
+        within[own].append(update.pop(0))
+    return batches, [within[at] for at in range(len(batches))], update
 
 
 def _begins(one: RankOperator, batch: Sequence[RankOperator]) -> bool:

@@ -162,7 +162,8 @@ def _take_from_readers(search: PlacementSearch) -> None:
         mesh = None if operator.is_backward or operator.is_collective else search.partners.mesh(operator)
         for one in operator.outputs if mesh is not None else ():
             reader = readers.get(one.content) if one.content is not None else None
-            if one.is_float and reader is not None and search.state(operator, one) == "local":
+            is_local = one.is_float and search.state(operator, one) == "local"
+            if is_local and reader is not None and reader.shape == one.shape:
                 search.take(one, mesh, reader)
         for one in operator.inputs if mesh is not None else ():
             readers[one.content] = one
