@@ -139,14 +139,16 @@ def _is_of_numbers(operator: RankOperator) -> bool:
 
 
 def _is_other_flat(one: RankOperator, golden: RankOperator) -> bool:
-    """Whether an operator of an update reads a flat tensor that is no part of the golden operator's: it has none of its
-    values, or not the length of an equal part, as a buffer of several parameters has."""
-    pairs = [(a, b) for a, b in zip(one.inputs, golden.inputs) if len(a.shape) == 1 and a.shape != b.shape]
-    counts = [max(1, round(b.size / max(a.size, 1))) for a, b in pairs]
-    if any(a.size not in (b.size // count, -(-b.size // count)) for (a, b), count in zip(pairs, counts)):
-        return True
-    shares = [share for pair in pairs for share in [share_of(*pair)] if share is not None]
-    return bool(shares) and max(shares) < ROUTED
+    """Whether an operator of an update reads flat tensors that are no parts of the golden operator's: they have none of
+    its values. A part of another length than an equal one, as a buffer of several parameters has or the end of a rank's
+    share, needs some."""
+    pairs = [(a, b) for a, b in zip(one.inputs, golden.inputs) if len(a.shape) == 1]
+    parts = [(a, b) for a, b in pairs if a.shape != b.shape]
+    shares = [share for pair in parts or pairs for share in [share_of(*pair)] if share is not None]
+    if shares:
+        return max(shares) < (ROUTED if parts else ALIKE)
+    counts = [max(1, round(b.size / max(a.size, 1))) for a, b in parts]
+    return any(a.size not in (b.size // count, -(-b.size // count)) for (a, b), count in zip(parts, counts))
 
 
 def _reads_equal_weight(one: RankOperator, golden: RankOperator) -> bool:
@@ -168,10 +170,10 @@ def _fits(one: RankOperator, golden: RankOperator, most: float) -> bool:
 
 def may_be_part(one: HeldTensor, golden: HeldTensor, most: float, rows: bool = False) -> bool:
     """Whether a tensor of a rank may be a part of a golden tensor by its shape. `rows`: any number of rows, as tokens
-    of an expert and their numbers have."""
+    of an expert, their numbers, and pieces of flat parameters have."""
     if len(one.shape) != len(golden.shape) or one.is_float != golden.is_float:
         return False
-    is_token = len(one.shape) == 2 or (len(one.shape) == 1 and not one.is_float)
+    is_token = len(one.shape) <= 2
     times = 1.0
     for axis, (size, whole) in enumerate(zip(one.shape, golden.shape)):
         if size > whole:
