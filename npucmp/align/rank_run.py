@@ -413,10 +413,10 @@ class RankRun:
 
 def _segments(operators: Sequence[RankOperator]) -> tuple[list[list[RankOperator]], list[RankOperator]]:
     """Forward operators by micro batch, and those behind the last backward pass. A micro batch begins behind a backward
-    pass, with a receive from an earlier stage (behind operators with weights), or where the table of the first operator
-    is looked up again."""
+    pass, with a receive from an earlier stage (behind another, or operators with weights), or where the table of the
+    first operator is looked up again."""
     batches: list[list[RankOperator]] = [[]]
-    seen = received = False
+    seen = received = has_received = False
     for one in operators:
         if one.is_backward:
             seen, received = seen or bool(batches[-1]), False
@@ -427,8 +427,9 @@ def _segments(operators: Sequence[RankOperator]) -> tuple[list[list[RankOperator
             if again >= 0:  # with what the target computes of the ids before
                 cut = max(0, len(batches[-1]) - again)
                 batches[-1:] = [*filter(None, [batches[-1][:cut]]), batches[-1][cut:]]
-            elif batches[-1] and (seen or (received and any(each.weights for each in batches[-1]))):
+            elif batches[-1] and (seen or (received and (has_received or any(each.weights for each in batches[-1])))):
                 batches.append([])
+            has_received = received or (has_received and not seen)
             seen = received = False
             batches[-1].append(one)
     trained = any(one.is_backward for one in operators)
