@@ -16,7 +16,7 @@ class ExpertRanks:
         self._stages, self._golden = stages, golden
         self._holders = {name: frozenset(rank for rank, _ in some) for name, some in partners.items()}
         self._batch_ranks = {one.name: ranks_of[at] for at, batch in enumerate(golden.micro_batches)
-                             if len(golden.micro_batches) > 1 for one in batch}  # fmt: skip
+                             if at in ranks_of for one in batch}  # fmt: skip
         own = {rank: {*_parameters(run)} for rank, run in ranks.items()}
         self._experts: set[frozenset[int]] = set()
         for one in golden.operators:

@@ -33,10 +33,11 @@ def match_lane(
     first = 0
     while first < min(len(lane), len(golden)) and _fits(lane[first], golden[first], most):
         first += 1
+    pairs = [*zip(lane, golden)]
     if first == len(lane) == len(golden) and (
-        known is None or all(known(*both) is not False for both in zip(lane, golden))
+        known is None or (first > ENDS and all(known(*both) is not False for both in pairs))
     ):
-        return [*zip(lane, golden)]
+        return pairs
     if known is not None:
         return _common(lane, golden, most, known)
     last = 0

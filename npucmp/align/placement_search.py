@@ -137,16 +137,16 @@ class PlacementSearch(PlacementChoice):
             return set()
         if golden.is_backward and all(o.operator and o.operator.type.has("exchanges") for o in origins.values()):
             return {*mesh.split_axes} - legal.reduced_axes(mesh, origins)  # an exchange hands on partial sums
+        run = self.partners.ranks
+        feeds = self.golden.is_update(golden) and all(
+            any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in mesh.cells.values()
+        )
+        sums = golden.type.has("sums") and golden.outputs and golden.outputs[0].size == 1  # norms of gradients
+        if feeds or (self.golden.is_update(golden) and sums and linked is None):
+            is_reduced = all(o.how == "collective" for o in origins.values())
+            return {*mesh.split_axes} - (legal.reduced_axes(mesh, origins) if is_reduced else set())
         if self.golden.is_update(golden) and linked is None:
-            run = self.partners.ranks
-            feeds = all(any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in mesh.cells.values())
-            sums = golden.type.has("sums") and golden.outputs and golden.outputs[0].size == 1  # norms of gradients
-            if not feeds and not sums:
-                return set()
-            reduced = (
-                legal.reduced_axes(mesh, origins) if all(o.how == "collective" for o in origins.values()) else set()
-            )
-            return {axis for axis in mesh.split_axes if axis not in reduced}
+            return set()
         return legal.sums_of_input(golden, one, linked, others)
 
     def _output(

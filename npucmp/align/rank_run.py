@@ -421,14 +421,14 @@ def _segments(
     operators: Sequence[RankOperator],
 ) -> tuple[list[list[RankOperator]], list[list[RankOperator]], list[RankOperator]]:
     """Forward operators by micro batch; those that run within its backward pass; and those behind the last backward
-    pass. A micro batch begins behind a backward pass, with a receive from an earlier stage (behind operators with
-    weights), or where the table of the first operator is looked up again."""
+    pass. A micro batch begins behind a backward pass, with a receive from an earlier stage (behind another, or
+    operators with weights), or where the table of the first operator is looked up again."""
     batches: list[list[RankOperator]] = [[]]
     within: dict[int, list[RankOperator]] = defaultdict(list)
     batch_of: dict[str, int] = {}
     own = 0  # the micro batch of the backward pass: a stage may be a micro batch ahead
     last = max((at for at, one in enumerate(operators) if one.is_backward), default=len(operators))
-    seen = received = False
+    seen = received = has_received = False
     for one in operators[: last + 1]:
         if one.is_backward:
             seen, received = seen or bool(batches[-1]), False
@@ -442,8 +442,9 @@ def _segments(
             if again >= 0:  # with what the target computes of the ids before
                 cut = max(0, len(batches[-1]) - again)
                 batches[-1:] = [*filter(None, [batches[-1][:cut]]), batches[-1][cut:]]
-            elif batches[-1] and (seen or (received and any(each.weights for each in batches[-1]))):
+            elif batches[-1] and (seen or (received and (has_received or any(each.weights for each in batches[-1])))):
                 batches.append([])
+            has_received = received or (has_received and not seen)
             seen = received = False
             batches[-1].append(one)
             batch_of[one.op.call] = len(batches) - 1

@@ -41,7 +41,8 @@ class RankShares:
         self.covered.clear()
         self._proven: set[Key] = set()  # those of which something that identifies itself is made
         for _ in range(2):  # the gradient of a share is a share
-            self._behind, self._wrong = False, False  # whether a place follows, or a tensor that differs
+            self._behind = self._wrong = False  # whether a place follows, or a tensor that differs
+            self._fed: set[tuple[bool, bool]] = set()  # phases in which a place follows that code without a record made
             for operator in reversed(self._golden.operators):
                 self._visit(operator)
         before = len(self._broken)
@@ -75,20 +76,28 @@ class RankShares:
         self._next = [one for one in operator.tensors if one.is_float and one.size > 1] or self._next
         self._behind = self._behind or any(map(self._is_proof, operator.tensors))
         self._wrong = self._wrong or any(map(self._differs, operator.tensors))
+        data = (one for at, one in enumerate(operator.inputs) if at not in operator.parameter_places and one.is_float)
+        if any(self._is_proof(one) and self._golden.origin(one).how == "none" for one in data):
+            self._fed.add(self._phase(operator))
 
     def _cover(self, one: HeldTensor) -> None:
-        """Cover an output if all that reads it is a place or covered. A mask or index that no recorded operator reads
-        is, if a place follows, and so is a loss whose gradient shows its factor."""
+        """Cover an output if all that reads it is a place or covered. One that no recorded operator reads is, if it
+        is a mask or an index and a place follows; if it does not differ, nothing behind it does, and a place follows
+        that code without a record made; or if it is a loss whose gradient shows its factor."""
         readers = [each for each in self._readers[_identity(one)] if each.operator.order > one.operator.order]
         own = [each for each in readers if one.operator.is_backward or not each.operator.is_backward] or readers
         if own and all(self._is_closed(one, each) for each in own):
             self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in own))
-        elif not own and self._behind:
+        elif not own and (self._behind or any(map(self._is_proof, one.operator.outputs))):
             again = self._golden.origin(one).tensor  # a module returns what an operator in it wrote
-            if again is not None and self._is_proof(again) and not self._wrong:
+            is_read = self._phase(one.operator) in self._fed and self._search.state(one.operator, one) != "differs"  # by code that is not recorded
+            if not self._wrong and (is_read or (again is not None and self._is_proof(again))):
                 self._add(one, True)
             elif not one.is_float or self._has_gradient(one.operator):
                 self._add(one, False)
+
+    def _phase(self, operator: RankOperator) -> tuple[bool, bool]:
+        return operator.is_backward, self._golden.is_update(operator)
 
     def _has_gradient(self, operator: RankOperator) -> bool:
         """Whether the gradients of a forward operator are recorded, and none of them differs."""

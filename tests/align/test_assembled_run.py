@@ -8,6 +8,7 @@ import pytest
 from npucmp.align.assembled_run import assembled_run, collectives, golden_run, layout_words, placed
 from npucmp.align.layout_sizes import parse_layout
 from npucmp.align.rank_run import Values
+from npucmp.align.rank_shares import hold_shares
 from npucmp.dump.limits import ANYWHERE
 from tests.align.rank_craft import numbers
 from tests.align.rank_networks import (
@@ -104,6 +105,7 @@ def test_operators_without_partners_and_own_tensors_are_left_out(tmp_path):
 
 def marked(search):
     """The tensors of the golden that each rank has of its own, and whose readers are compared."""
+    hold_shares(search)
     return [name for name, one in tensors_of(golden_run(search)).items() if one.relation is not None]
 
 

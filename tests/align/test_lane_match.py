@@ -401,13 +401,13 @@ def linear(tokens, weight):
 @pytest.mark.parametrize(
     "lane, is_partner",
     [
-        (linear(TOKENS[2], V), False),  # the second expert's weight, and no tokens of the first
+        (linear(TOKENS[2], V), True),  # a layer that the lane applies twice
         (linear(TOKENS[0], V), True),  # it has the first one's tokens
         (linear(TOKENS[0][:1], V), True),  # or one of them
         (linear(TOKENS[2], W), True),
         (linear(TOKENS[2], numbers(5, 6, seed=60)), True),  # a weight of none
         (linear(TOKENS[2], V[:, 0]), True),  # no matrix
-        (linear(np.arange(24).reshape(4, 6), V), False),  # the share is not known
+        (linear(np.arange(24).reshape(4, 6), V), True),  # the share is not known
         (call("linear", [TOKENS[0].reshape(2, 2, 6), V]), False),  # another number of axes
     ],
 )

@@ -195,12 +195,14 @@ def norms(rows, is_reduced, total=None):
     ]
 
 
-@pytest.mark.parametrize("is_reduced, words", [(True, "sum whole"), (False, "differs, whole whole, illegal")])
-def test_numbers_are_added_before_a_collective(tmp_path, is_reduced, words):
+@pytest.mark.parametrize("is_reduced", [True, False])
+def test_numbers_are_added_before_a_collective(tmp_path, is_reduced):
+    """The root of a part is illegal; sums of parts are none."""
     golden = norms(np.s_[:], False)
     total = golden[-1][1][0]
     found = decisions(searched(tmp_path, [norms(rows, is_reduced, total) for rows in HALVES], golden))
-    assert found["add.0 in 0"] == found["add.0 in 1"] == words
+    assert found["add.0 in 0"] == found["add.0 in 1"] == "sum whole"
+    assert ("illegal" in found["sqrt.0 in 0"]) is not is_reduced
 
 
 # Gradients of what all ranks have
