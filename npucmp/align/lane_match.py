@@ -171,15 +171,14 @@ def _fits(one: RankOperator, golden: RankOperator, most: float) -> bool:
 
 def may_be_part(one: HeldTensor, golden: HeldTensor, most: float, rows: bool = False) -> bool:
     """Whether a tensor of a rank may be a part of a golden tensor by its shape. `rows`: any number of rows, as tokens
-    of an expert, their numbers, and pieces of flat parameters have."""
+    of an expert, pieces of flat parameters and uneven shares of a batch have."""
     if len(one.shape) != len(golden.shape) or one.is_float != golden.is_float:
         return False
-    is_token = len(one.shape) <= 2
     times = 1.0
     for axis, (size, whole) in enumerate(zip(one.shape, golden.shape)):
         if size > whole:
             return False
-        if size == whole or (rows and not axis and is_token):
+        if size == whole or (rows and not axis):
             continue
         if not size or (whole % size and len(one.shape) > 1):
             return False

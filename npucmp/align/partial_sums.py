@@ -71,10 +71,10 @@ def sums_of_input(
     """The axes along which an input may be a partial sum. `linked` is the placement of the output that it reads,
     `others` those that the other inputs read."""
     axes = partial_axes(linked)
-    if not axes or not hands_on(golden):
-        return set()
-    if golden.is_backward:
+    if not axes or golden.is_backward:  # a gradient is a linear map of those that arrive
         return axes
+    if not hands_on(golden):
+        return set()
     numbers = any(isinstance(value, (int, float)) and value for value in golden.op.arguments.values())
     partial = [axes <= partial_axes(one) for one in others.values()]
     if golden.type.name in ("add", "sub"):  # a whole addend would count once for each rank

@@ -109,7 +109,9 @@ class PlacementChoice:
         if other is None or decision is None or decision.fit is None or [*other.cells] != [*mesh.cells]:
             return
         parts = {id(op): self.part(reader.operator.name, other.cells[at], reader.slot) for at, op in mesh.cells.items()}
-        if None not in parts.values():
+        origins = self.origins(other, reader.slot)
+        is_made_behind = any(origins[at].operator is not op for at, op in mesh.cells.items() if at in origins)
+        if None not in parts.values() and is_made_behind:
             key = golden.operator.name, golden.slot
             self._sources[key] = {op: part for op, part in parts.items() if part is not None}
             self.found[key] = decision

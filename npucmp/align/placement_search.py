@@ -145,6 +145,8 @@ class PlacementSearch(PlacementChoice):
         if feeds or (self.golden.is_update(golden) and sums and linked is None):
             is_reduced = all(o.how == "collective" for o in origins.values())
             return {*mesh.split_axes} - (legal.reduced_axes(mesh, origins) if is_reduced else set())
+        if golden.is_backward and linked is None and self.golden.origin(one).how == "none":  # autograd adds gradients
+            return {*mesh.split_axes}
         if self.golden.is_update(golden) and linked is None:
             return set()
         return legal.sums_of_input(golden, one, linked, others)
@@ -303,7 +305,7 @@ def _differ(mesh: Mesh, slot: str, axis: int) -> bool:
 def _forward_input(golden: RankOperator, at: int, forward: RankOperator) -> Optional[HeldTensor]:
     """The forward tensor whose gradient is output number `at`."""
     floats = [one for one in forward.inputs if one.is_float]
-    if len(floats) == len(golden.outputs):
+    if len(floats) == len(golden.outputs) and floats[at].shape == golden.outputs[at].shape:
         return floats[at]
     alike = [one for one in floats if one.shape == golden.outputs[at].shape]
     return alike[0] if len(alike) == 1 else None
