@@ -23,8 +23,8 @@ from npucmp.align.rank_run import HeldTensor, Origin, RankOperator, tensor_in
 class PlacementSearch(PlacementChoice):
     """Placements of one step."""
 
-    def __init__(self, partners: RankPartners, values: bool) -> None:
-        super().__init__(partners, values)
+    def __init__(self, partners: RankPartners, values: bool, rescales: bool = False) -> None:
+        super().__init__(partners, values, rescales)
         self._zigzag = True
         for _ in range(2):
             learned = self._walk()
@@ -156,9 +156,6 @@ class PlacementSearch(PlacementChoice):
         differ: bool, forward: Optional[RankOperator],
     ) -> None:  # fmt: skip
         key, reform = (golden.name, one.slot), golden.name in self._reform
-        if one.is_float and one.size == 1 and differ and not golden.is_backward:
-            self.found[key] = LOCAL
-            return
         sums = self._sums_of_output(golden, at, one, mesh, inputs, forward)
         maxima = golden.type.has("bounds") and bool(sums)
         norms = legal.norms_of_output(golden, inputs)
@@ -166,6 +163,9 @@ class PlacementSearch(PlacementChoice):
         if forward is not None and forward.name in self._routed.running:
             self._pass_gradient(golden, one, mesh)
         decision = self._decide(golden, one, mesh, allowed, None, alike=inputs)
+        if decision.state == "differs" and one.is_float and one.size == 1 and differ and not golden.is_backward:
+            self.found[key] = LOCAL
+            return
         if decision.state == "differs" and golden.is_gradient_record:
             decision = self._divided(golden, one, mesh, decision)
         decision = self._by_rows(golden, one, mesh, decision, sums, None)
@@ -231,6 +231,11 @@ class PlacementSearch(PlacementChoice):
         return self._is_sum_of_parts(golden, one, mesh)
 
     # Facts
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no tensor differs."""
+        return all(one.state not in ("differs", "shape") for one in self.found.values())
 
     def forward_of_gradients(self, golden: RankOperator) -> Iterator[tuple[HeldTensor, HeldTensor]]:
         """The gradients that a backward operator reads and writes, with the forward tensor of each, as far as shapes

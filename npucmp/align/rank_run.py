@@ -435,7 +435,7 @@ def _segments(
             own = batch_of.get(one.op.call, own)
         elif one.is_collective:
             received = received or (one.type.has("point to point") and one.type.has("receives"))
-        elif seen and not received and not _begins(one, batches[0]):
+        elif seen and not _begins(one, batches[0]):
             within[own].append(one)
         else:
             again = -1 if seen or received else _repeated(one, batches)
@@ -443,7 +443,8 @@ def _segments(
                 cut = max(0, len(batches[-1]) - again)
                 batches[-1:] = [*filter(None, [batches[-1][:cut]]), batches[-1][cut:]]
             elif batches[-1] and (seen or (received and (has_received or any(each.weights for each in batches[-1])))):
-                batches.append([])
+                if _begins(one, batches[0]):
+                    batches.append([])
             has_received = received or (has_received and not seen)
             seen = received = False
             batches[-1].append(one)
@@ -456,8 +457,8 @@ def _segments(
 
 
 def _begins(one: RankOperator, batch: Sequence[RankOperator]) -> bool:
-    """Whether an operator behind a backward pass begins a forward pass, as far as call stacks show it: those of the
-    backward pass itself, of a function of the user or of a recomputed layer, do not."""
+    """Whether an operator behind a backward pass or a receive begins a forward pass, as far as call stacks show it:
+    those of a user's function in the backward pass, of a recomputed layer or of a ring do not."""
     first = next((at for at, other in enumerate(batch) if other.weights), len(batch))
     known = [(other.key, other.op.stack) for other in batch[: first + 1] if other.op.stack]
     return not one.op.stack or not known or (one.key, one.op.stack) in known
