@@ -423,11 +423,12 @@ def _segments(operators: Sequence[RankOperator]) -> tuple[list[list[RankOperator
         elif one.is_collective:
             received = received or (one.type.has("point to point") and one.type.has("receives"))
         else:
-            again = -1 if seen or received else _repeated(one, batches)
+            has_weights = any(each.weights for each in batches[-1])  # else it is what runs before the batch
+            again = _repeated(one, batches) if has_weights and not (seen or received) else -1
             if again >= 0:  # with what the target computes of the ids before
                 cut = max(0, len(batches[-1]) - again)
                 batches[-1:] = [*filter(None, [batches[-1][:cut]]), batches[-1][cut:]]
-            elif batches[-1] and (seen or (received and (has_received or any(each.weights for each in batches[-1])))):
+            elif batches[-1] and (seen or (received and (has_received or has_weights))):
                 batches.append([])
             has_received = received or (has_received and not seen)
             seen = received = False
