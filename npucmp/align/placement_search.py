@@ -241,11 +241,13 @@ class PlacementSearch(PlacementChoice):
         """The gradients that a backward operator reads and writes, with the forward tensor of each, as far as shapes
         show it."""
         forward = self.forward_of(golden)
-        for at, one in enumerate(golden.outputs if forward is not None else ()):
+        if forward is None:
+            return
+        for at, one in enumerate(golden.outputs):
             source = _forward_input(golden, at, forward)
             if source is not None and source.shape == one.shape:
                 yield one, source
-        for one in golden.inputs if forward is not None else ():
+        for one in golden.inputs:
             alike = [each for each in forward.outputs if each.is_float and each.shape == one.shape]
             if len(alike) == 1:
                 yield one, alike[0]

@@ -438,11 +438,12 @@ def _segments(
         elif seen and not _begins(one, batches[0]):
             within[own].append(one)
         else:
-            again = -1 if seen or received else _repeated(one, batches)
+            has_weights = any(each.weights for each in batches[-1])  # else it is what runs before the batch
+            again = _repeated(one, batches) if has_weights and not (seen or received) else -1
             if again >= 0:  # with what the target computes of the ids before
                 cut = max(0, len(batches[-1]) - again)
                 batches[-1:] = [*filter(None, [batches[-1][:cut]]), batches[-1][cut:]]
-            elif batches[-1] and (seen or (received and (has_received or any(each.weights for each in batches[-1])))):
+            elif batches[-1] and (seen or (received and (has_received or has_weights))):
                 if _begins(one, batches[0]):
                     batches.append([])
             has_received = received or (has_received and not seen)

@@ -67,7 +67,7 @@ class RankShares:
             if not self._is_place(one):
                 self._cover(one)
         for one, other in self._search.forward_of_gradients(operator) if self._behind else ():
-            if self._key(other) in self.covered and not self._is_place(one):
+            if self._key(other) in self.covered and self._search.state(operator, one) not in ("agrees", "unknown"):
                 self.covered.add(self._key(one))
         made = outputs or self._next  # what writes into an input is read by the next one
         for one in operator.inputs if made else ():
