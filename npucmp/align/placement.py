@@ -18,6 +18,7 @@ from npucmp.model.relation import MAX, MEAN, NORM, SUM, WHOLE, Placement
 MOST = 400  # candidates of a tensor: work
 BLOCKS = 64  # blocks of a dimension: work
 GROUPED = (2, 3, 4, 6, 8, 16)  # query heads for each key head: chosen, those of common networks
+NARROW = 2  # elements of a head: definition: one element is none
 BLOCK = 1 << 16  # elements: work
 FIRST = 4  # blocks: work, after which a placement may be given up
 UNLIKE = 0.25  # square of an error: chosen, far above that of a fault in a few elements
@@ -115,7 +116,7 @@ def splits(local: tuple[int, ...], shape: tuple[int, ...], size: int, zigzag: bo
         counts = [*counts[:BLOCKS], own] if len(counts) > BLOCKS else counts
         found += [Placement("shard", dim, (1,) * count) for count in counts]
         found += [Placement("shard", dim, (group, 1, 1)) for group in GROUPED if own % (group + 2) == 0]
-        found += [Placement("grouped", dim, (group, 1, 1)) for group in (1, *GROUPED)]
+        found += [Placement("grouped", dim, (group, 1, 1)) for group in (1, *GROUPED) if own >= NARROW * (group + 2)]
         if zigzag and own % 2 == 0:
             batches = [count for count in counts if own % (2 * count) == 0] if len(local) <= 2 and not dim else [1]
             found += [Placement("zigzag", dim, (1,) * count) for count in batches]

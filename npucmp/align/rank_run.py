@@ -454,6 +454,8 @@ def _segments(
     calls = {(one.key, one.op.stack) for some in within.values() for one in some if one.op.stack}
     while update and (update[0].key, update[0].op.stack) in calls:  # behind the backward operator of the last gradient
         within[own].append(update.pop(0))
+    if batches == [[]]:  # a backward pass of nothing
+        return [update], [[]], []
     return batches, [within[at] for at in range(len(batches))], update
 
 

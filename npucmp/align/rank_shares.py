@@ -42,6 +42,7 @@ class RankShares:
         self._proven: set[Key] = set()  # those of which something that identifies itself is made
         for _ in range(2):  # the gradient of a share is a share
             self._behind = self._wrong = False  # whether a place follows, or a tensor that differs
+            self._next: list[HeldTensor] = []  # the tensors of the next operator
             self._fed: set[tuple[bool, bool]] = set()  # phases in which a place follows that code without a record made
             for operator in reversed(self._golden.operators):
                 self._visit(operator)

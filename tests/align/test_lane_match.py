@@ -59,8 +59,8 @@ def abs_of(*tensors):
         ((5, 6), (4, 6), 9.0, True, False),
         ((4, 5), (4, 6), 9.0, True, False),  # columns are no rows
         ((1, 6), (9, 6), 0.5, True, True),
-        ((1,), (9,), 0.5, True, False),  # one axis: rows of numbers of tokens alone
-        ((1, 2, 2), (9, 2, 2), 0.5, True, False),
+        ((1,), (9,), 0.5, True, True),  # a piece of a flat parameter
+        ((1, 2, 2), (9, 2, 2), 0.5, True, True),  # an uneven share of a batch
     ],
 )
 def test_a_tensor_may_be_a_part_by_its_shape(tmp_path, shape, whole, most, rows, is_part):
@@ -478,9 +478,9 @@ def flat_part(size, found):
         (flat_part(10, 2), FLAT, True, True),
         (flat_part(7, 7), FLAT, None, True),  # a third, rounded up
         (flat_part(6, 6), FLAT, None, True),  # and down
-        (flat_part(8, 8), FLAT, None, False),  # no equal part: of two, ten
-        (flat_part(16, 16), FLAT, None, False),
-        (flat_part(20, 0), FLAT, None, True),  # one shape
+        (flat_part(8, 8), FLAT, None, True),  # a rank's share ends within the parameter
+        (flat_part(16, 16), FLAT, None, True),
+        (flat_part(20, 0), FLAT, None, False),  # of one shape, without a common value
         (FLAT[:10].reshape(2, 5), FLAT.reshape(4, 5), None, True),
         (flat_part(10, 0).reshape(2, 5), FLAT.reshape(4, 5), None, True),  # not flat
         (np.arange(10), np.arange(5, 25), None, True),  # no share is known

@@ -99,7 +99,7 @@ def test_lists_of_squares_that_are_shorter_on_a_rank(tmp_path, is_reduced):
 
 
 def test_heads_that_several_ranks_have_in_a_fused_product(tmp_path):
-    """Four ranks have a query head each, and two share a key head: their weights make no part of the golden's."""
+    """Four ranks have a query head each, and two share a key head."""
     weight, tokens = numbers(2, 3, SIZE, 8, seed=20), SEQUENCE[..., :8]  # groups of two queries and a key
     whole = product(tokens, weight.reshape(-1, 8)).reshape(2, 8, 2, 3, SIZE)
     query, key = (whole[..., :2, :].reshape(2, 8, -1), whole[..., 2, :].reshape(2, 8, -1))
@@ -112,8 +112,7 @@ def test_heads_that_several_ranks_have_in_a_fused_product(tmp_path):
         ranks.append([call("linear", [tokens, own], [out]), call("sin", [out[..., :SIZE]], [np.sin(out[..., :SIZE])]),
                       call("cos", [out[..., SIZE:]], [np.cos(out[..., SIZE:])]),
                       shared("all_gather", out, out, group=(0, 1, 2, 3))])  # fmt: skip
-    found = unplaced(searched(tmp_path, ranks, golden))
-    assert found and all(found.values())
+    assert not unplaced(searched(tmp_path, ranks, golden))
     ranks[3][2] = call("cos", [out[..., SIZE:] * 2], [np.cos(out[..., SIZE:] * 2)])
     found = unplaced(searched(tmp_path / "wrong", ranks, golden))
     assert not any(found.values())
