@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from dataclasses import replace
-from typing import Hashable, Iterator, Optional
+from typing import Iterator, Optional
 
 from npucmp.align.part_errors import part_errors
 from npucmp.align.placement import norm_of_terms, payload_of, statistics_of
@@ -33,53 +33,17 @@ def assembled_run(search: PlacementSearch, path: str) -> Run:
 
 
 def golden_run(search: PlacementSearch) -> Run:
-    """The golden run. A tensor that each rank has of its own is marked if all that reads what is made of it is
-    compared, or if it is an index of values that are."""
-    own = {key for key, decision in search.found.items() if decision.state == "local"}
-    own |= {(one.name, each.slot) for one in search.golden.operators if one.is_collective for each in one.tensors}
-    if not own:
-        return replace(search.golden.run, rank=None)
-    readers: dict[Hashable, list[HeldTensor]] = defaultdict(list)
-    for operator in search.golden.operators:
-        for one in operator.inputs:
-            if one.content is not None:
-                readers[one.content].append(one)
-    closed = {key: search.golden.by_name[key[0]].is_collective for key in own}
-    for operator in reversed(search.golden.operators):
-        if operator.is_collective:
-            continue
-        outputs = [one for one in operator.outputs if (operator.name, one.slot) in own]
-        for one in outputs:
-            later = [other for other in readers.get(one.content, ()) if other.operator.order > operator.order]
-            states = [
-                (other.operator.name, other.slot)
-                for other in later
-                if operator.is_backward or not other.operator.is_backward
-            ]
-            closed[operator.name, one.slot] = (
-                all(closed.get(key, True) for key in states) if states else _is_index(search, operator, one)
-            )
-        if all(closed[operator.name, one.slot] for one in outputs):
-            closed.update(
-                {(operator.name, one.slot): True for one in operator.inputs if (operator.name, one.slot) in own}
-            )
+    """The golden run. Tensors of which each rank has a share are marked: what is made of them is compared."""
     local = Relation(tuple(sorted(search.partners.ranks)), (LOCAL,))
     operators = tuple(
         op._replace(
             tensors=tuple(
-                one._replace(relation=local) if closed.get((op.name, one.slot)) else one for one in op.tensors
+                one._replace(relation=local) if (op.name, one.slot) in search.covered else one for one in op.tensors
             )
         )
         for op in search.golden.run.operators
     )
     return replace(search.golden.run, rank=None, operators=operators)
-
-
-def _is_index(search: PlacementSearch, operator: RankOperator, one: HeldTensor) -> bool:
-    """Whether an output is the place of the values in another output, which agrees: each rank counts places within its
-    part."""
-    values = [other for other in operator.outputs if other.is_float and other.shape == one.shape]
-    return not one.is_float and any(search.state(operator, other) == "agrees" for other in values)
 
 
 def placed(search: PlacementSearch, step: Optional[int]) -> Iterator[PlacedTensor]:

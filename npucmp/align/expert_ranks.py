@@ -11,9 +11,12 @@ class ExpertRanks:
     """The ranks of each golden operator. An expert has a parameter that no other rank of its stage reads."""
 
     def __init__(self, ranks: Mapping[int, RankRun], golden: RankRun, stages: Mapping[int, int],
-                 partners: Mapping[str, Mapping[tuple[int, int], RankOperator]]) -> None:  # fmt: skip
+                 partners: Mapping[str, Mapping[tuple[int, int], RankOperator]],
+                 ranks_of: Mapping[int, set[int]]) -> None:  # fmt: skip
         self._stages, self._golden = stages, golden
         self._holders = {name: frozenset(rank for rank, _ in some) for name, some in partners.items()}
+        self._batch_ranks = {one.name: ranks_of[at] for at, batch in enumerate(golden.micro_batches)
+                             if at in ranks_of for one in batch}  # fmt: skip
         own = {rank: {*_parameters(run)} for rank, run in ranks.items()}
         self._experts: set[frozenset[int]] = set()
         for one in golden.operators:
@@ -45,7 +48,8 @@ class ExpertRanks:
     def _others(self, golden: RankOperator) -> list[int]:
         holders = self.holders(golden)
         stages = {self._stages[rank] for rank in holders}
-        return [rank for rank, stage in self._stages.items() if stage in stages and rank not in holders]
+        batch = self._batch_ranks.get(golden.name, {*self._stages})
+        return [rank for rank in batch if self._stages[rank] in stages and rank not in holders]
 
 
 def _weights(operator: RankOperator) -> list[Hashable]:

@@ -30,13 +30,16 @@ def match_lane(
 ) -> Matched:
     """Pairs of operators; `most`: how many parts a tensor may have. `known` says whether two operators read the same
     parameter, None where they read none."""
-    if known is not None:
-        return _common(lane, golden, most, known)
     first = 0
     while first < min(len(lane), len(golden)) and _fits(lane[first], golden[first], most):
         first += 1
-    if first == len(lane) == len(golden):
-        return [*zip(lane, golden)]
+    pairs = [*zip(lane, golden)]
+    if first == len(lane) == len(golden) and (
+        known is None or (first > ENDS and all(known(*both) is not False for both in pairs))
+    ):
+        return pairs
+    if known is not None:
+        return _common(lane, golden, most, known)
     last = 0
     while last < min(len(lane), len(golden)) and _fits(lane[-1 - last], golden[-1 - last], most):
         last += 1
@@ -54,7 +57,8 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
     by_key: dict[str, list[int]] = defaultdict(list)
     for at, one in enumerate(golden):
         by_key[one.key].append(at)
-    weights = {each for one in golden for each in _weights(one)}
+    counts = [Counter(each for one in side for each in _weights(one)) for side in (lane, golden)]
+    weights = {each for each, count in counts[1].items() if counts[0][each] <= count}  # a layer may be applied twice
     unequal = _unequal_numbers(lane, golden) if known is not None else set()
     best = np.zeros((len(lane) + 1, len(golden) + 1), np.float32)
     ends = np.zeros(best.shape, bool)  # whether a pair ends the best sequence
@@ -136,14 +140,16 @@ def _is_of_numbers(operator: RankOperator) -> bool:
 
 
 def _is_other_flat(one: RankOperator, golden: RankOperator) -> bool:
-    """Whether an operator of an update reads a flat tensor that is no part of the golden operator's: it has none of its
-    values, or not the length of an equal part, as a buffer of several parameters has."""
-    pairs = [(a, b) for a, b in zip(one.inputs, golden.inputs) if len(a.shape) == 1 and a.shape != b.shape]
-    counts = [max(1, round(b.size / max(a.size, 1))) for a, b in pairs]
-    if any(a.size not in (b.size // count, -(-b.size // count)) for (a, b), count in zip(pairs, counts)):
-        return True
-    shares = [share for pair in pairs for share in [share_of(*pair)] if share is not None]
-    return bool(shares) and max(shares) < ROUTED
+    """Whether an operator of an update reads flat tensors that are no parts of the golden operator's: they have none of
+    its values. A part of another length than an equal one, as a buffer of several parameters has or the end of a rank's
+    share, needs some."""
+    pairs = [(a, b) for a, b in zip(one.inputs, golden.inputs) if len(a.shape) == 1]
+    parts = [(a, b) for a, b in pairs if a.shape != b.shape]
+    shares = [share for pair in parts or pairs for share in [share_of(*pair)] if share is not None]
+    if shares:
+        return max(shares) < (ROUTED if parts else ALIKE)
+    counts = [max(1, round(b.size / max(a.size, 1))) for a, b in parts]
+    return any(a.size not in (b.size // count, -(-b.size // count)) for (a, b), count in zip(parts, counts))
 
 
 def _reads_equal_weight(one: RankOperator, golden: RankOperator) -> bool:
@@ -165,15 +171,14 @@ def _fits(one: RankOperator, golden: RankOperator, most: float) -> bool:
 
 def may_be_part(one: HeldTensor, golden: HeldTensor, most: float, rows: bool = False) -> bool:
     """Whether a tensor of a rank may be a part of a golden tensor by its shape. `rows`: any number of rows, as tokens
-    of an expert and their numbers have."""
+    of an expert, pieces of flat parameters and uneven shares of a batch have."""
     if len(one.shape) != len(golden.shape) or one.is_float != golden.is_float:
         return False
-    is_token = len(one.shape) == 2 or (len(one.shape) == 1 and not one.is_float)
     times = 1.0
     for axis, (size, whole) in enumerate(zip(one.shape, golden.shape)):
         if size > whole:
             return False
-        if size == whole or (rows and not axis and is_token):
+        if size == whole or (rows and not axis):
             continue
         if not size or (whole % size and len(one.shape) > 1):
             return False

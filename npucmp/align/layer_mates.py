@@ -37,9 +37,9 @@ def follow_layers(search: PlacementSearch) -> None:
     odd = [found for tensors in held.values() for found in _switch(search, tensors, first)]
     if not odd:
         return
-    last = max(order for order, *_ in odd)
-    for order, golden, one, mates in odd:
-        if order == last:
+    content = max(odd, key=lambda found: found[0])[2].content
+    for _, golden, one, mates in odd:
+        if one.content == content:  # a module and an operator in it read one weight
             _hold(search, golden, one, mates)
 
 

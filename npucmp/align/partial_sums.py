@@ -17,6 +17,8 @@ from npucmp.model.relation import Placement
 Placements = Optional[Sequence[Placement]]
 _HANDS_ON = ("sums", "views", "shifts", "hands on", "copies", "masks", "picks", "saves nothing")
 
+_SQUARES = ("pow", "square", "mul")  # make a sum of squares of the norms of parts
+
 
 def hands_on(operator: RankOperator) -> bool:
     """Whether an operator makes a partial sum of a partial sum."""
@@ -24,8 +26,20 @@ def hands_on(operator: RankOperator) -> bool:
 
 
 def partial_axes(placements: Placements) -> set[int]:
-    """The axes along which a tensor is a sum, a mean or a maximum."""
+    """The axes along which a tensor is a sum, a mean, a norm or a maximum."""
     return {axis for axis, one in enumerate(placements or ()) if one.is_partial}
+
+
+def norm_axes(placements: Placements) -> frozenset[int]:
+    """The axes along which a number is the norm of the ranks' norms."""
+    return frozenset(axis for axis, one in enumerate(placements or ()) if one.kind == "norm")
+
+
+def norms_of_output(golden: RankOperator, inputs: Sequence[Placements]) -> frozenset[int]:
+    """The axes along which an output may be the norm of the norms of parts."""
+    if golden.type.name != "norm" or len(inputs) != 1:
+        return frozenset()
+    return frozenset(split_axes(inputs[0])) | norm_axes(inputs[0])
 
 
 def split_axes(placements: Placements) -> set[int]:
@@ -57,10 +71,10 @@ def sums_of_input(
     """The axes along which an input may be a partial sum. `linked` is the placement of the output that it reads,
     `others` those that the other inputs read."""
     axes = partial_axes(linked)
-    if not axes or not hands_on(golden):
-        return set()
-    if golden.is_backward:
+    if not axes or golden.is_backward:  # a gradient is a linear map of those that arrive
         return axes
+    if not hands_on(golden):
+        return set()
     numbers = any(isinstance(value, (int, float)) and value for value in golden.op.arguments.values())
     partial = [axes <= partial_axes(one) for one in others.values()]
     if golden.type.name in ("add", "sub"):  # a whole addend would count once for each rank
@@ -86,6 +100,8 @@ def sums_of_output(golden: RankOperator, output: HeldTensor, inputs: Sequence[Pl
         found |= split_axes(one)
         if hands_on(golden) or golden.type.has("contracts"):
             found |= partial_axes(one)
+        elif golden.type.name in _SQUARES:
+            found |= norm_axes(one)
     return found
 
 

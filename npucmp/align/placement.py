@@ -13,11 +13,12 @@ from npucmp.dump.readers import assembly
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload, Statistics
-from npucmp.model.relation import MAX, MEAN, SUM, WHOLE, Placement
+from npucmp.model.relation import MAX, MEAN, NORM, SUM, WHOLE, Placement
 
 MOST = 400  # candidates of a tensor: work
 BLOCKS = 64  # blocks of a dimension: work
 GROUPED = (2, 3, 4, 6, 8, 16)  # query heads for each key head: chosen, those of common networks
+NARROW = 2  # elements of a head: definition: one element is none
 BLOCK = 1 << 16  # elements: work
 FIRST = 4  # blocks: work, after which a placement may be given up
 UNLIKE = 0.25  # square of an error: chosen, far above that of a fault in a few elements
@@ -34,12 +35,14 @@ class Allowed(NamedTuple):
     sums, maxima  axes along which a sum, or also a maximum, may stand
     zigzag        whether a zigzag may
     reduces       whether one number that is made of parts must be a sum or a mean of them
+    norms         axes along which one number may be the norm of the ranks' norms
     """
 
     sums: AbstractSet[int] = frozenset()
     maxima: bool = False
     zigzag: bool = True
     reduces: bool = False
+    norms: AbstractSet[int] = frozenset()
 
 
 def candidates(mesh: Mesh, get: Get, golden: tuple[int, ...], allowed: Allowed) -> list[Placements]:
@@ -55,9 +58,10 @@ def candidates(mesh: Mesh, get: Get, golden: tuple[int, ...], allowed: Allowed) 
         reduced = allowed.reduces and is_number and axis in allowed.sums and not _has_copies(mesh, get, axis)
         some = [] if size > 1 and reduced else [WHOLE]
         if size > 1:
+            some += [NORM] * (axis in allowed.norms and is_number)
             some += [MAX] * allowed.maxima + [SUM] * (axis in allowed.sums)
-            some += [MEAN] * (axis in allowed.sums and is_number)
-            some = [MEAN, *some[:-1]] if reduced else some
+            mean = [MEAN] * (axis in allowed.sums and is_number)
+            some = [*mean, *some] if reduced else [*some, *mean]
             some += _uneven(shapes.values(), golden) if local is None else splits(local, golden, size, allowed.zigzag)
         by_axis.append(some)
     return _fitting(tuple(map(tuple, by_axis)), mesh.sizes, local, golden)
@@ -78,10 +82,11 @@ def _fitting(
     found = []
     for placements in product(*by_axis):
         if local is not None:
-            whole = [*local]
+            whole: list[Optional[int]] = [*local]
             for size, one in zip(sizes, placements):
-                if one.is_split:
-                    whole[one.dim] *= size
+                length = whole[one.dim] if one.is_split else None
+                if length is not None:
+                    whole[one.dim] = one.joined_length(length, size)
             if tuple(whole) != shape:
                 continue
         elif not any(one.is_split for one in placements):
@@ -111,6 +116,7 @@ def splits(local: tuple[int, ...], shape: tuple[int, ...], size: int, zigzag: bo
         counts = [*counts[:BLOCKS], own] if len(counts) > BLOCKS else counts
         found += [Placement("shard", dim, (1,) * count) for count in counts]
         found += [Placement("shard", dim, (group, 1, 1)) for group in GROUPED if own % (group + 2) == 0]
+        found += [Placement("grouped", dim, (group, 1, 1)) for group in (1, *GROUPED) if own >= NARROW * (group + 2)]
         if zigzag and own % 2 == 0:
             batches = [count for count in counts if own % (2 * count) == 0] if len(local) <= 2 and not dim else [1]
             found += [Placement("zigzag", dim, (1,) * count) for count in batches]
@@ -129,8 +135,8 @@ def _numpy_maker() -> Maker:
         return array[(slice(None),) * dim + (slice(start, stop),)]
 
     def total(parts: Sequence[Any], how: str) -> Any:
-        if how == "max":
-            return np.maximum.reduce(parts)
+        if how in ("max", "norm"):
+            return (np.maximum if how == "max" else np.hypot).reduce(parts)
         found = sum(parts[1:], parts[0])
         return found / len(parts) if how == "mean" else found
 
@@ -138,8 +144,8 @@ def _numpy_maker() -> Maker:
 
 
 def _payload_total(parts: Sequence[Payload], how: str) -> Payload:
-    if how == "max":
-        return assembly.total(parts, assembly.MAX)
+    if how in ("max", "norm"):
+        return assembly.total(parts, assembly.MAX if how == "max" else assembly.NORM)
     return assembly.total(parts, assembly.SUM, 1.0 / len(parts) if how == "mean" else 1.0)
 
 
@@ -164,7 +170,7 @@ def fit(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale:
     seen: set[Any] = set()
     for choice in same_copies(mesh, placements):
         try:
-            cells = chosen(mesh, choice, get)
+            cells = chosen(mesh, placements, choice, get)
             same = tuple(one.content for one in cells.values())
             if None not in same and same in seen:
                 continue
@@ -172,7 +178,7 @@ def fit(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale:
             arrays = {at: one.array for at, one in cells.items()}
             if any(one is None for one in arrays.values()):
                 return None
-            found = assemble(arrays, placements, make)
+            found = assemble(arrays, placements, make, choice)
         except (Misfit, ValueError, IndexError):
             return None
         error = distance(found, exact, scale)
@@ -188,7 +194,7 @@ def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements,
     seen: set[Any] = set()
     for choice in same_copies(mesh, placements):
         try:
-            same = tuple(one.content for one in chosen(mesh, choice, get).values())
+            same = tuple(one.content for one in chosen(mesh, placements, choice, get).values())
         except Misfit:
             return None
         if None not in same and same in seen:
@@ -266,7 +272,8 @@ def norm_of_terms(mesh: Mesh, get: Get, one: Fit) -> Optional[float]:
 def payload_of(mesh: Mesh, get: Get, one: Fit) -> Optional[Payload]:
     """The assembled tensor as a payload, which is read block by block; None if some part has no values."""
     try:
-        found = assemble(chosen(mesh, dict(one.copy), lambda op: get(op).payload), one.placements, PAYLOADS)
+        cells = chosen(mesh, one.placements, dict(one.copy), lambda op: get(op).payload)
+        found = assemble(cells, one.placements, PAYLOADS, dict(one.copy))
     except (Misfit, ValueError):
         return None
     return found if one.scale == 1.0 else assembly.total([found], assembly.SUM, 1.0 / one.scale)
@@ -302,7 +309,10 @@ def _figures_maker() -> Maker:
         means = [one.mean if one.size > 1 or one.mean is not None else one.max for one in parts]
         if None in means:
             return _PartFigures(parts[0].size, None, None, None, None)
-        mean = sum(means) / (len(means) if how == "mean" else 1)  # type: ignore[arg-type]
+        if how == "norm":
+            mean = math.hypot(*means)  # type: ignore[arg-type]
+        else:
+            mean = sum(means) / (len(means) if how == "mean" else 1)  # type: ignore[arg-type]
         return (
             _PartFigures(1, mean, mean, mean, mean)
             if parts[0].size == 1
@@ -324,8 +334,9 @@ def figures_of(mesh: Mesh, get: Get, placements: Placements, choice: Any) -> Opt
         return None if found is None else _PartFigures(one.size, *found)
 
     try:
-        found: _PartFigures = assemble(chosen(mesh, choice, own), plain, _figures_maker())
-        return found
+        found: _PartFigures = assemble(chosen(mesh, placements, choice, own), plain, _figures_maker())
+        has_copies = any(one.kind == "grouped" for one in placements)
+        return found._replace(mean=None, norm=None) if has_copies else found
     except (Misfit, ValueError):
         return None
 

@@ -69,18 +69,20 @@ Key = tuple[str, str]  # operator and slot of the golden
 
 class PlacementChoice:
     """Decisions of one step, and what they have taught so far. `found`: by operator and slot of the golden; `scale`: of
-    the target's gradients; `part_errors`: errors of ranks with the fit that they belong to, as far as part_errors.py
-    computed them."""
+    the target's gradients; `covered`: shares of ranks (rank_shares.py); `part_errors`: errors of ranks with the fit
+    that they belong to, as far as part_errors.py computed them."""
 
-    def __init__(self, partners: RankPartners, values: bool) -> None:
+    def __init__(self, partners: RankPartners, values: bool, rescales: bool = False) -> None:
+        self.rescales = rescales  # whether a sum of equal gradients may stand that a later average takes out again
         self.partners, self.values = partners, values
         self.golden = partners.golden
         self.part_errors: dict[Key, tuple[Optional[Fit], dict[int, float]]] = {}
         self.scaled_from = ""
+        self.covered: set[Key] = set()
         self._fits: dict[tuple[str, str, Placements, float], Optional[Fit]] = {}  # of both walks
         self._learned: dict[Hashable, Counter[Placements]] = {}
         # float32 tensors of such a run hold the rounding of the 16-bit tensors that they were made of
-        self._is_coarse = any(_is_short(one) for operator in self.golden.operators for one in operator.outputs)
+        self.is_coarse = any(_is_short(one) for operator in self.golden.operators for one in operator.outputs)
         self._forward = [one for one in self.golden.operators if not one.is_backward and not one.is_collective]
         self._places = {one.name: at for at, one in enumerate(self._forward)}
         self._forget()
@@ -101,7 +103,22 @@ class PlacementChoice:
         """The tensor of a rank that takes part in a golden tensor."""
         return self._sources.get((golden, slot), {}).get(id(operator)) or tensor_in(operator, slot)
 
-    def _forward_of(self, golden: RankOperator) -> Optional[RankOperator]:
+    def take(self, golden: HeldTensor, mesh: Mesh, reader: HeldTensor) -> None:
+        """Let what an operator reads in place of a golden tensor take part in it, if all ranks hold it."""
+        other = self.partners.mesh(reader.operator)
+        decision = self.found.get((reader.operator.name, reader.slot))
+        if other is None or decision is None or decision.fit is None or [*other.cells] != [*mesh.cells]:
+            return
+        parts = {id(op): self.part(reader.operator.name, other.cells[at], reader.slot) for at, op in mesh.cells.items()}
+        origins = self.origins(other, reader.slot)
+        is_made_behind = any(origins[at].operator is not op for at, op in mesh.cells.items() if at in origins)
+        if None not in parts.values() and is_made_behind:
+            key = golden.operator.name, golden.slot
+            self._sources[key] = {op: part for op, part in parts.items() if part is not None}
+            self.found[key] = decision
+            self.covered.discard(key)
+
+    def forward_of(self, golden: RankOperator) -> Optional[RankOperator]:
         if not golden.is_backward or not golden.op.call:
             return None
         return next((one for one in self.golden.of_call(golden.op.call) if not one.is_backward), None)
@@ -139,7 +156,7 @@ class PlacementChoice:
     def class_of(self, golden: RankOperator, one: HeldTensor) -> Hashable:
         """A key that the same tensor of other layers shares: one call stack has the calls of all layers, one line those
         of all linear layers."""
-        forward = self._forward_of(golden) or golden
+        forward = self.forward_of(golden) or golden
         return golden.key, golden.op.phase, forward.op.stack, one.shape, one.slot
 
     def role_of(self, golden: RankOperator) -> Hashable:
@@ -150,16 +167,20 @@ class PlacementChoice:
 
     def scales(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> list[float]:
         """By which factors a tensor of the target may be larger."""
+        if self.golden.is_within_backward(golden) and one.is_float:
+            return [1.0] if self.scale is None or one.size == 1 else [self.scale, 1.0]
         if not golden.is_backward or not one.is_float:
             return [1.0]
         if one.size == 1:
             return [1.0, *self._ratios(mesh)]
-        return [self.scale] if self.scale is not None else [1.0, *self._ratios(mesh)]
+        if self.scale is None:
+            return [1.0, *self._ratios(mesh)]
+        return [self.scale, *(self.scale * one for one in self._ratios(mesh))] if self.rescales else [self.scale]
 
     def _ratios(self, mesh: Mesh) -> list[float]:
         """Over how many parts the loss may be averaged, and how many micro batches there are."""
         parts = [self._loss_parts] if self._loss_parts is not None else []
-        if not parts or not self.values:  # statistics do not show by which axis labels are split
+        if not parts or self.rescales or not self.values:  # statistics do not show by which axis labels are split
             parts += [*mesh.sizes, math.prod(mesh.sizes)]
         batches, own = len(self.golden.micro_batches), self.partners.micro_batches
         some = {float(batches), float(own), *(one * batches for one in parts), *(one / own for one in parts)}
@@ -192,7 +213,7 @@ class PlacementChoice:
             return UNKNOWN if self.partners.missing else _with_other_rows(mesh, get, one, allowed)
         large = max(one.size, *(part.size for part in by_op.values())) > WHOLE
         values = self.values and (one.array is not None or (large and one.payload is not None))
-        coarse = self._is_coarse or any(map(_is_short, (one, *by_op.values())))
+        coarse = self.is_coarse or any(map(_is_short, (one, *by_op.values())))
         limit = (COARSE if coarse else AGREES) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
         known = [held for held, _ in self._learned.get(self.class_of(golden, one), Counter()).most_common()]
         if any(one.shape[:1] == each.shape[:1] for each in golden.inputs if each.is_float):
@@ -231,7 +252,7 @@ class PlacementChoice:
             terms = norm_of_terms(mesh, get, best)
             if terms is not None and best.error * (one.norm or 0.0) <= limit * terms:
                 return Decision("agrees", best)
-        is_gradient = golden.is_backward and one.ref.is_output and not golden.op.path and bool(self._forward_of(golden))
+        is_gradient = golden.is_backward and one.ref.is_output and not golden.op.path and bool(self.forward_of(golden))
         return self._differing(best, tried, known, linked, allowed.sums if is_gradient else frozenset())
 
     def _is_whole_without_missing(self, golden: RankOperator) -> bool:
@@ -241,9 +262,10 @@ class PlacementChoice:
         return self.partners.is_replica and bool(self._is_whole_batch) and not exchanged
 
     def _learn(self, golden: RankOperator, one: HeldTensor, best: Fit) -> None:
-        if golden.is_backward and one.is_float and one.size > 1 and self.scale is None and one.content is not None:
+        is_gradient = golden.is_backward and one.is_float and one.size > 1 and one.content is not None
+        if is_gradient and (self.scale is None or (self.rescales and one.norm)):
             self.scale = best.scale
-            self.scaled_from = golden.name if best.scale != 1.0 else ""
+            self.scaled_from = self.scaled_from or (golden.name if best.scale != 1.0 else "")
         if one.content is not None:
             self._new[self.class_of(golden, one)][best.placements] += 1
 
@@ -290,7 +312,7 @@ class PlacementChoice:
             assert found is not None
             return found
 
-        routed, forward = self._routed, self._forward_of(golden)
+        routed, forward = self._routed, self.forward_of(golden)
         producers = [key[0] for o in (origins or {}).values() for key in [self._golden_tensor(o)] if key is not None]
         names = [golden.name, *([forward.name] if forward is not None else []), *producers]
         if origins is None:
@@ -316,7 +338,7 @@ class PlacementChoice:
         if not found:
             return decision
         best, order = min(found, key=lambda both: both[0].error)
-        coarse = self._is_coarse or any(map(_is_short, (one, *map(get, mesh.cells.values()))))
+        coarse = self.is_coarse or any(map(_is_short, (one, *map(get, mesh.cells.values()))))
         limit = COARSE if coarse else AGREES
         if is_new and best.error > NEAR:
             return decision

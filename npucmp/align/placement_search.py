@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import Any, Hashable, Mapping, Optional, Sequence
+from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align import partial_sums as legal
 from npucmp.align.placement import Allowed, Placements
@@ -23,8 +23,8 @@ from npucmp.align.rank_run import HeldTensor, Origin, RankOperator, tensor_in
 class PlacementSearch(PlacementChoice):
     """Placements of one step."""
 
-    def __init__(self, partners: RankPartners, values: bool) -> None:
-        super().__init__(partners, values)
+    def __init__(self, partners: RankPartners, values: bool, rescales: bool = False) -> None:
+        super().__init__(partners, values, rescales)
         self._zigzag = True
         for _ in range(2):
             learned = self._walk()
@@ -44,13 +44,13 @@ class PlacementSearch(PlacementChoice):
     # One operator
 
     def _visit(self, golden: RankOperator, mesh: Mesh) -> None:
-        forward = self._forward_of(golden)
+        forward = self.forward_of(golden)
         if forward is not None and forward.name in self._reform:
             self._reform.add(golden.name)
         differ = any(one.arguments != golden.arguments for one in mesh.cells.values())
         origins = {one.slot: self.origins(mesh, one.slot) for one in golden.inputs}
         linked = {slot: self._linked(some) for slot, some in origins.items()}
-        floats = {one.slot for one in golden.inputs if one.is_float}
+        floats = {one.slot for one in golden.inputs if one.is_float and not _is_zero(one, mesh)}
         for one in sorted(golden.inputs, key=lambda one: one.is_float):
             others = {slot: linked[slot] for slot in floats - {one.slot}}
             self._input(golden, one, mesh, origins[one.slot], linked[one.slot], others)
@@ -77,7 +77,9 @@ class PlacementSearch(PlacementChoice):
         alike = [
             self.placed(golden, each) for each in golden.inputs if each.is_float and len(each.shape) == len(one.shape)
         ]
-        decision = self._decide(golden, one, mesh, Allowed(frozenset(sums), False, self._zigzag), linked, alike=alike)
+        norms = legal.norm_axes(linked)
+        allowed = Allowed(frozenset(sums), False, self._zigzag, norms=norms)
+        decision = self._decide(golden, one, mesh, allowed, linked, alike=alike)
         decision = self._by_rows(golden, one, mesh, decision, sums, origins)
         if linked is not None and legal.partial_axes(linked) and not sums and decision.state == "differs":
             decision = decision._replace(illegal=True)
@@ -109,7 +111,7 @@ class PlacementSearch(PlacementChoice):
             return None
         self._sources[golden.name, one.slot] = {op: source for op, source in sources.items() if source is not None}
         decision = self._decide(golden, one, mesh, Allowed(zigzag=self._zigzag), None)
-        if decision.fit is None:
+        if decision.state != "agrees":  # a rank's own numbers
             del self._sources[golden.name, one.slot]
             return None
         return decision
@@ -135,18 +137,18 @@ class PlacementSearch(PlacementChoice):
             return set()
         if golden.is_backward and all(o.operator and o.operator.type.has("exchanges") for o in origins.values()):
             return {*mesh.split_axes} - legal.reduced_axes(mesh, origins)  # an exchange hands on partial sums
-        if self.golden.is_update(golden):
-            run = self.partners.ranks
-            feeds = all(any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in mesh.cells.values())
-            sums = golden.type.has("sums") and golden.outputs and golden.outputs[0].size == 1  # norms of gradients
-            if not feeds and not (
-                sums and all(run[op.rank].feeds_reduction(op.outputs[0]) for op in mesh.cells.values())
-            ):
-                return set()
-            reduced = (
-                legal.reduced_axes(mesh, origins) if all(o.how == "collective" for o in origins.values()) else set()
-            )
-            return {axis for axis in mesh.split_axes if axis not in reduced}
+        run = self.partners.ranks
+        feeds = self.golden.is_update(golden) and all(
+            any(run[op.rank].feeds_collective(out) for out in op.outputs) for op in mesh.cells.values()
+        )
+        sums = golden.type.has("sums") and golden.outputs and golden.outputs[0].size == 1  # norms of gradients
+        if feeds or (self.golden.is_update(golden) and sums and linked is None):
+            is_reduced = all(o.how == "collective" for o in origins.values())
+            return {*mesh.split_axes} - (legal.reduced_axes(mesh, origins) if is_reduced else set())
+        if golden.is_backward and linked is None and self.golden.origin(one).how == "none":  # autograd adds gradients
+            return {*mesh.split_axes}
+        if self.golden.is_update(golden) and linked is None:
+            return set()
         return legal.sums_of_input(golden, one, linked, others)
 
     def _output(
@@ -154,15 +156,16 @@ class PlacementSearch(PlacementChoice):
         differ: bool, forward: Optional[RankOperator],
     ) -> None:  # fmt: skip
         key, reform = (golden.name, one.slot), golden.name in self._reform
-        if one.is_float and one.size == 1 and differ and not golden.is_backward:
-            self.found[key] = LOCAL
-            return
         sums = self._sums_of_output(golden, at, one, mesh, inputs, forward)
         maxima = golden.type.has("bounds") and bool(sums)
-        allowed = Allowed(frozenset(sums), maxima, self._zigzag, not golden.is_backward)
+        norms = legal.norms_of_output(golden, inputs)
+        allowed = Allowed(frozenset(sums), maxima, self._zigzag, not golden.is_backward, norms)
         if forward is not None and forward.name in self._routed.running:
             self._pass_gradient(golden, one, mesh)
         decision = self._decide(golden, one, mesh, allowed, None, alike=inputs)
+        if decision.state == "differs" and one.is_float and one.size == 1 and differ and not golden.is_backward:
+            self.found[key] = LOCAL
+            return
         if decision.state == "differs" and golden.is_gradient_record:
             decision = self._divided(golden, one, mesh, decision)
         decision = self._by_rows(golden, one, mesh, decision, sums, None)
@@ -174,7 +177,8 @@ class PlacementSearch(PlacementChoice):
             decision = counted if is_exact else decision  # numbers of occurrences among the parts of ranks add up
         if decision.state == "differs":
             split = any(legal.split_axes(placed) for placed in inputs)
-            if reform or (not one.is_float and (differ or split)):
+            is_place = one.is_float and decision.by == "other layers"  # in other layers it agrees
+            if (reform and not is_place) or (not one.is_float and (differ or split)):
                 decision = LOCAL
                 self._reform.add(golden.name)
         self.found[key] = decision
@@ -228,6 +232,26 @@ class PlacementSearch(PlacementChoice):
 
     # Facts
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether no tensor differs."""
+        return all(one.state not in ("differs", "shape") for one in self.found.values())
+
+    def forward_of_gradients(self, golden: RankOperator) -> Iterator[tuple[HeldTensor, HeldTensor]]:
+        """The gradients that a backward operator reads and writes, with the forward tensor of each, as far as shapes
+        show it."""
+        forward = self.forward_of(golden)
+        if forward is None:
+            return
+        for at, one in enumerate(golden.outputs):
+            source = _forward_input(golden, at, forward)
+            if source is not None and source.shape == one.shape:
+                yield one, source
+        for one in golden.inputs:
+            alike = [each for each in forward.outputs if each.is_float and each.shape == one.shape]
+            if len(alike) == 1:
+                yield one, alike[0]
+
     def _is_rewritten(self, origin: Origin) -> bool:
         """Whether an operator wrote it that only the target has, or one whose tensors each rank has its own of."""
         if origin.how != "operator" or origin.operator is None:
@@ -263,6 +287,12 @@ class PlacementSearch(PlacementChoice):
         return False
 
 
+def _is_zero(golden: HeldTensor, mesh: Mesh) -> bool:
+    """Whether an input is zero on all ranks: a sum begins with it."""
+    parts = (tensor_in(op, golden.slot) for op in mesh.cells.values()) if golden.norm == 0 else (None,)
+    return all(part is not None and part.norm == 0 for part in parts)
+
+
 def _differ(mesh: Mesh, slot: str, axis: int) -> bool:
     """Whether the copies along an axis differ. Masks and indices of which extremes alone are recorded may differ."""
     import numpy as np
@@ -282,7 +312,7 @@ def _differ(mesh: Mesh, slot: str, axis: int) -> bool:
 def _forward_input(golden: RankOperator, at: int, forward: RankOperator) -> Optional[HeldTensor]:
     """The forward tensor whose gradient is output number `at`."""
     floats = [one for one in forward.inputs if one.is_float]
-    if len(floats) == len(golden.outputs):
+    if len(floats) == len(golden.outputs) and floats[at].shape == golden.outputs[at].shape:
         return floats[at]
     alike = [one for one in floats if one.shape == golden.outputs[at].shape]
     return alike[0] if len(alike) == 1 else None

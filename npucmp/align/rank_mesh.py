@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from types import MappingProxyType
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.align.rank_run import RankOperator, RankRun
@@ -135,9 +136,14 @@ class Misfit(Exception):
     """A placement that the shapes do not allow."""
 
 
-def assemble(cells: Mapping[Coordinates, Any], placements: Sequence[Placement], make: Maker) -> Any:
-    """Put the parts of a mesh together, axis by axis from the fastest. If ranks hold copies, the first one is taken.
-    Raises Misfit."""
+def assemble(
+    cells: Mapping[Coordinates, Any],
+    placements: Sequence[Placement],
+    make: Maker,
+    choice: Mapping[int, int] = MappingProxyType({}),
+) -> Any:
+    """Put the parts of a mesh together, axis by axis from the fastest. If ranks hold copies, the first one is taken, or
+    that of a choice. Raises Misfit."""
     zigzag = [axis for axis, one in enumerate(placements) if one.kind == "zigzag"]
     for axis, one in enumerate(placements):
         own = zigzag if one.kind == "zigzag" else [axis]  # the first zigzag joins them all
@@ -145,13 +151,14 @@ def assemble(cells: Mapping[Coordinates, Any], placements: Sequence[Placement], 
         for at, cell in cells.items():
             rest = tuple(0 if number in own else place for number, place in enumerate(at))
             groups[rest].append((tuple(at[number] for number in reversed(own)), cell))
-        cells = {at: _joined([cell for _, cell in sorted(some, key=lambda pair: pair[0])], one, make)
+        copy = choice.get(axis, 0)
+        cells = {at: _joined([cell for _, cell in sorted(some, key=lambda pair: pair[0])], one, make, copy)
                  for at, some in groups.items()}  # fmt: skip
     (found,) = cells.values()
     return found
 
 
-def _joined(parts: Sequence[Any], one: Placement, make: Maker) -> Any:
+def _joined(parts: Sequence[Any], one: Placement, make: Maker, copy: int) -> Any:
     if one.kind == "rows":
         return _picked(make.join(parts, 0) if len(parts) > 1 else parts[0], one.blocks, make)
     if len(parts) == 1 or one.kind == "whole":
@@ -176,9 +183,10 @@ def _joined(parts: Sequence[Any], one: Placement, make: Maker) -> Any:
     if rest:
         raise Misfit
     found, start = [], 0
-    for block in one.blocks:
+    for number, block in enumerate(one.blocks):
         stop = start + block * unit
-        found += [make.part(part, one.dim, start, stop) for part in parts]
+        held = [parts[copy]] if number and one.kind == "grouped" else parts
+        found += [make.part(part, one.dim, start, stop) for part in held]
         start = stop
     return make.join(found, one.dim)
 
@@ -197,17 +205,20 @@ def _picked(whole: Any, order: Sequence[int], make: Maker) -> Any:
 
 
 def same_copies(mesh: Mesh, placements: Sequence[Placement]) -> list[dict[int, int]]:
-    """Every choice of a copy: coordinates by the axes whose ranks hold the whole."""
+    """Every choice of a copy: coordinates by the axes whose ranks hold equal values."""
     choices: list[dict[int, int]] = [{}]
     for axis, (one, size) in enumerate(zip(placements, mesh.sizes)):
-        if one.kind == "whole" and size > 1:
+        if one.has_copies and size > 1:
             choices = [{**choice, axis: at} for choice in choices for at in range(size)]
     return choices
 
 
-def chosen(mesh: Mesh, choice: Mapping[int, int], of: Callable[[RankOperator], Optional[X]]) -> dict[Coordinates, X]:
-    """The cells of one copy, as coordinates with what `of` gives."""
+def chosen(
+    mesh: Mesh, placements: Sequence[Placement], choice: Mapping[int, int], of: Callable[[RankOperator], Optional[X]]
+) -> dict[Coordinates, X]:
+    """The cells of one copy of the whole, as coordinates with what `of` gives."""
     found = {}
+    choice = {axis: place for axis, place in choice.items() if placements[axis].kind == "whole"}
     for at, operator in mesh.cells.items():
         if all(at[axis] == place for axis, place in choice.items()):
             one = of(operator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import mul
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from npucmp.align.rank_mesh import Coordinates, Maker, Misfit
@@ -32,7 +33,7 @@ class PartOfRank(NamedTuple):
         found = golden
         for axis in reversed(range(len(self.placements))):
             one = self.placements[axis]
-            if one.kind == "shard" and self.sizes[axis] > 1:
+            if one.kind in ("shard", "grouped") and self.sizes[axis] > 1:
                 found = self._shard(found, at, axis)
             elif zigzag and axis == zigzag[0]:
                 found = self._zigzag(found, at, zigzag)
@@ -46,14 +47,16 @@ class PartOfRank(NamedTuple):
         if len(blocks) == 1:
             lengths = [self._length(at, axis, number) for number in range(place + 1)]
             return self.make.part(golden, dim, sum(lengths[:-1]), sum(lengths))
-        unit, rest = divmod(self.make.length(golden, dim), size * sum(blocks))
+        counts = [1 if number and self.placements[axis].kind == "grouped" else size for number in range(len(blocks))]
+        unit, rest = divmod(self.make.length(golden, dim), sum(map(mul, counts, blocks)))
         if rest:
             raise Misfit
         found, start = [], 0
-        for block in blocks:
+        for block, count in zip(blocks, counts):
             own = block * unit
-            found.append(self.make.part(golden, dim, start + place * own, start + (place + 1) * own))
-            start += size * own
+            first = start + min(place, count - 1) * own
+            found.append(self.make.part(golden, dim, first, first + own))
+            start += count * own
         return self.make.join(found, dim)
 
     def _length(self, at: Coordinates, axis: int, place: int) -> int:

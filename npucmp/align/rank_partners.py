@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import chain
 from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
@@ -51,6 +51,14 @@ def _accumulates(records: Sequence[RankOperator], golden: RankOperator) -> Itera
         yield last >= whole
 
 
+def _is_given(run: RankRun, one: HeldTensor) -> bool:
+    """Whether a tensor comes from outside, perhaps by operators that copy or pad it."""
+    writer = run.origin(one).operator
+    return writer is None or any(
+        each.content == one.content and _is_given(run, each) for each in writer.inputs if each.is_float
+    )
+
+
 class RankPartners:
     """Ranks of the target lined up with one golden run."""
 
@@ -65,11 +73,12 @@ class RankPartners:
         self.found: dict[str, Partners] = defaultdict(dict)
         self._updates: dict[int, dict[str, set[tuple[Any, str]]]] = {}
         self._readers: dict[int, dict[Hashable, list[tuple[Any, str]]]] = {}
+        self._ranks_of: dict[int, set[int]] = defaultdict(set)  # by micro batch of the golden
         self.micro_batches = max(len(run.micro_batches) for run in ranks.values())
         self._match_forward()
         self._match_backward()
         self._drop_other_stages()
-        self.experts = ExpertRanks(ranks, golden, self.stages, self.found)
+        self.experts = ExpertRanks(ranks, golden, self.stages, self.found, self._ranks_of)
         self._match_split_updates()
         self.golden_of = {(rank, one.name): self.golden.by_name[name]
                           for name, some in self.found.items() for (rank, _), one in some.items()}  # fmt: skip
@@ -103,21 +112,21 @@ class RankPartners:
     def _match_forward(self) -> None:
         goldens = self.golden.micro_batches
         most = len(self.ranks) * self.micro_batches
+        golden_batches = self._golden_batches()
         for number, lane in enumerate(self.lanes):
             for batch in range(self.micro_batches):
-                own = [one for rank in lane if batch < len(self.ranks[rank].micro_batches)
-                       for one in self.ranks[rank].micro_batches[batch]]  # fmt: skip
-                at = 0 if len(goldens) == 1 else self._golden_batch(number, batch, len(goldens))
+                own, at = self._batch(lane, batch), golden_batches[number, batch]
                 if at >= len(goldens):  # the golden has several micro batches, but fewer
                     continue
+                self._ranks_of[at] |= {*lane}
                 pairs = self._with_producers(match_lane(own, goldens[at], most))
                 pairs = [(one, golden) for one, golden in pairs if not self._joins_other_pieces(one, golden, most)]
                 for one, golden in self._with_readers(pairs, own, goldens[at]):
                     self.found[golden.name][one.rank, batch if len(goldens) == 1 else 0] = one
             for rank in lane:
-                for one, golden in match_lane(
-                    self.ranks[rank].update, self.golden.update, len(self.lanes) / 2, self._same_parameter
-                ):
+                update, known = self.ranks[rank].update, self._same_parameter
+                pairs = match_lane(update, self.golden.update, len(self.lanes) / 2, known)
+                for one, golden in self._with_readers(pairs, update, self.golden.update):
                     self.found[golden.name][rank, 0] = one
 
     def _with_producers(self, pairs: Sequence[tuple[RankOperator, RankOperator]]) -> Matched:
@@ -217,16 +226,38 @@ class RankPartners:
             found: dict[Hashable, list[tuple[Any, str]]] = defaultdict(list)
             for operator in chain.from_iterable(run.micro_batches) if run.update else ():
                 for each in operator.inputs:
-                    if each.is_float and each.content is not None and run.origin(each).how == "none":
+                    if each.is_float and each.content is not None and _is_given(run, each):
                         found[each.content].append((operator.name if run is self.golden else operator, each.slot))
             self._readers[id(run)] = found
         return self._readers[id(run)]
 
-    def _golden_batch(self, lane: int, batch: int, count: int) -> int:
-        """The golden's micro batch of a lane's."""
-        if count == self.micro_batches:
-            return batch
-        return batch * len(self.lanes) + lane if count == self.micro_batches * len(self.lanes) else batch
+    def _batch(self, lane: Sequence[int], batch: int) -> list[RankOperator]:
+        """The forward operators of a micro batch of a lane, and those within its backward pass."""
+        runs = [self.ranks[rank] for rank in lane]
+        batches = [run.forward_batches for run in runs] + [run.backward_batches for run in reversed(runs)]
+        return [one for own in batches if batch < len(own) for one in own[batch]]
+
+    def _golden_batches(self) -> dict[tuple[int, int], int]:
+        """The golden's micro batch of each lane's: the one that reads the same data. By number, if the data do not show
+        as many of each."""
+        places = [(lane, batch) for batch in range(self.micro_batches) for lane in range(len(self.lanes))]
+        goldens = [*map(self._data, self.golden.micro_batches)]
+        found = {}
+        for lane, batch in places if len(goldens) > 1 else ():
+            alike = [len(self._data(self._batch(self.lanes[lane], batch)) & data) for data in goldens]
+            if alike.count(max(alike)) == 1:
+                found[lane, batch] = alike.index(max(alike))
+        counts = Counter(found.values())
+        if len(found) == len(places) and len({counts[at] for at in range(len(goldens))}) == 1:
+            return found
+        split = len(goldens) == len(places) and len(goldens) > 1
+        by_number = {place: at if split else place[1] for at, place in enumerate(places)}
+        return by_number if len(goldens) > 1 else dict.fromkeys(places, 0)
+
+    def _data(self, batch: Sequence[RankOperator]) -> set[Hashable]:
+        """The contents that a micro batch reads from outside, but for parameters."""
+        some = (one for each in batch for at, one in enumerate(each.inputs) if at not in each.parameter_places)
+        return {one.content for one in some if one.size > 1 and one.content is not None}
 
     def _match_backward(self) -> None:
         """Backward records have the partners of their forward operators; gradients of parameters those of their

@@ -360,16 +360,20 @@ class RankRun:
         self.run, self.rank = run, rank
         self.operators = [RankOperator(op, rank, values) for op in run.operators]
         self.by_name = {one.name: one for one in self.operators}
-        self.micro_batches, self.update = _segments(self.operators)
+        self.forward_batches, self.backward_batches, self.update = _segments(self.operators)
+        self.micro_batches = [a + b for a, b in zip(self.forward_batches, self.backward_batches)]
         self._calls: dict[str, list[RankOperator]] = defaultdict(list)
         for one in self.operators:
             if one.op.call:
                 self._calls[one.op.call].append(one)
         self._update = {one.name for one in self.update}
+        self._within = {one.name for batch in self.backward_batches for one in batch}
         self._writers: Optional[dict[Hashable, list[HeldTensor]]] = None
         self._readers: Optional[dict[Hashable, list[HeldTensor]]] = None
-        self._reduced: Optional[set[Hashable]] = None
-        self._last_reduction = -1  # order of the last sum over ranks of one number
+
+    def is_within_backward(self, operator: RankOperator) -> bool:
+        """Whether a forward operator runs within a backward pass: a function of the user, an accumulated gradient."""
+        return operator.name in self._within
 
     def is_update(self, operator: RankOperator) -> bool:
         """Whether an operator runs behind the last backward pass."""
@@ -412,51 +416,55 @@ class RankRun:
         some = self._readers.get(tensor.content, ()) if tensor.content is not None else ()
         return any(one.operator.order > tensor.operator.order for one in some)
 
-    def feeds_reduction(self, tensor: HeldTensor) -> bool:
-        """Whether sums behind the last backward pass hand on a number to a collective that sums over ranks. A number
-        that is known by no content does if such a collective of one number follows."""
-        if self._reduced is None:
-            self._reduced = set()
-            for operator in reversed(self.operators):
-                if operator.is_collective and operator.type.has("sums ranks"):
-                    if any(one.size == 1 for one in operator.inputs):
-                        self._last_reduction = max(self._last_reduction, operator.order)
-                elif not (self.is_update(operator) and operator.type.has("sums") and
-                          any(map(self._is_reduced, operator.outputs))):  # fmt: skip
-                    continue
-                self._reduced |= {one.content for one in operator.inputs if one.content is not None}
-        return self._is_reduced(tensor)
 
-    def _is_reduced(self, tensor: HeldTensor) -> bool:
-        assert self._reduced is not None
-        if tensor.content is not None:
-            return tensor.content in self._reduced
-        return tensor.size == 1 and tensor.operator.order < self._last_reduction
-
-
-def _segments(operators: Sequence[RankOperator]) -> tuple[list[list[RankOperator]], list[RankOperator]]:
-    """Forward operators by micro batch, and those behind the last backward pass. A micro batch begins behind a backward
-    pass, with a receive from an earlier stage, or where the table of the first operator is looked up again."""
+def _segments(
+    operators: Sequence[RankOperator],
+) -> tuple[list[list[RankOperator]], list[list[RankOperator]], list[RankOperator]]:
+    """Forward operators by micro batch; those that run within its backward pass; and those behind the last backward
+    pass. A micro batch begins behind a backward pass, with a receive from an earlier stage (behind another, or
+    operators with weights), or where the table of the first operator is looked up again."""
     batches: list[list[RankOperator]] = [[]]
-    seen = received = False
-    for one in operators:
+    within: dict[int, list[RankOperator]] = defaultdict(list)
+    batch_of: dict[str, int] = {}
+    own = 0  # the micro batch of the backward pass: a stage may be a micro batch ahead
+    last = max((at for at, one in enumerate(operators) if one.is_backward), default=len(operators))
+    seen = received = has_received = False
+    for one in operators[: last + 1]:
         if one.is_backward:
             seen, received = seen or bool(batches[-1]), False
+            own = batch_of.get(one.op.call, own)
         elif one.is_collective:
             received = received or (one.type.has("point to point") and one.type.has("receives"))
+        elif seen and not _begins(one, batches[0]):
+            within[own].append(one)
         else:
-            again = -1 if seen or received else _repeated(one, batches)
+            has_weights = any(each.weights for each in batches[-1])  # else it is what runs before the batch
+            again = _repeated(one, batches) if has_weights and not (seen or received) else -1
             if again >= 0:  # with what the target computes of the ids before
                 cut = max(0, len(batches[-1]) - again)
                 batches[-1:] = [*filter(None, [batches[-1][:cut]]), batches[-1][cut:]]
-            elif batches[-1] and (seen or received):
-                batches.append([])
+            elif batches[-1] and (seen or (received and (has_received or has_weights))):
+                if _begins(one, batches[0]):
+                    batches.append([])
+            has_received = received or (has_received and not seen)
             seen = received = False
             batches[-1].append(one)
-    trained = any(one.is_backward for one in operators)
-    if trained and len(batches) > 1 and not operators_end_in_backward(operators):
-        return batches[:-1], batches[-1]
-    return batches, []
+            batch_of[one.op.call] = len(batches) - 1
+    update = [one for one in operators[last + 1 :] if not one.is_collective]
+    calls = {(one.key, one.op.stack) for some in within.values() for one in some if one.op.stack}
+    while update and (update[0].key, update[0].op.stack) in calls:  # behind the backward operator of the last gradient
+        within[own].append(update.pop(0))
+    if batches == [[]]:  # a backward pass of nothing
+        return [update], [[]], []
+    return batches, [within[at] for at in range(len(batches))], update
+
+
+def _begins(one: RankOperator, batch: Sequence[RankOperator]) -> bool:
+    """Whether an operator behind a backward pass or a receive begins a forward pass, as far as call stacks show it:
+    those of a user's function in the backward pass, of a recomputed layer or of a ring do not."""
+    first = next((at for at, other in enumerate(batch) if other.weights), len(batch))
+    known = [(other.key, other.op.stack) for other in batch[: first + 1] if other.op.stack]
+    return not one.op.stack or not known or (one.key, one.op.stack) in known
 
 
 def operators_end_in_backward(operators: Sequence[RankOperator]) -> bool:

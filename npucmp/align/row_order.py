@@ -95,7 +95,7 @@ def order_of_indices(
         starts[at] = total
         total += source(one).shape[0]
     try:
-        choice = same_copies(mesh, placements)[0]
+        choice = {axis: at for axis, at in same_copies(mesh, placements)[0].items() if placements[axis].kind == "whole"}
         cells = {tuple(0 if axis in choice else place for axis, place in enumerate(at)):
                  np.arange(source(one).shape[0]) + starts[at] for at, one in mesh.cells.items()
                  if all(at[axis] == place for axis, place in choice.items())}  # fmt: skip

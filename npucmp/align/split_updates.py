@@ -161,10 +161,10 @@ def _places_in_order(values: Any, known: Sequence[tuple[str, HeldTensor]], ranks
 
 
 def _is_exchanged(run: RankRun, size: int, group: Sequence[int]) -> bool:
-    """Whether the ranks of a group gather, or scatter, parts of this size."""
-    sizes = {size, size * len(group)}
+    """Whether the ranks of a group gather, or scatter, parts of this size: beside the whole, or as a list of parts."""
     collectives = (one for one in run.operators if one.is_collective and tuple(group) in one.groups)
-    return any(sizes <= {each.size for each in one.tensors} for one in collectives)
+    sizes = ([each.size for each in one.tensors] for one in collectives)
+    return any(some.count(size) > len(group) or (size in some and size * len(group) in some) for some in sizes)
 
 
 def _is_flat(operator: RankOperator) -> bool:

@@ -278,6 +278,7 @@ def alone_reasons(inputs: Sequence[Finding]) -> list[Evidence]:
     """The tensors that one run passes to a call and the other does not, nor a number in their place; none if each run
     passes a tensor that the other lacks, because then their slots may correspond in another way."""
     missing = [one.pair for one in inputs if one.verdict is Verdict.MISSING and not is_folded(one.pair)]
+    missing = [pair for pair in missing if pair.golden is None or not _is_share(pair.golden)]
     if len({pair.golden is None for pair in missing}) != 1:
         return []
     target, golden = missing[0].target_op, missing[0].golden_op
@@ -288,6 +289,11 @@ def alone_reasons(inputs: Sequence[Finding]) -> list[Evidence]:
         words, other = "only the target passes {slot} to this call", golden
     absent = [pair.slot for pair in missing if other.reads_recorded and other.arguments.get(pair.slot) is None]
     return [reason("alone", words, slot=by_name(target, slot)) for slot in absent]
+
+
+def _is_share(tensor: TensorRef) -> bool:
+    """Whether each rank passes a tensor of its own in the place of the golden's."""
+    return tensor.relation is not None and tensor.relation.is_local
 
 
 def pattern_reasons(finding: Finding) -> list[Evidence]:

@@ -54,6 +54,7 @@ from npucmp.localise.stat_facts import Contribution, Facts, NoiseBaseline, reuse
 from npucmp.localise.stat_shift import SUMS, Level, StatShift, is_hidden, level, movement
 from npucmp.model import Finding, Root
 from npucmp.model.dtypes import MOST, lookup
+from npucmp.model.relation import Relation
 from npucmp.model.roles import is_meaningless, is_parameter
 
 NOISE_FACTOR = 5.0  # times the noise before: evidence: planted runs
@@ -62,6 +63,7 @@ NOISE_FACTOR_SUMS = 3.5
 NOISE_FACTOR_LATER = 8.0  # times the noise before: evidence: in later steps parameters have errors that no figure shows
 # roundings to the coarsest type that an operator reads or writes: evidence: noise that is always there
 BASE_NOISE = 2.0
+SUMMED = 2.0  # times: chosen: what several ranks make stands behind sums over ranks, which round their terms
 INPUT_NOISE = 0.5  # roundings: evidence: for parameters and inputs of 16 bits, which no operator has computed yet
 UNKNOWN_WRITER_FACTOR = 4.0  # times the noise before: evidence: for tensors that no recorded operator wrote
 REPEAT_OPERATORS = 4  # operators: evidence: a run is a repeat if as many sum and agree to the last digit
@@ -284,7 +286,7 @@ class NoiseTest:
             if flips > EXPECTED_FLIPS:
                 found = found.most(Level(1.0, math.sqrt(max(1.0, flips)) / (2.0 * math.sqrt(moved.elements))))
         unit = self._unit(node, finding)
-        found = self._floor(found.most(self._now.kind), unit)
+        found = self._floor(found.most(self._now.kind), unit * (SUMMED if _is_assembled(finding) else 1.0))
         if not self._repeats:
             found = found.most(Level(sums=BASE_NOISE * unit * _reuse_factor(node, finding, moved, unit)))
         spread = terms(node, finding).spread
@@ -381,6 +383,12 @@ def _reuse_factor(node: OperatorFindings, finding: Finding, moved: StatShift, un
     if len(round_offs(finding)) == 1 and moved.unit == unit:
         return 1.0
     return reuse(node, moved.elements, finding.pair.golden.shape[-1:] if finding.pair.golden else ())
+
+
+def _is_assembled(finding: Finding) -> bool:
+    """Whether several ranks make the tensor of the target."""
+    relation = finding.pair.target.relation if finding.pair.target is not None else None
+    return isinstance(relation, Relation) and len(relation.ranks) > 1
 
 
 def _differs(finding: Finding) -> bool:

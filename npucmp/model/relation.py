@@ -6,10 +6,13 @@ Along each axis of a layout (tensor parallel, data parallel, micro batches …) 
     shard(d)           each rank holds a contiguous part along dimension d
     shard(d, in 3 blocks)  the dimension is a row of blocks, and each rank holds a part of every block: fused qkv and
                        gate_up, batch x heads. Blocks of unequal size: shard(d, in blocks 2:1:1)
+    grouped(d, in blocks 2:1:1)  each rank holds a part of the first block and a copy of the others: query heads beside
+                       the key and value heads that several ranks share
     rows(0)            the rows of the ranks side by side in another order: tokens that experts get
     zigzag(d)          of 2k chunks, rank r of k holds chunks r and 2k-1-r: context parallelism
     zigzag(d, in 4 blocks)  the same within each block: sequences of a batch one behind the other
     sum, mean, max     the tensor is the sum, mean or largest element of what the ranks hold
+    norm               it is the root of the sum of their squares: norms of parts
     local              each rank computes with indices or masks of its own; what it makes of them is compared
 """
 
@@ -29,11 +32,23 @@ class Placement(NamedTuple):
     @property
     def is_partial(self) -> bool:
         """Whether each rank holds all positions, and none the values."""
-        return self.kind in ("sum", "mean", "max")
+        return self.kind in ("sum", "mean", "max", "norm")
 
     @property
     def is_split(self) -> bool:
-        return self.kind in ("shard", "zigzag", "rows")
+        return self.kind in ("shard", "grouped", "zigzag", "rows")
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether ranks along the axis hold equal values."""
+        return self.kind in ("whole", "grouped")
+
+    def joined_length(self, length: int, size: int) -> Optional[int]:
+        """The length along `dim` of what `size` ranks make of parts of a length; None if the blocks do not fit."""
+        if self.kind != "grouped":
+            return length * size
+        unit, rest = divmod(length, sum(self.blocks))
+        return None if rest else unit * (self.blocks[0] * size + sum(self.blocks[1:]))
 
     @property
     def words(self) -> str:
@@ -50,6 +65,7 @@ WHOLE = Placement("whole")
 SUM = Placement("sum")
 MEAN = Placement("mean")
 MAX = Placement("max")
+NORM = Placement("norm")
 LOCAL = Placement("local")
 
 

@@ -14,6 +14,7 @@ from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import stages_of
 from npucmp.align.rank_partners import RankPartners, groups_of, missing_ranks
 from npucmp.align.rank_run import RankRun, Values
+from npucmp.align.rank_shares import hold_shares
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.localise.evidence import reason
@@ -168,8 +169,11 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
         if why is not None:
             raise UsageError(f"--{option} {sizes.words} contradicts the dump: {why}")
     has_values = any(tensor.file or tensor.payload for op in single.run.operators for tensor in op.tensors)
-    search = PlacementSearch(RankPartners(ranks, single, sizes, missing), has_values)
-    follow_layers(search)
+    partners = RankPartners(ranks, single, sizes, missing)
+    search = _placements(partners, has_values)
+    if not search.is_clean and any(one.is_backward for one in search.golden.operators):
+        scaled = _placements(partners, has_values, rescales=True)  # legal if all that is made of it agrees
+        search = scaled if scaled.is_clean else search
     matched = sum(search.partners.mesh(one) is not None for one in search.golden.operators)
     count = len(search.golden.operators)
     if not missing and matched < FEWEST * count:
@@ -179,6 +183,13 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
     if sizes is not None and unfit > UNFIT * len(search.found):
         raise UsageError(f"--{option} {sizes.words} contradicts the dump: the shapes of {unfit} of {len(search.found)} "
                          "tensors allow no placement on it")  # fmt: skip
+    return search
+
+
+def _placements(partners: RankPartners, has_values: bool, rescales: bool = False) -> PlacementSearch:
+    search = PlacementSearch(partners, has_values, rescales)
+    follow_layers(search)
+    hold_shares(search)
     return search
 
 

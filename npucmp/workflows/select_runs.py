@@ -375,13 +375,7 @@ def is_part(run: Run) -> bool:
 def _has_other_batches(target: Run, golden: Run) -> bool:
     """Return whether two training runs compute a batch in unequal numbers of micro batches."""
     counts = [*map(_micro_batches, (target, golden))]
-    if counts[0] == counts[1] or not all(counts):
-        return False
-    first = [
-        next((op for op in run.operators if op.phase == "forward" and op.tensors), None) for run in (target, golden)
-    ]
-    a, b = ([tensor.shape for tensor in op.tensors] if op is not None else [] for op in first)
-    return len(a) == len(b) and a != b
+    return counts[0] != counts[1] and all(counts) and _has_other_shapes(target, golden)
 
 
 def _has_other_shapes(target: Run, golden: Run) -> bool:

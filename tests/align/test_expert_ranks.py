@@ -25,7 +25,7 @@ def experts(folder, first, second, names, stages=None):
     partners |= {
         name: {(rank, 0): ranks[rank].operators[at] for rank, at in some.items()} for name, some in names.items()
     }
-    return ExpertRanks(ranks, whole, stages or {0: 0, 1: 0}, partners), whole
+    return ExpertRanks(ranks, whole, stages or {0: 0, 1: 0}, partners, {}), whole
 
 
 EXPERT, BACK, SHARED, UPDATE = (

@@ -59,8 +59,8 @@ def abs_of(*tensors):
         ((5, 6), (4, 6), 9.0, True, False),
         ((4, 5), (4, 6), 9.0, True, False),  # columns are no rows
         ((1, 6), (9, 6), 0.5, True, True),
-        ((1,), (9,), 0.5, True, False),  # one axis: rows of numbers of tokens alone
-        ((1, 2, 2), (9, 2, 2), 0.5, True, False),
+        ((1,), (9,), 0.5, True, True),  # a piece of a flat parameter
+        ((1, 2, 2), (9, 2, 2), 0.5, True, True),  # an uneven share of a batch
     ],
 )
 def test_a_tensor_may_be_a_part_by_its_shape(tmp_path, shape, whole, most, rows, is_part):
@@ -401,13 +401,13 @@ def linear(tokens, weight):
 @pytest.mark.parametrize(
     "lane, is_partner",
     [
-        (linear(TOKENS[2], V), False),  # the second expert's weight, and no tokens of the first
+        (linear(TOKENS[2], V), True),  # a layer that the lane applies twice
         (linear(TOKENS[0], V), True),  # it has the first one's tokens
         (linear(TOKENS[0][:1], V), True),  # or one of them
         (linear(TOKENS[2], W), True),
         (linear(TOKENS[2], numbers(5, 6, seed=60)), True),  # a weight of none
         (linear(TOKENS[2], V[:, 0]), True),  # no matrix
-        (linear(np.arange(24).reshape(4, 6), V), False),  # the share is not known
+        (linear(np.arange(24).reshape(4, 6), V), True),  # the share is not known
         (call("linear", [TOKENS[0].reshape(2, 2, 6), V]), False),  # another number of axes
     ],
 )
@@ -478,9 +478,9 @@ def flat_part(size, found):
         (flat_part(10, 2), FLAT, True, True),
         (flat_part(7, 7), FLAT, None, True),  # a third, rounded up
         (flat_part(6, 6), FLAT, None, True),  # and down
-        (flat_part(8, 8), FLAT, None, False),  # no equal part: of two, ten
-        (flat_part(16, 16), FLAT, None, False),
-        (flat_part(20, 0), FLAT, None, True),  # one shape
+        (flat_part(8, 8), FLAT, None, True),  # a rank's share ends within the parameter
+        (flat_part(16, 16), FLAT, None, True),
+        (flat_part(20, 0), FLAT, None, False),  # of one shape, without a common value
         (FLAT[:10].reshape(2, 5), FLAT.reshape(4, 5), None, True),
         (flat_part(10, 0).reshape(2, 5), FLAT.reshape(4, 5), None, True),  # not flat
         (np.arange(10), np.arange(5, 25), None, True),  # no share is known

@@ -109,6 +109,7 @@ def test_every_choice_of_a_copy(placements, choices):
 )
 def test_the_cells_of_one_copy(choice, cells):
     mesh = Mesh(CELLS, (2, 2), ())
-    assert chosen(mesh, choice, lambda one: 10 * one) == cells
+    whole = [Placement("whole")] * 2
+    assert chosen(mesh, whole, choice, lambda one: 10 * one) == cells
     with pytest.raises(Misfit):
-        chosen(mesh, choice, lambda one: None)
+        chosen(mesh, whole, choice, lambda one: None)

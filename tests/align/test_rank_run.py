@@ -34,41 +34,8 @@ def test_derived_values_are_kept_until_there_are_too_many(tmp_path, monkeypatch)
     assert other.ordered is other.ordered and one.ordered is not ordered
 
 
-GRADIENT, NORM = numbers(3, 4), np.float32(1.7)
+GRADIENT = numbers(3, 4)
 TRAINED = [("Torch.linear.0.forward", [GRADIENT], [GRADIENT * 2]), ("Torch.linear.0.backward", [], [GRADIENT])]
-
-
-@pytest.mark.parametrize(
-    "collective, of_rank, then, hands_on",
-    [
-        ("all_reduce", "sum", NORM, True),
-        ("reduce", "sum", NORM, True),
-        ("all_gather", "sum", NORM, False),  # no sum over ranks
-        ("broadcast", "sum", NORM, False),
-        ("all_reduce", "abs", NORM, True),  # its output is the number; what it reads is none
-        ("all_reduce", "sum", np.float32(0.6), False),  # of another number
-        ("abs", "sum", NORM, False),
-    ],
-)
-def test_a_number_that_a_sum_over_ranks_reads(tmp_path, collective, of_rank, then, hands_on):
-    calls = [*TRAINED, (f"Torch.{of_rank}.0.forward", [GRADIENT], [NORM])]
-    run = rank_of(tmp_path, [*calls, (f"Distributed.{collective}.0.forward", [then], [then * 2])])
-    norm = run.operators[2]
-    assert run.is_update(norm) and not run.is_update(run.operators[0])
-    assert run.feeds_reduction(norm.outputs[0]) is hands_on
-    assert run.feeds_reduction(norm.inputs[0]) is (hands_on and of_rank == "sum")
-
-
-@pytest.mark.parametrize("collective", ["all_reduce", "all_gather"])
-@pytest.mark.parametrize("place", ["before", "behind"])
-def test_a_number_without_a_content_goes_before_a_sum_of_one_number(tmp_path, collective, place):
-    """One occurs everywhere, so that its content proves nothing."""
-    one = np.float32(1.0)
-    update, reduction = ("Torch.max.0.forward", [GRADIENT], [one]), (f"Distributed.{collective}.0.forward", [one], [])
-    run = rank_of(tmp_path, [*TRAINED, *([update, reduction] if place == "before" else [reduction, update])])
-    number = run.by_name["Torch.max.0.forward"].outputs[0]
-    assert number.content is None
-    assert run.feeds_reduction(number) is (collective == "all_reduce" and place == "before")
 
 
 @pytest.mark.parametrize(
@@ -558,18 +525,6 @@ def test_an_operator_in_no_order(tmp_path):
     """The number of one element is its own norm, if none was recorded."""
     (one,) = held(tmp_path, Recorded(Statistics(-3.0, -3.0, -3.0, None), ()))
     assert one.norm == -3.0
-
-
-def test_a_number_is_reduced_by_the_last_reduction_alone(tmp_path):
-    one = np.float32(1.0)  # known by no content
-    calls = [*TRAINED, ("Torch.max.0.forward", [GRADIENT], [one]), ("Distributed.all_reduce.0.forward", [one], []),
-             ("Torch.max.1.forward", [GRADIENT], [one]),
-             ("Torch.max.2.forward", [GRADIENT], [np.ones(2, np.float32)])]  # fmt: skip
-    run = rank_of(tmp_path, [*calls, ("Distributed.all_reduce.1.forward", [GRADIENT], [])])
-    found = [run.feeds_reduction(run.by_name[f"Torch.max.{at}.forward"].outputs[0]) for at in range(3)]
-    assert found == [True, False, False]
-    first = rank_of(tmp_path / "two", [*calls[:3], calls[5], calls[3]])
-    assert not first.feeds_reduction(first.by_name["Torch.max.2.forward"].outputs[0])  # two numbers
 
 
 def test_a_sum_of_parts_has_no_rank_beyond(tmp_path):

@@ -17,7 +17,7 @@ from npucmp.errors import UnsupportedError
 from npucmp.model import Payload
 from npucmp.model.dtypes import size_of
 
-JOIN, SUM, MAX, RESHAPE = "join", "sum", "max", "reshape"
+JOIN, SUM, MAX, NORM, RESHAPE = "join", "sum", "max", "norm", "reshape"
 _WIDE = {"float64", "int64", "uint64"}
 
 
@@ -35,7 +35,7 @@ def joined(parts: Sequence[Payload], axis: int) -> Payload:
 
 
 def total(parts: Sequence[Payload], how: str = SUM, factor: float = 1.0) -> Payload:
-    """The sum of parts times a factor, or their largest elements. A sum of 16-bit numbers is kept in float32."""
+    """The sum of parts times a factor, their largest elements, or the root of the sum of their squares. A sum of 16-bit numbers is kept in float32."""
     first = parts[0]
     if len(parts) == 1 and factor == 1.0:
         return first
@@ -98,13 +98,14 @@ def assembled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[
     streams = [BlockStream(read(part, elements)) for part in payload.parts]
     left = math.prod(payload.shape)
     kind = np.dtype(payload.dtype)
+    combine = np.maximum if payload.made_by == MAX else np.hypot if payload.made_by == NORM else np.add
     while left:
         count = min(elements, left)
         found = streams[0].take(count).astype(own)
         for stream in streams[1:]:
             more = stream.take(count)
             with np.errstate(all="ignore"):
-                found = np.maximum(found, more) if payload.made_by == MAX else found + more
+                found = combine(found, more)
         with np.errstate(all="ignore"):
             found = (found * payload.factor if payload.factor != 1.0 else found).astype(kind)
         yield found

@@ -30,8 +30,9 @@ clean pairs depart from their sum by at most 0.21 of it.
     recv, broadcast                        extremes, sum and norm are those of the sent tensor, if the golden received
                                            what another rank sent. 0; 2 u between types
     gradients of add, mean, pools, topk,   the sum is that of the incoming gradient; a sum of several gradients has no
-    sort, gather, embedding, slice,        law. 2 u (3 √K + the sum) of the smaller norm, K elements added to one; and
-    interpolate, repeat, views, casts      2 · 2^-24 √K of the incoming gradient. Not for an embedding with a padding
+    sort, gather, embedding, slice,        law, that of a subtrahend has the other sign. 2 u (3 √K + the sum) of the
+    interpolate, repeat, views, casts      smaller norm, K elements added to one; and 2 · 2^-24 √K of the incoming
+                                           gradient. Not for an embedding with a padding
                                            index, or one whose forward is not recorded: its gradient drops rows
     gradients of relu, topk, sort          no element lies beyond the incoming ones, one of whose extremes the golden
                                            propagates. 2 u
@@ -312,8 +313,9 @@ def _kept_sum_law(case: RuleContext, moments: Moments) -> Optional[Departure]:
         arrived, size = math.sqrt(source.golden.squares), sizes[1]
         if not size:
             continue
-        x = abs(moments.target.total - source.target.total) / max(sizes)
-        y = abs(moments.golden.total - source.golden.total) / size
+        signs = (1.0, -1.0) if case.node is not None and case.node.op.name == "sub" else (1.0,)  # of a subtrahend
+        x = min(abs(moments.target.total - sign * source.target.total) for sign in signs) / max(sizes)
+        y = min(abs(moments.golden.total - sign * source.golden.total) for sign in signs) / size
         unit, squares = max(case.own_round_off, round_off_of(one.pair), DOUBLE), source.golden.squares
         if abs(squares - moments.golden.squares) > BOTH_SIDES * unit * squares:  # elements were added or spread
             unit = max(unit, _round_off(case))

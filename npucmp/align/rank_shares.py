@@ -1,0 +1,179 @@
+"""The golden tensors of which each rank has a share of its own, between two places where the ranks make the golden's.
+
+A place is a golden tensor that the parts of all ranks make, by its values. Between two places a rank may hold partial
+sums, masks, offsets and indices of its part, or lists of other lengths; layouts differ in them, and the places behind
+them show whether they are right. A tensor that does not agree is such a share if all that is made of it does. If no
+place follows, it is none, and the run diverges there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Hashable, Optional
+
+from npucmp.align.partial_sums import partial_axes
+from npucmp.align.placement_choice import COARSE, LOCAL, Key
+from npucmp.align.placement_search import PlacementSearch
+from npucmp.align.rank_run import HeldTensor, RankOperator
+
+ROUNDING = 1e-5  # chosen: places of clean float32 runs have smaller errors
+ROUNDING_FIGURES = 1e-4  # of statistics: chosen likewise
+HIDES = 0.1  # of the error of what a place is made of: chosen: a place with a larger error does not disprove it
+
+
+class RankShares:
+    """The shares of one step. `covered`: by operator and slot of the golden."""
+
+    def __init__(self, search: PlacementSearch) -> None:
+        self._search, self._golden = search, search.golden
+        self._readers: dict[Hashable, list[HeldTensor]] = defaultdict(list)
+        for operator in self._golden.operators:
+            for one in operator.inputs:
+                self._readers[_identity(one)].append(one)
+        self._rounding = COARSE if search.is_coarse else ROUNDING if search.values else ROUNDING_FIGURES
+        self._broken: set[str] = set()  # operators of which gradients or other readers show that a tensor differs
+        self.covered: set[Key] = set()
+        while self._cover_all():
+            pass
+
+    def _cover_all(self) -> bool:
+        """Cover shares; return whether gradients, or other readers, contradict some of them, which are none then."""
+        self.covered.clear()
+        self._proven: set[Key] = set()  # those of which something that identifies itself is made
+        for _ in range(2):  # the gradient of a share is a share
+            self._behind = self._wrong = False  # whether a place follows, or a tensor that differs
+            self._next: list[HeldTensor] = []  # the tensors of the next operator
+            self._fed: set[tuple[bool, bool]] = set()  # phases in which a place follows that code without a record made
+            for operator in reversed(self._golden.operators):
+                self._visit(operator)
+        before = len(self._broken)
+        for operator in self._golden.operators:
+            open_tensors = [one for one in operator.tensors if self._differs(one)]
+            forward = self._search.forward_of(operator)
+            self._broken |= {forward.name} if forward is not None and open_tensors else set()
+            same = [each for one in open_tensors if one.content is not None for each in self._readers[one.content]]
+            self._broken |= {each.operator.name for each in same}  # one tensor, one verdict
+        return len(self._broken) > before
+
+    def _differs(self, one: HeldTensor) -> bool:
+        is_open = self._key(one) not in self.covered
+        return is_open and self._search.state(one.operator, one) in ("differs", "shape")
+
+    def _visit(self, operator: RankOperator) -> None:
+        if operator.is_collective:
+            self.covered |= {*map(self._key, operator.tensors)}
+            return
+        outputs = [one for one in operator.outputs if one.size]
+        for one in outputs:
+            if not self._is_place(one):
+                self._cover(one)
+        for one, other in self._search.forward_of_gradients(operator) if self._behind else ():
+            if self._key(other) in self.covered and self._search.state(operator, one) not in ("agrees", "unknown"):
+                self.covered.add(self._key(one))
+        made = outputs or self._next  # what writes into an input is read by the next one
+        for one in operator.inputs if made else ():
+            if not self._is_place(one) and all(self._is_closed(one, each) for each in made):
+                self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in made))
+        self._next = [one for one in operator.tensors if one.is_float and one.size > 1] or self._next
+        self._behind = self._behind or any(map(self._is_proof, operator.tensors))
+        self._wrong = self._wrong or any(map(self._differs, operator.tensors))
+        data = (one for at, one in enumerate(operator.inputs) if at not in operator.parameter_places and one.is_float)
+        if any(self._is_proof(one) and self._golden.origin(one).how == "none" for one in data):
+            self._fed.add(self._phase(operator))
+
+    def _cover(self, one: HeldTensor) -> None:
+        """Cover an output if all that reads it is a place or covered. One that no recorded operator reads is, if it
+        is a mask or an index and a place follows; if it does not differ, nothing behind it does, and a place follows
+        that code without a record made; or if it is a loss whose gradient shows its factor."""
+        readers = [each for each in self._readers[_identity(one)] if each.operator.order > one.operator.order]
+        own = [each for each in readers if one.operator.is_backward or not each.operator.is_backward] or readers
+        if own and all(self._is_closed(one, each) for each in own):
+            self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in own))
+        elif not own and (self._behind or any(map(self._is_proof, one.operator.outputs))):
+            again = self._golden.origin(one).tensor  # a module returns what an operator in it wrote
+            is_read = self._phase(one.operator) in self._fed and self._search.state(one.operator, one) != "differs"  # by code that is not recorded
+            if not self._wrong and (is_read or (again is not None and self._is_proof(again))):
+                self._add(one, True)
+            elif not one.is_float or self._has_gradient(one.operator):
+                self._add(one, False)
+
+    def _phase(self, operator: RankOperator) -> tuple[bool, bool]:
+        return operator.is_backward, self._golden.is_update(operator)
+
+    def _has_gradient(self, operator: RankOperator) -> bool:
+        """Whether the gradients of a forward operator are recorded, and none of them differs."""
+        gradients = [] if operator.is_backward else self._golden.backward_of(operator)
+        return bool(gradients) and not any(self._differs(one) for each in gradients for one in each.tensors)
+
+    def _is_closed(self, one: HeldTensor, behind: HeldTensor) -> bool:
+        """Whether a tensor made of another is a share too, or a place that would show an error of the other: a small
+        addend hides in a large sum."""
+        if self._key(behind) in self.covered:
+            return True
+        if not self._is_place(behind):
+            return False
+        apart, near = self._error(one), self._error(behind)
+        if apart is None or near is None or not behind.is_float:
+            return True
+        if behind.operator is one.operator and behind.operator.type.has("sums"):
+            near *= (behind.norm or 0.0) / (one.norm or 1.0)
+        return near <= min(self._rounding, HIDES * apart)
+
+    def _error(self, one: HeldTensor) -> Optional[float]:
+        """The error of a tensor that the ranks make; None of one that they do not make."""
+        decision = self._search.found.get(self._key(one))
+        return decision.fit.error if decision is not None and decision.fit is not None else None
+
+    def _add(self, one: HeldTensor, proven: bool) -> None:
+        """Cover a tensor. One that differs needs a place that proves its share."""
+        decision = self._search.found.get(self._key(one), LOCAL)
+        if decision.state == "unknown" or decision.mates:
+            return
+        if decision.state in ("differs", "shape") and (not proven or one.operator.name in self._broken):
+            return
+        self.covered.add(self._key(one))
+        if proven:
+            self._proven.add(self._key(one))
+
+    def _is_place(self, one: HeldTensor) -> bool:
+        return not one.size or self._search.state(one.operator, one) == "agrees"
+
+    def _is_proof(self, one: HeldTensor) -> bool:
+        """Whether a place identifies itself: not a constant, and by statistics no sum, of which the mean alone is
+        known."""
+        if not self._is_place(one) or one.content is None:
+            return False
+        return self._search.values or (one.is_float and not partial_axes(self._search.placed(one.operator, one)))
+
+    @staticmethod
+    def _key(one: HeldTensor) -> Key:
+        return one.operator.name, one.slot
+
+
+def _identity(one: HeldTensor) -> Hashable:
+    """What the golden's recordings of one tensor share; of a tensor of equal elements, their value."""
+    return one.content if one.content is not None else (one.size, one.norm)
+
+
+def hold_shares(search: PlacementSearch) -> None:
+    """Take tensors that do not agree for shares of the ranks, where all that is made of them agrees."""
+    search.covered = RankShares(search).covered
+    for key in search.covered:
+        if key in search.found:
+            search.found[key] = LOCAL
+    _take_from_readers(search)
+
+
+def _take_from_readers(search: PlacementSearch) -> None:
+    """Compare an output of which each rank has a share of its own as what is read in its place: the ranks have made it
+    by then, behind a mask and a reduction that the golden does not need."""
+    readers: dict[Hashable, HeldTensor] = {}
+    for operator in reversed(search.golden.operators):
+        mesh = None if operator.is_backward or operator.is_collective else search.partners.mesh(operator)
+        for one in operator.outputs if mesh is not None else ():
+            reader = readers.get(one.content) if one.content is not None else None
+            is_local = one.is_float and search.state(operator, one) == "local"
+            if is_local and reader is not None and reader.shape == one.shape:
+                search.take(one, mesh, reader)
+        for one in operator.inputs if mesh is not None else ():
+            readers[one.content] = one
