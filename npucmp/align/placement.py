@@ -307,12 +307,10 @@ def _figures_maker() -> Maker:
         if how == "max":
             return _PartFigures(parts[0].size, max(one.max for one in parts if one.max is not None), None, None, None)
         means = [one.mean if one.size > 1 or one.mean is not None else one.max for one in parts]
-        if None in means:
+        known = [mean for mean in means if mean is not None]
+        if len(known) < len(parts):
             return _PartFigures(parts[0].size, None, None, None, None)
-        if how == "norm":
-            mean = math.hypot(*means)  # type: ignore[arg-type]
-        else:
-            mean = sum(means) / (len(means) if how == "mean" else 1)  # type: ignore[arg-type]
+        mean = math.hypot(*known) if how == "norm" else sum(known) / (len(known) if how == "mean" else 1)
         return (
             _PartFigures(1, mean, mean, mean, mean)
             if parts[0].size == 1

@@ -443,9 +443,8 @@ def _segments(
             if again >= 0:  # with what the target computes of the ids before
                 cut = max(0, len(batches[-1]) - again)
                 batches[-1:] = [*filter(None, [batches[-1][:cut]]), batches[-1][cut:]]
-            elif batches[-1] and (seen or (received and (has_received or has_weights))):
-                if _begins(one, batches[0]):
-                    batches.append([])
+            elif batches[-1] and _begins(one, batches[0]) and (seen or (received and (has_received or has_weights))):
+                batches.append([])
             has_received = received or (has_received and not seen)
             seen = received = False
             batches[-1].append(one)

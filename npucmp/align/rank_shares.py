@@ -91,7 +91,9 @@ class RankShares:
             self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in own))
         elif not own and (self._behind or any(map(self._is_proof, one.operator.outputs))):
             again = self._golden.origin(one).tensor  # a module returns what an operator in it wrote
-            is_read = self._phase(one.operator) in self._fed and self._search.state(one.operator, one) != "differs"  # by code that is not recorded
+            is_read = (
+                self._phase(one.operator) in self._fed and self._search.state(one.operator, one) != "differs"
+            )  # by code that is not recorded
             if not self._wrong and (is_read or (again is not None and self._is_proof(again))):
                 self._add(one, True)
             elif not one.is_float or self._has_gradient(one.operator):
@@ -170,10 +172,12 @@ def _take_from_readers(search: PlacementSearch) -> None:
     readers: dict[Hashable, HeldTensor] = {}
     for operator in reversed(search.golden.operators):
         mesh = None if operator.is_backward or operator.is_collective else search.partners.mesh(operator)
-        for one in operator.outputs if mesh is not None else ():
+        if mesh is None:
+            continue
+        for one in operator.outputs:
             reader = readers.get(one.content) if one.content is not None else None
             is_local = one.is_float and search.state(operator, one) == "local"
             if is_local and reader is not None and reader.shape == one.shape:
                 search.take(one, mesh, reader)
-        for one in operator.inputs if mesh is not None else ():
+        for one in operator.inputs:
             readers[one.content] = one

@@ -35,7 +35,8 @@ def joined(parts: Sequence[Payload], axis: int) -> Payload:
 
 
 def total(parts: Sequence[Payload], how: str = SUM, factor: float = 1.0) -> Payload:
-    """The sum of parts times a factor, their largest elements, or the root of the sum of their squares. A sum of 16-bit numbers is kept in float32."""
+    """The sum of parts times a factor, their largest elements, or the root of the sum of their squares. A sum of 16-bit
+    numbers is kept in float32."""
     first = parts[0]
     if len(parts) == 1 and factor == 1.0:
         return first
