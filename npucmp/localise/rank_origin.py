@@ -232,8 +232,8 @@ JUMP = 20.0  # times: chosen: clean errors of statistics grow more slowly from o
 
 
 def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:
-    """The comparison with a root for the first output of which the part of one rank errs far more than those of all
-    others and than what it read, although the whole is within its limit. Parts of one tensor err alike."""
+    """The comparison with a root for the first tensor of which the part of one rank errs far more than those of all
+    others and than what it was made of, although the whole is within its limit. Parts of one tensor err alike."""
     first = min((root.pair.order for root in one.roots if root.cause is not Cause.PROPAGATED), default=None)
     for finding in one.findings:
         pair = finding.pair
@@ -242,7 +242,7 @@ def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:
         relation = pair.target.relation if pair.target is not None else None
         if finding.verdict is not Verdict.MATCH or relation is None or pair.golden_op is None or not pair.golden:
             continue
-        if not is_output(pair) or not finding.error or not finding.limit or len(relation.ranks) < 2:
+        if not finding.error or not finding.limit or len(relation.ranks) < 2:
             continue
         if finding.error * math.sqrt(len(relation.ranks)) < finding.limit:
             continue
@@ -253,7 +253,8 @@ def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:
         words = "the part of rank {rank} differs ({error}), those of the others by at most {others}: parts of one "
         words += "tensor err alike"
         own = reason("rank", words, rank=rank, error=error, others=others)
-        root = Root(1, pair, Cause.BORN, pair.slot, "rel_l2", error, finding.limit, others, error, (own,), "odd_part")
+        cause = Cause.BORN if is_output(pair) else Cause.GAP
+        root = Root(1, pair, cause, pair.slot, "rel_l2", error, finding.limit, others, error, (own,), "odd_part")
         kept = [each for each in one.roots if each.pair.order != pair.order]
         roots = root, *(replace(each, place=at) for at, each in enumerate(kept, 2))
         return replace(one, findings=with_root_verdict(one.findings, root), roots=roots)
@@ -267,17 +268,21 @@ def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tup
     if golden is None or mesh is None or search.golden.is_update(golden):  # Adam divides by gradients near zero
         return None
 
-    def errors_of(slot: str) -> dict[int, float]:
-        tensor, decision = tensor_in(golden, slot), search.found.get((golden.name, slot))
-        return {} if tensor is None or decision is None else part_errors(search, mesh, tensor, decision)
+    def errors_of(tensor: HeldTensor) -> dict[int, float]:
+        own, decision = search.partners.mesh(tensor.operator), search.found.get((tensor.operator.name, tensor.slot))
+        return {} if own is None or decision is None else part_errors(search, own, tensor, decision)
 
-    errors = errors_of(pair.slot)
+    tensor = tensor_in(golden, pair.slot)
+    source = search.golden.origin(tensor).tensor if tensor is not None and not is_output(pair) else None
+    if tensor is None or (source is None and not is_output(pair)):
+        return None
+    errors = errors_of(tensor)
     rank = odd_rank(errors)
     if rank is None or errors[rank] <= BEYOND * limit:
         return None
     others = max(error for other, error in errors.items() if other != rank)
-    for one in golden.inputs:
-        given = errors_of(one.slot)
+    for one in golden.inputs if source is None else [source]:
+        given = errors_of(one)
         rest = [error for other, error in given.items() if other != rank]
         if rank in given and given[rank] > errors[rank] / STANDS_OUT and given[rank] > 2 * max(rest, default=0.0):
             return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import random
 import shutil
 import zipfile
 from pathlib import Path
@@ -337,19 +336,3 @@ def test_numbers_of_occurrences_on_ranks_add_up_exactly(tmp_path, more, state, w
     placed = {(one.operator, one.slot): one for one in report.layout.placed}
     found = placed["Torch.bincount.0.forward", "output:0"]
     assert (found.state, found.relation.placement if found.relation else "local") == (state, words)
-
-
-@pytest.mark.parametrize("seed", [18, 52])
-def test_calls_in_another_order_that_fit_by_no_shape_have_the_shape_of_their_parts(tmp_path, seed):
-    """Calls of one rank that stand for one of the golden are put together, though their parts have unlike shapes."""
-    shutil.copytree(ROOT / "sample_dumps" / "msprobe_softmax", tmp_path / "pair")
-    (file,) = (tmp_path / "pair" / "target").rglob("dump.json")
-    dump = json.loads(file.read_text())
-    names = [*dump["data"]]
-    random.Random(seed).shuffle(names)
-    file.write_text(json.dumps({**dump, "data": {name: dump["data"][name] for name in names}}))
-    report = npucmp.compare(tmp_path / "pair" / "target", tmp_path / "pair" / "golden", align="content", jobs=1)
-    (one,) = report.comparisons
-    made = [ref for op in one.target.operators for ref in op.tensors if ref.payload is not None and ref.payload.parts]
-    assert report.exit_status == 1 and made
-    assert all(ref.shape == ref.payload.shape for ref in made)
