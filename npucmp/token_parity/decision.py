@@ -27,6 +27,7 @@ LEAST_REST = 20  # tokens of a rest: chosen, fewer show no class
 OUTLIER = 12.0  # margin of a token that is no outlier of rounding: chosen
 SEVERAL = 6.0  # margin of several such tokens: chosen
 LEAST_SEVERAL = 2  # tokens, if they are more than the share of outliers: chosen
+HALF = 0.5  # share of the tokens beyond noise that one of two causes explains: chosen
 _LISTED = 6  # names in a sentence: work
 SILENT = (TokenClass.CLEAN, TokenClass.UNDECIDED)
 
@@ -127,7 +128,11 @@ def _finding(evidence: StepEvidence, fits: tuple[CandidateFit, ...], accepted: l
             words = f"{int(evidence.far.sum())} tokens ({share}) are beyond noise, {margin:.1f} times in the median"
             return finding_at(pair, TokenClass.UNDECIDED, place, words, "too few, or too near the noise, for a class")
     left = [fit for fit in fits if state_of(fit) == "open"]
-    names = f"{_names(left, ' or ')}; these are not refuted" if left else "no candidate explains it"
+    names = f"{_names(left, ' or ')}; these are not refuted" if left else "no single candidate explains it"
+    beside = [fit for fit in fits if state_of(fit) == "leaves more" and fit.explains >= HALF]
+    if beside:
+        shares = [f"{fit.name} ({percent(fit.explains)})" for fit in beside]
+        names += f"; of two causes at once one may be {' or '.join(shares)}, by the share of tokens that it explains"
     requests = int(pair.far.any(axis=1).sum())
     of_all = f"all {requests}" if requests == int(pair.counted.any(axis=1).sum()) else f"{requests}"
     what = "scattered tokens" if is_scattered else "tokens"

@@ -41,6 +41,12 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     listed = ", ".join(map(str, tokens.tolist()))
     words = f"{covered} of the tokens that {word} in the rollout are {listed}, which do so nearly always"
     lacks = "" if share >= OF_ALL else words
-    remains = None if lacks else 0.0
     because = ("certain tokens move, as a bias of the logits makes them", words)
-    return (CandidateFit("a bias on certain tokens", TokenClass.LOGITS, remains, (), because, lacks, proven=True),)
+    sign = 1 if word == "rise" else -1
+    wrong = np.maximum(np.where(np.isin(ids, tokens), -sign, sign) * evidence.margin, 0.0)
+    name = "a bias on certain tokens"
+    return (
+        evidence.candidate(
+            name, TokenClass.LOGITS, wrong, because, lacks=lacks, remains=None if lacks else 0.0, proven=True
+        ),
+    )

@@ -16,5 +16,5 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     parts = evidence.parts
     if parts is None:
         return None
-    margins = evidence.pair.margin[parts.clean]
-    return (CandidateFit("another context", TokenClass.CONTEXT, remains_of(margins), (), (parts.words, CAUSES)),)
+    remains = remains_of(evidence.pair.margin[parts.clean])
+    return (CandidateFit("another context", TokenClass.CONTEXT, remains, (), (parts.words, CAUSES)),)

@@ -9,7 +9,7 @@ import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass
 from npucmp.model.token_batch import Floats
-from npucmp.token_parity.candidates.evidence import StepEvidence, remains_of
+from npucmp.token_parity.candidates.evidence import StepEvidence
 from npucmp.token_parity.noise import SMALLEST
 
 
@@ -27,11 +27,10 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
         ):
             numbers = numbers_of(np.where(pair.counted, single, 0.0), used)
             noise = np.sqrt(numbers_of(np.where(pair.counted, np.square(pair.noise), 0.0), used))
-            used_noise = np.maximum(noise[pair.counted], SMALLEST)
-            remains = remains_of((recorded - numbers)[pair.counted] / used_noise)
+            left = ((recorded - numbers) / np.maximum(noise, SMALLEST))[evidence.tokens]
             because = f"the {side} records for each token {name}, not its own log-probability"
-            found.append((remains, CandidateFit(name, TokenClass.RECORD, remains, (), (because,), proven=True)))
-    return (min(found, key=lambda one: one[0])[1],)
+            found.append(evidence.candidate(name, TokenClass.RECORD, left, (because,), proven=True))
+    return (min(found, key=lambda fit: fit.remains or 0.0),)
 
 
 def _mean(values: Floats, used: Floats) -> Floats:

@@ -68,7 +68,7 @@ def without(pair: TokenPair, _: ParityFinding) -> tuple[TokenPair, str]:
     moved["golden_ids"] = np.where(rows[:, None], -1, pair.golden_ids)
     moved["golden_mask"] = np.where(rows[:, None], both, pair.golden_mask)
     target_mask = np.where(rows[:, None], both, pair.target_mask)
-    return replace(pair, target_mask=target_mask, others=None, sums=None, tops=(), **moved), "beside it"
+    return replace(pair, target_mask=target_mask, others=None, sums=None, tops=(), other_experts=None, **moved), "beside it"
 
 
 @lru_cache(maxsize=4)  # the finding and the rest ask about one pair
