@@ -18,6 +18,7 @@ from npucmp.token_parity.token_pair import TokenPair
 LEAST_POSITIONS = 20  # positions: chosen, of a standard error
 LEAST_COMMON = 2  # tokens of a position on both sides: definition, a difference has two
 EXACT_ERRORS = 6.0  # standard errors of a slope or an offset: chosen
+LEVEL_ERRORS = 3.0  # standard errors of the slope of equal differences: definition
 EXACT_SLOPE = 0.005  # slope: chosen, a temperature of 0.995
 EXACT_RISE = 5e-4  # mean offset: chosen, a nucleus of 0.9995
 
@@ -65,7 +66,8 @@ class TopTokens(NamedTuple):
     def rises(self) -> bool:
         """Whether the tokens of a position rise at equal differences."""
         error = float(self.offsets.std() / np.sqrt(len(self.offsets)))
-        return not self.is_tilted and self.offset > max(EXACT_RISE, EXACT_ERRORS * error)
+        is_level = abs(self.slope - 1) <= max(EXACT_SLOPE, LEVEL_ERRORS * self.error)
+        return is_level and self.offset > max(EXACT_RISE, EXACT_ERRORS * error)
 
     def of_temperature(self, floor: float) -> Floats:
         """Return what one temperature leaves, in units of the noise."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass
 from npucmp.token_parity.candidates.evidence import StepEvidence
+from npucmp.token_parity.systematic_fit import UNSURE
 
 LEAST_TIMES = 3  # occurrences of a token: chosen
 ALWAYS = 0.8  # share of the occurrences of a token that move: chosen
@@ -44,9 +45,13 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     because = ("certain tokens move, as a bias of the logits makes them", words)
     sign = 1 if word == "rise" else -1
     wrong = np.maximum(np.where(np.isin(ids, tokens), -sign, sign) * evidence.margin, 0.0)
+    clean = evidence.pair.counted & ~evidence.tokens & (evidence.pair.lower < UNSURE)
+    often = int(np.isin(np.maximum(evidence.pair.target_ids, evidence.pair.golden_ids)[clean], tokens).sum())
+    refuted = (f"they do not move {often} times in what is clean",) if often >= LEAST_TIMES else ()
     name = "a bias on certain tokens"
     return (
         evidence.candidate(
-            name, TokenClass.LOGITS, wrong, because, lacks=lacks, remains=None if lacks else 0.0, proven=True
+            name, TokenClass.LOGITS, wrong, because, refuted=refuted, lacks=lacks, remains=None if lacks else 0.0,
+            proven=True,
         ),
-    )
+    )  # fmt: skip

@@ -46,7 +46,8 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
         f"{many}, {margin:.1f} times in the median",
     )
     remains = remains_of(evidence.margin[~evidence.far])
-    refuted = (*evidence.refuted_by_parts, *_not_scattered(evidence, far))
+    scattered = [f"they are not scattered: {words}" for words in evidence.refuted_by_parts]
+    refuted = (*scattered, *_not_scattered(evidence, far))
     lacks = lacks or "the sides record no experts"
     return (CandidateFit(NAME, TokenClass.ROUTER, remains, refuted, because, lacks),)
 

@@ -31,6 +31,7 @@ LEAST_TOKENS = 20  # tokens whose noise shows: chosen
 MOST_TOKENS = 20_000  # tokens: work
 DEPENDS = 0.3  # R² that a temperature has: evidence, temperatures have 0.34 and more, a penalty has 0.2
 UNRELATED = 0.05  # R² that refutes a function of the log-probability: evidence, temperatures have 0.2 and more
+A_FUNCTION = 0.25  # R² of a function of the logits: evidence, other weights have less than 0.22
 EXPLAINED_IN_NOISE = 0.05  # R² of a difference within noise: evidence, clean pairs have less than 0.03
 SIGNIFICANT = 20.0  # F statistic of two coefficients: chosen, chance alone has 2e-9
 LEAST_SLOPE = 0.005  # d by the log-probability: chosen, a temperature of 0.99 has 0.005 to 0.01
@@ -90,12 +91,14 @@ def _bounded(evidence: StepEvidence, curve: Optional[SystematicFit]) -> Candidat
     elif not in_noise and not (bounded.is_narrow and r2 >= DEPENDS):
         fits = f"any ratio from {bounded.low:.2g} to {bounded.high:.2g} fits"
         lacks = _explained(curve) if bounded.is_narrow or bounded.low > bounded.high else fits
+    is_other = curve is not None and r2 < A_FUNCTION and not in_noise  # bounds hold what it does not explain
     words = f"the rollout's temperature is {bounded.low:.2g} to {bounded.high:.2g} times the trainer's"
     because = (*[words][: bounded.is_narrow], _explained(curve))
-    return evidence.candidate(
+    fit_of = evidence.candidate(
         NAME, TokenClass.TEMPERATURE, bounded.left, because, refuted=tuple(refuted), lacks=lacks,
         remains=bounded.remains, shows=shows,
     )  # fmt: skip
+    return fit_of._replace(remains=None) if is_other and bounded.remains <= BEYOND else fit_of
 
 
 def is_within_bounds(evidence: StepEvidence) -> bool:
@@ -117,7 +120,7 @@ def _exact(evidence: StepEvidence, exact: TopTokens) -> CandidateFit:
     """Return the fit of a temperature to the most likely tokens."""
     bounded = bounded_temperature(evidence.target, evidence.golden, evidence.noise)
     words = f"between tokens of a position the rollout has {exact.slope:.4f} times the differences of the trainer"
-    refuted = [*evidence.refuted_by_parts]
+    refuted = [*evidence.refuted_by_parts, *filter(None, [_one_way(evidence)])]
     if not exact.is_tilted:
         refuted.append(f"{words}, with a standard error of {exact.error:.2g}")
     words += f": temperature {1 / exact.slope:.3f}" if exact.slope > 0 else ""

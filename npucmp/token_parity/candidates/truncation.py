@@ -14,7 +14,7 @@ import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass, percent
 from npucmp.model.token_batch import Floats
-from npucmp.token_parity.candidates.evidence import StepEvidence, outside_of, remains_of
+from npucmp.token_parity.candidates.evidence import LEAST_TOKENS, StepEvidence, outside_of, remains_of
 from npucmp.token_parity.candidates.temperature import CERTAINLY_REMOVED, MOST_TOKENS
 from npucmp.token_parity.noise import BEYOND
 from npucmp.token_parity.token_pair import TokenPair, first_place
@@ -24,7 +24,7 @@ ALONE = -1e-4  # log-probability in the trainer: definition, float32 rounds to 0
 LEAST_REMOVED = 0.002  # probability that a side cannot sample: chosen
 PERHAPS_REMOVED = 3.5  # standard errors: chosen, chance alone has 2e-4
 SHARES = np.concatenate([np.geomspace(0.05, 0.6, 20), np.linspace(0.605, 0.995, 79)])  # top-p: work, half a per cent
-TIGHT = 10  # tokens far from their own bounds of another share: chosen, others have any share
+TIGHT = 10  # tokens whose bounds are nearer than the noise: chosen, others have any share
 MOST_KEPT = 64  # tokens of top-k: chosen, the mean of 1/p' has too large an error above
 PARTS = 3  # parts of the tokens, by K: chosen
 ERRORS = 3.0  # standard errors of the mean of 1/p': definition
@@ -56,7 +56,7 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     law = next((one for one in laws if one.proven), None)
     lacks = "" if law is not None and shows else cut if not shows else "no share of top-p and no number of top-k fits"
     remains = remains_of(falling) if law is None else max(law.remains, remains_of(falling))
-    refuted = () if may_show else (cut,)
+    refuted: tuple[str, ...] = () if may_show else (cut,)
     tops = evidence.tops
     if tops is not None:
         rest = remains_of(tops.of_nucleus(evidence.pair.floor))
@@ -86,10 +86,10 @@ def _share(kept: Floats, whole: Floats, noise: Floats) -> Law:
         outside = np.maximum(-np.log(np.minimum(share + own, 1.0)) - d, d + np.log(share))
         found.append((outside_of(np.maximum(outside, 0.0) / noise), float(share)))
     remains, share = min(found)
-    width = np.log(np.minimum(share + own, 1.0)) - np.log(share)
-    tight = int(((width < BEYOND * noise) & (d > BEYOND * noise)).sum())
-    words = f"each position keeps at least {share:.2g}, and less without its last token: {tight} tokens say so"
-    return Law(remains, remains <= BEYOND and tight >= TIGHT, words)
+    tight = d[np.log(np.minimum(share + own, 1.0)) - np.log(share) < noise]
+    words = f"each position keeps at least {share:.2g}, and less without its last token: {len(tight)} tokens say so"
+    rises = len(tight) >= TIGHT and float(tight.mean()) * np.sqrt(len(tight)) > CERTAINLY_REMOVED * float(tight.std())
+    return Law(remains, remains <= BEYOND and rises, words)
 
 
 def _count(kept: Floats, whole: Floats) -> Law:
@@ -115,4 +115,5 @@ def first_of_nucleus(pair: TokenPair) -> Optional[tuple[int, int]]:
 def may_be_cut(evidence: StepEvidence) -> bool:
     """Return whether the rollout seems to lack probability: too much for a silent step."""
     mean, significance = evidence.removed(1)
-    return mean >= LEAST_REMOVED and significance >= PERHAPS_REMOVED
+    has_error = len(evidence.margin) >= LEAST_TOKENS  # the error of a few tokens is no error
+    return has_error and mean >= LEAST_REMOVED and significance >= PERHAPS_REMOVED

@@ -371,9 +371,10 @@ def experts(random: Random, fault: Fault, of: Setting) -> None:
     flipped = random.random((of.rows, of.length)) < random.uniform(0.02, 0.2)
     change = flipped[..., None] * random.standard_normal((of.rows, of.length, fault.trainer.model.head.shape[0]))
     fault.trainer = replace(fault.trainer, hidden=change * random.uniform(0.5, 1.2))
-    fault.means("router")
-    if random.random() < 0.4:
+    fault.causes |= {"router"}
+    if random.random() < 0.4:  # recorded experts alone prove it
         fault.experts = flipped
+        fault.means("router")
 
 
 Draw = Callable[[Random, Fault, Setting], None]
