@@ -46,8 +46,8 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     sign = 1 if word == "rise" else -1
     wrong = np.maximum(np.where(np.isin(ids, tokens), -sign, sign) * evidence.margin, 0.0)
     clean = evidence.pair.counted & ~evidence.tokens & (evidence.pair.lower < UNSURE)
-    often = int(np.isin(np.maximum(evidence.pair.target_ids, evidence.pair.golden_ids)[clean], tokens).sum())
-    refuted = (f"they do not move {often} times in what is clean",) if often >= LEAST_TIMES else ()
+    unmoved = int(np.isin(np.maximum(evidence.pair.target_ids, evidence.pair.golden_ids)[clean], tokens).sum())
+    refuted = (f"they do not move {unmoved} times in what is clean",) if unmoved >= LEAST_TIMES else ()
     name = "a bias on certain tokens"
     return (
         evidence.candidate(

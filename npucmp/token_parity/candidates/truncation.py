@@ -25,6 +25,7 @@ LEAST_REMOVED = 0.002  # probability that a side cannot sample: chosen
 PERHAPS_REMOVED = 3.5  # standard errors: chosen, chance alone has 2e-4
 SHARES = np.concatenate([np.geomspace(0.05, 0.6, 20), np.linspace(0.605, 0.995, 79)])  # top-p: work, half a per cent
 TIGHT = 10  # tokens whose bounds are nearer than the noise: chosen, others have any share
+NO_CHANCE = 20.0  # minus the logarithm of the chance that tokens are within the bounds: chosen, 2e-9
 MOST_KEPT = 64  # tokens of top-k: chosen, the mean of 1/p' has too large an error above
 PARTS = 3  # parts of the tokens, by K: chosen
 ERRORS = 3.0  # standard errors of the mean of 1/p': definition
@@ -32,9 +33,11 @@ NEAR_WHOLE = 0.3  # standard error of that mean: chosen, below half the distance
 
 
 class Law(NamedTuple):
-    """What a law of a nucleus leaves, whether it is proven, and a sentence."""
+    """What a law of a nucleus leaves, whether so many tokens are within it by no chance, whether no other cause says
+    the same, and a sentence."""
 
     remains: float
+    fits: bool
     proven: bool
     words: str
 
@@ -53,7 +56,7 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     may_show = shows or (mean > 0 and significance > PERHAPS_REMOVED)
     kept, whole = (evidence.target, evidence.golden)[::sign]
     laws = [_share(kept, whole, evidence.noise), *([_count(kept, whole)] if sign > 0 else [])]
-    law = next((one for one in laws if one.proven), None)
+    law = next((one for one in laws if one.fits), None)
     lacks = "" if law is not None and shows else cut if not shows else "no share of top-p and no number of top-k fits"
     remains = remains_of(falling) if law is None else max(law.remains, remains_of(falling))
     refuted: tuple[str, ...] = () if may_show else (cut,)
@@ -71,7 +74,7 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     return (
         evidence.candidate(
             NAME, TokenClass.TOP_P, falling, because, refuted=refuted, lacks=lacks, remains=remains, shows=shows,
-            proven=law is not None,
+            proven=law is not None and law.proven,
         ),
     )  # fmt: skip
 
@@ -86,10 +89,13 @@ def _share(kept: Floats, whole: Floats, noise: Floats) -> Law:
         outside = np.maximum(-np.log(np.minimum(share + own, 1.0)) - d, d + np.log(share))
         found.append((outside_of(np.maximum(outside, 0.0) / noise), float(share)))
     remains, share = min(found)
-    tight = d[np.log(np.minimum(share + own, 1.0)) - np.log(share) < noise]
-    words = f"each position keeps at least {share:.2g}, and less without its last token: {len(tight)} tokens say so"
+    width = np.log(np.minimum(share + own, 1.0)) - np.log(share)
+    chance = np.minimum((width + 2 * BEYOND * noise) / np.maximum(-whole, 1e-9), 1.0)  # of d from 0 to -log p
+    tight = d[width < noise]
+    words = f"each position keeps at least {share:.2g}, and less without its last token"
     rises = len(tight) >= TIGHT and float(tight.mean()) * np.sqrt(len(tight)) > CERTAINLY_REMOVED * float(tight.std())
-    return Law(remains, remains <= BEYOND and rises, words)
+    fits = remains <= BEYOND and (rises or float(-np.log(chance).sum()) > NO_CHANCE)
+    return Law(remains, fits, fits and rises, words)
 
 
 def _count(kept: Floats, whole: Floats) -> Law:
@@ -99,11 +105,12 @@ def _count(kept: Floats, whole: Floats) -> Law:
     count = round(mean)
     words = f"the mean of 1/p is {mean:.3g}, as of {count} tokens that can be sampled"
     if not 2 <= count <= MOST_KEPT or error > NEAR_WHOLE or len(numbers) < PARTS * TIGHT:
-        return Law(0.0, False, words)
+        return Law(0.0, False, False, words)
     order = np.argsort(kept - whole)
     parts = [numbers[part] for part in np.array_split(order, PARTS)]
     apart = [abs(float(part.mean()) - count) / max(float(part.std()) / np.sqrt(len(part)), 1e-9) for part in parts]
-    return Law(0.0, max(apart) <= ERRORS and abs(mean - count) <= ERRORS * error, words)
+    fits = max(apart) <= ERRORS and abs(mean - count) <= ERRORS * error
+    return Law(0.0, fits, fits, words)
 
 
 def first_of_nucleus(pair: TokenPair) -> Optional[tuple[int, int]]:
