@@ -20,7 +20,7 @@ LEAST_COMMON = 2  # tokens of a position on both sides: definition, a difference
 EXACT_ERRORS = 6.0  # standard errors of a slope or an offset: chosen
 LEVEL_ERRORS = 3.0  # standard errors of the slope of equal differences: definition
 EXACT_SLOPE = 0.005  # slope: chosen, a temperature of 0.995
-EXACT_RISE = 5e-4  # mean offset: chosen, a nucleus of 0.9995
+EXACT_RISE = 2e-3  # mean offset: definition, a probability rounded to bfloat16 is off by as much
 
 
 class TopTokens(NamedTuple):

@@ -26,9 +26,7 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
         return None
     stride = -(-len(evidence.noise) // MOST_TOKENS)
     found = [
-        (outside_of(_left(evidence, number, sign, stride)), number, sign)
-        for sign in (1, -1)
-        for number in TEMPERATURES
+        (outside_of(_left(evidence, number, sign, stride)), number, sign) for sign in (1, -1) for number in TEMPERATURES
     ]
     remains, number, sign = min(found)
     refuted = list(evidence.refuted_by_parts)

@@ -9,7 +9,7 @@ import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass
 from npucmp.model.token_batch import Bools, Floats
-from npucmp.token_parity.clean_parts import CleanParts, clean_parts
+from npucmp.token_parity.clean_parts import CleanParts, are_more_than_chance, clean_parts
 from npucmp.token_parity.noise import BEYOND
 from npucmp.token_parity.outliers import WITHIN, is_few, median_margin_of, most_outliers
 from npucmp.token_parity.systematic_fit import UNSURE, SystematicFit, systematic_fit
@@ -81,6 +81,14 @@ class StepEvidence:
     def rows_far(self) -> int:
         """Requests with a token beyond noise."""
         return int((self.pair.far & self.tokens).any(axis=1).sum())
+
+    @cached_property
+    def quiet_rows(self) -> int:
+        """Requests without a token beyond noise, if chance alone does not leave so many; else 0."""
+        tokens = self.tokens.sum(axis=1).astype(float)
+        quiet = int((tokens > 0).sum()) - self.rows_far
+        share = float(self.far.mean()) if len(self.far) else 0.0
+        return quiet if are_more_than_chance(quiet, tokens, share) else 0
 
     @cached_property
     def other_experts(self) -> Optional[Bools]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass, percent
 from npucmp.token_parity.candidates.evidence import StepEvidence, remains_of
-from npucmp.token_parity.clean_parts import DEVIATIONS, are_more_than_chance
+from npucmp.token_parity.clean_parts import DEVIATIONS
 from npucmp.token_parity.outliers import WITHIN, median_margin_of, most_outliers
 from npucmp.token_parity.systematic_fit import UNSURE
 
@@ -35,7 +35,7 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     if not far:
         return None
     margin = float(np.median(np.abs(evidence.margin[evidence.far])))
-    many = f"{far} tokens ({percent(far / len(evidence.far))}) of {int(evidence.rows_far)} requests are beyond noise"
+    many = f"{far} tokens ({percent(far / len(evidence.far))}) of {evidence.rows_far} requests are beyond noise"
     known = evidence.other_experts
     if known is not None:
         return (_recorded(evidence, known, many),)
@@ -79,10 +79,8 @@ def _not_scattered(evidence: StepEvidence, far: int) -> list[str]:
         refuted.append(f"{percent(share)} of tokens are beyond noise: they are not scattered")
     if median >= WITHIN or 2 * between > far:
         refuted.append(f"{between} tokens lie between the noise and {BETWEEN:g} times it: one distribution, not two")
-    tokens = evidence.tokens.sum(axis=1).astype(float)
-    quiet = int((tokens > 0).sum()) - evidence.rows_far
-    if are_more_than_chance(quiet, tokens, share):
-        refuted.append(f"they are not scattered over the requests: {quiet} have none")
+    if evidence.quiet_rows:
+        refuted.append(f"they are not scattered over the requests: {evidence.quiet_rows} have none")
     where = np.nonzero(evidence.tokens & (pair.lower < UNSURE))[1], np.nonzero(evidence.tokens & pair.far)[1]
     if len(where[0]) and abs(where[1].mean() - where[0].mean()) > DEVIATIONS * where[0].std() / np.sqrt(far):
         refuted.append(f"they are not scattered over the positions: {where[1].mean():.0f} in the mean")

@@ -50,6 +50,7 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
         if agree <= AGREE and others >= DIFFER:
             refuted.append(f"{int(likely.sum())} tokens with p of 0.5 to 0.98 agree")
     names = NAMES[evidence.parts is not None :]  # parts that are clean have another context of their own
+    spared = {DROPOUT} | ({"another context"} if evidence.quiet_rows else set())  # dropout draws anew for each token
     return tuple(
-        CandidateFit(name, kind, None, (*refuted, *(() if name == DROPOUT else on_floor)), ()) for name, kind in names
-    )  # dropout draws anew for each token
+        CandidateFit(name, kind, None, (*refuted, *(() if name in spared else on_floor)), ()) for name, kind in names
+    )
