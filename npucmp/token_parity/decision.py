@@ -130,14 +130,13 @@ def _finding(evidence: StepEvidence, fits: tuple[CandidateFit, ...], accepted: l
     left = [fit for fit in fits if state_of(fit) == "open"]
     names = f"{_names(left, ' or ')}; these are not refuted" if left else "no single candidate explains it"
     beside = [fit for fit in fits if state_of(fit) == "leaves more" and fit.explains >= HALF]
-    if beside:
-        shares = [f"{fit.name} ({percent(fit.explains)})" for fit in beside]
-        names += f"; of two causes at once one may be {' or '.join(shares)}, by the share of tokens that it explains"
+    shares = ", ".join(f"{fit.name} explains {percent(fit.explains)}" for fit in beside)
+    because = (_known(evidence), *([f"beside a second cause, {shares} of the tokens beyond noise"] if beside else []))
     requests = int(pair.far.any(axis=1).sum())
     of_all = f"all {requests}" if requests == int(pair.counted.any(axis=1).sum()) else f"{requests}"
     what = "scattered tokens" if is_scattered else "tokens"
     known = f"{what} of {of_all} requests differ" if parts is None else parts.words
-    return finding_at(pair, TokenClass.DIFFERS, place, f"{known}: {names}", _known(evidence))
+    return finding_at(pair, TokenClass.DIFFERS, place, f"{known}: {names}", *because)
 
 
 def first_of_candidate(pair: TokenPair, fit: CandidateFit) -> Optional[tuple[int, int]]:
