@@ -17,10 +17,9 @@ from npucmp.token_parity.token_pair import TokenPair
 
 LEAST_POSITIONS = 20  # positions: chosen, of a standard error
 LEAST_COMMON = 2  # tokens of a position on both sides: definition, a difference has two
-EXACT_ERRORS = 6.0  # standard errors of a slope or an offset: chosen
+EXACT_ERRORS = 6.0  # standard errors of a slope: chosen
 LEVEL_ERRORS = 3.0  # standard errors of the slope of equal differences: definition
 EXACT_SLOPE = 0.005  # slope: chosen, a temperature of 0.995
-EXACT_RISE = 2e-3  # mean offset: definition, a probability rounded to bfloat16 is off by as much
 
 
 class TopTokens(NamedTuple):
@@ -29,6 +28,7 @@ class TopTokens(NamedTuple):
     place           number of the position of each token
     target, golden  log-probabilities, less their mean in the position
     offsets         rollout minus trainer by probability, of each position
+    lowest          the smallest log-probability of the trainer, of each position
     removed         share of positions without a token in the rollout that is likelier than one it has
     """
 
@@ -36,6 +36,7 @@ class TopTokens(NamedTuple):
     target: Floats
     golden: Floats
     offsets: Floats
+    lowest: Floats
     removed: float
 
     @property
@@ -63,11 +64,9 @@ class TopTokens(NamedTuple):
         return abs(self.slope - 1) > max(EXACT_SLOPE, EXACT_ERRORS * self.error)
 
     @property
-    def rises(self) -> bool:
-        """Whether the tokens of a position rise at equal differences."""
-        error = float(self.offsets.std() / np.sqrt(len(self.offsets)))
-        is_level = abs(self.slope - 1) <= max(EXACT_SLOPE, LEVEL_ERRORS * self.error)
-        return is_level and self.offset > max(EXACT_RISE, EXACT_ERRORS * error)
+    def is_level(self) -> bool:
+        """Whether the differences within positions are equal on both sides."""
+        return abs(self.slope - 1) <= max(EXACT_SLOPE, LEVEL_ERRORS * self.error)
 
     def of_temperature(self, floor: float) -> Floats:
         """Return what one temperature leaves, in units of the noise."""
@@ -96,7 +95,8 @@ def top_tokens(pair: TokenPair, tokens: Bools) -> Optional[TopTokens]:
     if not sides[1].any():
         return None
     offsets = [float(np.average(a - b, weights=np.exp(b - b.max()))) for a, b in common]
-    return TopTokens(place, sides[0], sides[1], np.array(offsets), float(np.mean(removed)))
+    lowest = np.array([b.min() for _, b in common])
+    return TopTokens(place, sides[0], sides[1], np.array(offsets), lowest, float(np.mean(removed)))
 
 
 def _common(target: TopLogProbs, golden: TopLogProbs, at: int) -> tuple[Floats, Floats, bool]:

@@ -32,6 +32,7 @@ MOST_TOKENS = 20_000  # tokens: work
 DEPENDS = 0.3  # R² that a temperature has: evidence, temperatures have 0.34 and more, a penalty has 0.2
 UNRELATED = 0.05  # R² that refutes a function of the log-probability: evidence, temperatures have 0.2 and more
 A_FUNCTION = 0.25  # R² of a function of the logits: evidence, other weights have less than 0.22
+DEPENDS_IN_NOISE = 0.2  # R² of a temperature within noise: chosen, a penalty has 0.15
 EXPLAINED_IN_NOISE = 0.05  # R² of a difference within noise: evidence, clean pairs have less than 0.03
 SIGNIFICANT = 20.0  # F statistic of two coefficients: chosen, chance alone has 2e-9
 LEAST_SLOPE = 0.005  # d by the log-probability: chosen, a temperature of 0.99 has 0.005 to 0.01
@@ -81,7 +82,7 @@ def _bounded(evidence: StepEvidence, curve: Optional[SystematicFit]) -> Candidat
     bounded = bounded_temperature(evidence.target, evidence.golden, evidence.noise)
     shows = curve is not None and shows_in_noise(curve)
     r2 = 0.0 if curve is None else curve.r2
-    in_noise = shows and evidence.is_quiet
+    in_noise = shows and evidence.is_quiet and r2 >= DEPENDS_IN_NOISE
     refuted = [*evidence.refuted_by_parts, *filter(None, [_one_way(evidence)])]
     if curve is not None and r2 < UNRELATED and not in_noise:
         refuted.append(_explained(curve))

@@ -16,7 +16,7 @@ from npucmp.model.parity_result import CandidateFit, TokenClass, percent
 from npucmp.model.token_batch import Floats
 from npucmp.token_parity.candidates.evidence import LEAST_TOKENS, StepEvidence, outside_of, remains_of
 from npucmp.token_parity.candidates.temperature import CERTAINLY_REMOVED, MOST_TOKENS
-from npucmp.token_parity.noise import BEYOND
+from npucmp.token_parity.noise import BEYOND, noise_of
 from npucmp.token_parity.token_pair import TokenPair, first_place
 
 NAME = "top-p, top-k or min-p"
@@ -25,6 +25,8 @@ LEAST_REMOVED = 0.002  # probability that a side cannot sample: chosen
 PERHAPS_REMOVED = 3.5  # standard errors: chosen, chance alone has 2e-4
 SHARES = np.concatenate([np.geomspace(0.05, 0.6, 20), np.linspace(0.605, 0.995, 79)])  # top-p: work, half a per cent
 TIGHT = 10  # tokens whose bounds are nearer than the noise: chosen, others have any share
+ALIKE = 0.5  # median rise of these by the mean: chosen, a bias moves few of them by much
+OFTEN = 0.1  # share of positions whose most likely tokens rise beyond noise: chosen
 NO_CHANCE = 20.0  # minus the logarithm of the chance that tokens are within the bounds: chosen, 2e-9
 MOST_KEPT = 64  # tokens of top-k: chosen, the mean of 1/p' has too large an error above
 PARTS = 3  # parts of the tokens, by K: chosen
@@ -55,7 +57,7 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     cut = cut if mean > 0 else "neither side lacks probability"
     may_show = shows or (mean > 0 and significance > PERHAPS_REMOVED)
     kept, whole = (evidence.target, evidence.golden)[::sign]
-    laws = [_share(kept, whole, evidence.noise), *([_count(kept, whole)] if sign > 0 else [])]
+    laws = [_share(kept, whole, evidence.noise, evidence.is_quiet), *([_count(kept, whole)] if sign > 0 else [])]
     law = next((one for one in laws if one.fits), None)
     lacks = "" if law is not None and shows else cut if not shows else "no share of top-p and no number of top-k fits"
     remains = remains_of(falling) if law is None else max(law.remains, remains_of(falling))
@@ -64,11 +66,13 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     if tops is not None:
         rest = remains_of(tops.of_nucleus(evidence.pair.floor))
         lost = f"{percent(tops.removed)} of positions lack a likely token"
-        if rest > BEYOND:
+        noise = noise_of(tops.lowest, evidence.pair.floor)
+        rises = float((tops.offsets > BEYOND * noise).mean()) >= OFTEN
+        if rest > BEYOND or not tops.is_level:
             refuted += (f"the most likely tokens of a position do not rise alike, {rest:.1f} times the noise; {lost}",)
-        elif tops.rises:
-            lacks, shows, may_show, refuted = "", True, True, ()
-            cut = f"the most likely tokens of a position rise by {tops.offset:.2g}; {lost}"
+        elif rises or _share(tops.offsets + tops.lowest, tops.lowest, noise, True).fits:
+            lacks, shows, refuted = "", True, ()
+            cut = f"the most likely tokens of a position rise alike, by {tops.offset:.2g} in the mean; {lost}"
     words = f"the {side} records log-probabilities behind top-p or top-k"
     because = (words, *([] if law is None else [law.words]), cut)
     return (
@@ -79,8 +83,8 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     )  # fmt: skip
 
 
-def _share(kept: Floats, whole: Floats, noise: Floats) -> Law:
-    """Return the law of top-p: one share bounds what each position keeps."""
+def _share(kept: Floats, whole: Floats, noise: Floats, is_quiet: bool) -> Law:
+    """Return the law of top-p: one share bounds what each position keeps. Within noise, tokens have to rise alike."""
     stride = -(-len(kept) // MOST_TOKENS)
     kept, whole, noise = kept[::stride], whole[::stride], noise[::stride]
     d, own = kept - whole, np.exp(np.minimum(whole, 0.0))
@@ -94,7 +98,8 @@ def _share(kept: Floats, whole: Floats, noise: Floats) -> Law:
     tight = d[width < noise]
     words = f"each position keeps at least {share:.2g}, and less without its last token"
     rises = len(tight) >= TIGHT and float(tight.mean()) * np.sqrt(len(tight)) > CERTAINLY_REMOVED * float(tight.std())
-    fits = remains <= BEYOND and (rises or float(-np.log(chance).sum()) > NO_CHANCE)
+    rises = rises and float(np.median(tight)) > ALIKE * float(tight.mean())
+    fits = remains <= BEYOND and (rises or (not is_quiet and float(-np.log(chance).sum()) > NO_CHANCE))
     return Law(remains, fits, fits and rises, words)
 
 
