@@ -27,6 +27,7 @@ LEAST_REST = 20  # tokens of a rest: chosen, fewer show no class
 OUTLIER = 12.0  # margin of a token that is no outlier of rounding: chosen
 SEVERAL = 6.0  # margin of several such tokens: chosen
 LEAST_SEVERAL = 2  # tokens, if they are more than the share of outliers: chosen
+MANY = 0.1  # share of tokens that are beyond noise by no outliers, however near it: chosen
 HALF = 0.5  # share of the tokens beyond noise that one of two causes explains: chosen
 _LISTED = 6  # names in a sentence: work
 SILENT = (TokenClass.CLEAN, TokenClass.UNDECIDED)
@@ -110,8 +111,9 @@ def _finding(evidence: StepEvidence, fits: tuple[CandidateFit, ...], accepted: l
     accepted = proven or accepted + [fit for fit in fits if accepted and _may_be(fit) and fit not in accepted]
     if len(accepted) == 1:
         fit = accepted[0]
-        is_part = parts is not None and fit.token_class is TokenClass.CONTEXT
-        return finding_at(pair, fit.token_class, place if is_part else first_of_candidate(pair, fit), *fit.because)
+        at = first_of_candidate(pair, fit) if parts is None else place
+        where = () if parts is None or fit.token_class is TokenClass.CONTEXT else (parts.words,)
+        return finding_at(pair, fit.token_class, at, *fit.because, *where)
     share = percent(pair.share_far)
     if accepted:
         known = "" if parts is None else f"{parts.words}: "
@@ -124,7 +126,8 @@ def _finding(evidence: StepEvidence, fits: tuple[CandidateFit, ...], accepted: l
     is_scattered = pair.share_far < MOST and median_margin_of(pair, pair.counted) < WITHIN
     if is_scattered and parts is None:
         margin = float(np.median(np.abs(evidence.margin[evidence.far])))
-        if int(evidence.far.sum()) < LEAST_TOKENS or pair.share_far < LEAST_SHARE or margin < CLEAR:
+        is_near = margin < CLEAR and pair.share_far < MANY
+        if int(evidence.far.sum()) < LEAST_TOKENS or pair.share_far < LEAST_SHARE or is_near:
             words = f"{int(evidence.far.sum())} tokens ({share}) are beyond noise, {margin:.1f} times in the median"
             return finding_at(pair, TokenClass.UNDECIDED, place, words, "too few, or too near the noise, for a class")
     left = [fit for fit in fits if state_of(fit) == "open"]

@@ -46,7 +46,7 @@ class Law(NamedTuple):
 
 def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     """Return the fit for the side that lacks probability."""
-    if not len(evidence.target):
+    if not (evidence.target.any() and evidence.golden.any()):  # a side of zeros has no distribution
         return None
     sign = 1 if evidence.removed(1)[1] >= evidence.removed(-1)[1] else -1
     side = "rollout" if sign > 0 else "trainer"
