@@ -166,7 +166,7 @@ def _lines(result: ParityResult) -> list[Line]:
         kept, others = _by_state(shown.fits)
         lines += [Line("", "title", _candidate_words(fit)) for fit in (*kept, *others[:SHOWN_REFUTED])]
         if len(others) > SHOWN_REFUTED:
-            lines.append(Line("", "title", f"    … and {len(others) - SHOWN_REFUTED} more refuted in candidates.csv"))
+            lines.append(Line("", "title", f"    … and {len(others) - SHOWN_REFUTED} others in candidates.csv"))
     return lines
 
 
