@@ -278,7 +278,7 @@ def _next(result: ParityResult) -> list[tuple[str, str]]:
         fits = next((one.fits for one in result.steps if one.finding is first), ())
         left = {fit.token_class for fit in _by_state(fits)[0]}
         if first.token_class is TokenClass.DIFFERS and left and left <= OF_SETTINGS:
-            command, because = SETTINGS, "what both engines do to logits, and which log-probability they record"
+            command, because = NEXT[TokenClass.LOGITS]
         return [(command, f"{place}: {because}" if place else because)]
     step = "" if first.step is None else f" --step {first.step}"
     again = f"npucmp parity {' '.join(map(quote, result.paths))}{step}"

@@ -133,8 +133,8 @@ class StepEvidence:
     ) -> CandidateFit:
         """Return the fit of a model that leaves so much of each token, in units of its noise; None for no model.
 
-        What remains is that of all tokens but as many as are outliers, unless the model says it by another measure.
-        Few tokens prove no model.
+        The model may say by another measure what remains; else all tokens count but as many as are outliers. Few tokens
+        prove no model.
         """
         explains = 0.0
         if left is not None:

@@ -41,8 +41,8 @@ CERTAINLY_REMOVED = 6.5  # standard errors: evidence, low temperatures and few t
 
 
 class Bounded(NamedTuple):
-    """What the best temperature leaves of each token, and of all; the temperatures of the rollout over the trainer's
-    that leave noise only, infinity and 0 if there are none."""
+    """The rest of each token that the best temperature leaves, and that of all tokens. `low` and `high` are the ends of
+    the temperatures of the rollout over the trainer's that leave noise only, infinity and 0 if none does."""
 
     left: Floats
     remains: float

@@ -35,8 +35,8 @@ NEAR_WHOLE = 0.3  # standard error of that mean: chosen, below half the distance
 
 
 class Law(NamedTuple):
-    """What a law of a nucleus leaves, whether so many tokens are within it by no chance, whether no other cause says
-    the same, and a sentence."""
+    """The rest that a law of a nucleus leaves. The law `fits` if chance does not bring so many tokens within it, and is
+    `proven` if no other cause says the same. `words` is a sentence on it."""
 
     remains: float
     fits: bool
