@@ -103,7 +103,7 @@ def _finding(evidence: StepEvidence, fits: tuple[CandidateFit, ...], accepted: l
     """Return the accepted candidate, else what is known."""
     pair, parts = evidence.pair, evidence.parts
     place = first_place(pair.far & evidence.tokens)
-    if parts is not None:  # a model that fits the other parts speaks against another context
+    if parts is not None and parts.may_be_settings:  # a model that fits the others speaks against another context
         spared = set(evidence.refuted_by_parts)
         others = (fit._replace(refuted=_besides(fit, spared)) for fit in fits if fit.refuted)
         accepted += [fit for fit in others if state_of(fit) == "accepted" or _may_be(fit)]
