@@ -77,7 +77,7 @@ def _not_scattered(evidence: StepEvidence, far: int) -> list[str]:
     refuted = []
     if share >= MOST:
         refuted.append(f"{percent(share)} of tokens are beyond noise: they are not scattered")
-    if median >= WITHIN or 2 * between > far:
+    if median >= WITHIN or between > far / 2 + DEVIATIONS * np.sqrt(far / 2):
         refuted.append(f"{between} tokens lie between the noise and {BETWEEN:g} times it: one distribution, not two")
     if evidence.quiet_rows:
         refuted.append(f"they are not scattered over the requests: {evidence.quiet_rows} have none")

@@ -41,12 +41,13 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     usual, equal = float(chance.sum()), int(agrees.sum())
     if not usual - DEVIATIONS * float(np.sqrt(spread.sum())) <= equal <= NEAR_TIES[is_asked] * usual + LEAST_OTHERS:
         refuted.append(f"{equal} sampled tokens are the most likely one, {usual:.0f} would be")
-    lacks = "" if is_asked else "too few tokens have a most likely one with p above 0.55"
+    is_proven = is_asked and others >= LEAST_OTHERS
+    lacks = "" if is_proven else "too few tokens have a most likely one with p above 0.55"
     because = f"the {side} records the log-probability of the most likely token, not of the sampled one"
     name = "the log-probability of the most likely token"
     return (
         evidence.candidate(
             name, TokenClass.RECORD, unexplained, (because, counted), refuted=tuple(refuted), lacks=lacks,
-            proven=is_asked,
+            proven=is_proven,
         ),
     )  # fmt: skip
