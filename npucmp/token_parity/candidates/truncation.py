@@ -96,6 +96,7 @@ def _share(kept: Floats, whole: Floats, noise: Floats, is_quiet: bool) -> Law:
     width = np.log(np.minimum(share + own, 1.0)) - np.log(share)
     chance = np.minimum((width + 2 * BEYOND * noise) / np.maximum(-whole, 1e-9), 1.0)  # of d from 0 to -log p
     tight = d[width < noise]
+    share = float(np.exp(-np.median(tight))) if len(tight) >= TIGHT else share
     words = f"each position keeps at least {share:.2g}, and less without its last token"
     rises = len(tight) >= TIGHT and float(tight.mean()) * np.sqrt(len(tight)) > CERTAINLY_REMOVED * float(tight.std())
     rises = rises and float(np.median(tight)) > ALIKE * float(tight.mean())
