@@ -75,12 +75,12 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
             cut = f"the most likely tokens of a position rise alike, by {tops.offset:.2g} in the mean; {lost}"
     words = f"the {side} records log-probabilities behind top-p or top-k"
     because = (words, *([] if law is None else [law.words]), cut)
-    return (
-        evidence.candidate(
-            NAME, TokenClass.TOP_P, falling, because, refuted=refuted, lacks=lacks, remains=remains, shows=shows,
-            proven=law is not None and law.proven,
-        ),
+    fit_of = evidence.candidate(
+        NAME, TokenClass.TOP_P, falling, because, refuted=refuted, lacks=lacks, remains=remains, shows=shows,
+        proven=law is not None and law.proven,
     )  # fmt: skip
+    may_be_other = not shows and not refuted  # what does not show explains no more than other causes do
+    return (fit_of._replace(remains=None) if may_be_other else fit_of,)
 
 
 def _share(kept: Floats, whole: Floats, noise: Floats, is_quiet: bool) -> Law:
