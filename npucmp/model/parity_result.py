@@ -61,6 +61,7 @@ class CandidateFit(NamedTuple):
     because  one fact a sentence, the deciding one first
     shows    whether the data show it even if no token is beyond noise
     proven   whether a number that no other candidate predicts is as it says
+    explains share of the tokens beyond noise that it brings within; 0 for a cause that may leave anything
     """
 
     name: str
@@ -71,6 +72,7 @@ class CandidateFit(NamedTuple):
     lacks: str = ""
     shows: bool = False
     proven: bool = False
+    explains: float = 0.0
 
 
 MOST_LEFT = 3.0  # times the noise: definition, a token beyond it is beyond noise

@@ -34,6 +34,7 @@ class TokenRequest:
     length      number of tokens of the response, if is_total
     is_ragged   the list has the length of the response, without padding
     open        why the numbers cannot be compared (valid=0 of verl), "" if they can
+    experts     (positions, layers, k) experts of each token; None if they are not recorded
     key         the identity of the request in the file, "" if there is none
     note        a sentence on what the file holds and is not used
     """
@@ -50,6 +51,7 @@ class TokenRequest:
     key: str = ""
     top: Optional[TopLogProbs] = None
     note: str = ""
+    experts: Optional[Integers] = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,9 +43,10 @@ COLUMNS = (
     "step", "request", "position", "token", "target", "golden", "difference", "noise", "beyond", "class",
     "tokens", "margin", "mean_abs", "max_abs", "k1", "k3",
 )  # fmt: skip
-CANDIDATES = ("step", "candidate", "class", "remains", "state", "because")
+CANDIDATES = ("step", "candidate", "class", "remains", "explains", "state", "because")
 MOST_CURVES = 6  # steps in the drawing over positions
 SHOWN_STEPS = 6  # steps on the screen
+SHOWN_REFUTED = 3  # candidates on the screen that are refuted
 MEANING = {
     TokenClass.SUM_MEAN: "one side has the sum over a response, the other the mean",
     TokenClass.NAN: "a log-probability that counts is not finite",
@@ -81,6 +82,7 @@ NEXT = {
         "the weights of both engines at this step; if they agree, compare the tensors of the request",
     ),
 }
+OF_SETTINGS = {TokenClass.TEMPERATURE, TokenClass.TOP_P, TokenClass.LOGITS, TokenClass.RECORD}
 
 
 def answer(result: ParityResult, metrics: Sequence[str] = ()) -> Answer:
@@ -161,8 +163,18 @@ def _lines(result: ParityResult) -> list[Line]:
     shown = next((one for one in result.steps if one.fits and one.finding.token_class not in _SILENT), None)
     if shown is not None:
         lines.append(Line("", "title", f"  candidates of {_step_name(shown)}, and what remains in units of the noise:"))
-        lines += [Line("", "title", _candidate_words(fit)) for fit in shown.fits]
+        kept, others = _by_state(shown.fits)
+        lines += [Line("", "title", _candidate_words(fit)) for fit in (*kept, *others[:SHOWN_REFUTED])]
+        if len(others) > SHOWN_REFUTED:
+            lines.append(Line("", "title", f"    … and {len(others) - SHOWN_REFUTED} others in candidates.csv"))
     return lines
+
+
+def _by_state(fits: Sequence[CandidateFit]) -> tuple[list[CandidateFit], list[CandidateFit]]:
+    """Return the candidates that are accepted or open, and the others, those that explain and leave most first."""
+    kept = sorted((fit for fit in fits if state_of(fit) in ("accepted", "open")), key=state_of)
+    others = [fit for fit in fits if fit not in kept]
+    return kept, sorted(others, key=lambda fit: (-fit.explains, math.inf if fit.remains is None else fit.remains))
 
 
 def _says_itself(finding: ParityFinding) -> bool:
@@ -178,8 +190,8 @@ def _candidate_words(fit: CandidateFit) -> str:
 
 def _candidate_row(step: StepParity, fit: CandidateFit) -> Row:
     because = "; ".join(filter(None, (*fit.refuted, fit.lacks))) or "; ".join(fit.because)
-    words = {"candidate": fit.name, "class": fit.token_class.value, "remains": fit.remains, "state": state_of(fit)}
-    return {"step": step.step, **words, "because": because}
+    figures = {"remains": fit.remains, "explains": fit.explains, "state": state_of(fit)}
+    return {"step": step.step, "candidate": fit.name, "class": fit.token_class.value, **figures, "because": because}
 
 
 def _after(result: ParityResult) -> list[Line]:
@@ -263,6 +275,10 @@ def _next(result: ParityResult) -> list[tuple[str, str]]:
     place = _place_words(first)
     if first.token_class in NEXT:
         command, because = NEXT[first.token_class]
+        fits = next((one.fits for one in result.steps if one.finding is first), ())
+        left = {fit.token_class for fit in _by_state(fits)[0]}
+        if first.token_class is TokenClass.DIFFERS and left and left <= OF_SETTINGS:
+            command, because = NEXT[TokenClass.LOGITS]
         return [(command, f"{place}: {because}" if place else because)]
     step = "" if first.step is None else f" --step {first.step}"
     again = f"npucmp parity {' '.join(map(quote, result.paths))}{step}"

@@ -26,12 +26,17 @@ _LISTED = 8  # requests in a sentence: work
 
 
 class CleanParts(NamedTuple):
-    """The tokens of the clean parts and the others; which they are, as a reason against a cause and as a sentence."""
+    """The tokens of the clean parts and the others; which they are, as a reason against a cause and as a sentence.
+
+    may_be_settings   whether whole requests are clean, or all of them to one position: sampling has settings for a
+                      request or a run, and does not change them within one request of several
+    """
 
     clean: Bools
     others: Bools
     clean_words: str
     words: str
+    may_be_settings: bool
 
 
 class _Shares(NamedTuple):
@@ -48,7 +53,8 @@ def clean_parts(pair: TokenPair) -> Optional[CleanParts]:
         return None
     rows = _clean_rows(pair, shown)
     others = pair.counted & ~rows[:, None]
-    found = _from_position(pair, others, shown) or _own_positions(pair, others, shown)
+    common = _from_position(pair, others, shown)
+    found = common or _own_positions(pair, others, shown)
     if not rows.any() and found is None:
         return None
     counted = pair.counted
@@ -64,7 +70,9 @@ def clean_parts(pair: TokenPair) -> Optional[CleanParts]:
     who = _requests(pair, bad, " differ") if rows.any() or found is None else "all differ"
     share = percent(float(pair.far[others].mean()))
     reason = ", ".join(clean_words)
-    return CleanParts(counted & ~others, others, reason, f"{reason}, {who} {differ} ({share} of tokens)")
+    may_be_settings = rows.any() != (common is not None) and (common is not None or found is None)
+    words = f"{reason}, {who} {differ} ({share} of tokens)"
+    return CleanParts(counted & ~others, others, reason, words, may_be_settings)
 
 
 def _requests(pair: TokenPair, rows: Bools, verb: str) -> str:

@@ -27,6 +27,8 @@ LEAST_REST = 20  # tokens of a rest: chosen, fewer show no class
 OUTLIER = 12.0  # margin of a token that is no outlier of rounding: chosen
 SEVERAL = 6.0  # margin of several such tokens: chosen
 LEAST_SEVERAL = 2  # tokens, if they are more than the share of outliers: chosen
+MANY = 0.1  # share of tokens that are beyond noise by no outliers, however near it: chosen
+HALF = 0.5  # share of the tokens beyond noise that one of two causes explains: chosen
 _LISTED = 6  # names in a sentence: work
 SILENT = (TokenClass.CLEAN, TokenClass.UNDECIDED)
 
@@ -101,7 +103,7 @@ def _finding(evidence: StepEvidence, fits: tuple[CandidateFit, ...], accepted: l
     """Return the accepted candidate, else what is known."""
     pair, parts = evidence.pair, evidence.parts
     place = first_place(pair.far & evidence.tokens)
-    if parts is not None:  # a model that fits the other parts speaks against another context
+    if parts is not None and parts.may_be_settings:  # a model that fits the others speaks against another context
         spared = set(evidence.refuted_by_parts)
         others = (fit._replace(refuted=_besides(fit, spared)) for fit in fits if fit.refuted)
         accepted += [fit for fit in others if state_of(fit) == "accepted" or _may_be(fit)]
@@ -109,8 +111,9 @@ def _finding(evidence: StepEvidence, fits: tuple[CandidateFit, ...], accepted: l
     accepted = proven or accepted + [fit for fit in fits if accepted and _may_be(fit) and fit not in accepted]
     if len(accepted) == 1:
         fit = accepted[0]
-        is_part = parts is not None and fit.token_class is TokenClass.CONTEXT
-        return finding_at(pair, fit.token_class, place if is_part else first_of_candidate(pair, fit), *fit.because)
+        at = first_of_candidate(pair, fit) if parts is None else place
+        where = () if parts is None or fit.token_class is TokenClass.CONTEXT else (parts.words,)
+        return finding_at(pair, fit.token_class, at, *fit.because, *where)
     share = percent(pair.share_far)
     if accepted:
         known = "" if parts is None else f"{parts.words}: "
@@ -123,16 +126,20 @@ def _finding(evidence: StepEvidence, fits: tuple[CandidateFit, ...], accepted: l
     is_scattered = pair.share_far < MOST and median_margin_of(pair, pair.counted) < WITHIN
     if is_scattered and parts is None:
         margin = float(np.median(np.abs(evidence.margin[evidence.far])))
-        if int(evidence.far.sum()) < LEAST_TOKENS or pair.share_far < LEAST_SHARE or margin < CLEAR:
+        is_near = margin < CLEAR and pair.share_far < MANY
+        if int(evidence.far.sum()) < LEAST_TOKENS or pair.share_far < LEAST_SHARE or is_near:
             words = f"{int(evidence.far.sum())} tokens ({share}) are beyond noise, {margin:.1f} times in the median"
             return finding_at(pair, TokenClass.UNDECIDED, place, words, "too few, or too near the noise, for a class")
     left = [fit for fit in fits if state_of(fit) == "open"]
-    names = f"{_names(left, ' or ')}; these are not refuted" if left else "no candidate explains it"
+    names = f"{_names(left, ' or ')}; these are not refuted" if left else "no single candidate explains it"
+    beside = [fit for fit in fits if state_of(fit) == "leaves more" and fit.explains >= HALF]
+    shares = ", ".join(f"{fit.name} explains {percent(fit.explains)}" for fit in beside)
+    because = (_known(evidence), *([f"beside a second cause, {shares} of the tokens beyond noise"] if beside else []))
     requests = int(pair.far.any(axis=1).sum())
     of_all = f"all {requests}" if requests == int(pair.counted.any(axis=1).sum()) else f"{requests}"
     what = "scattered tokens" if is_scattered else "tokens"
     known = f"{what} of {of_all} requests differ" if parts is None else parts.words
-    return finding_at(pair, TokenClass.DIFFERS, place, f"{known}: {names}", _known(evidence))
+    return finding_at(pair, TokenClass.DIFFERS, place, f"{known}: {names}", *because)
 
 
 def first_of_candidate(pair: TokenPair, fit: CandidateFit) -> Optional[tuple[int, int]]:

@@ -1,8 +1,9 @@
 """Tokens that one side counts and the other never sampled.
 
 The masks of the sides differ; or, in a run of two tokens and more, one side has log-probability exactly 0, which an
-engine writes for a token that it did not sample, and the other side is far from it. A side that is 0 nearly everywhere
-is no such run: its engine writes 0 for every token (temperature 0); nor are zeros most of which stand alone (top-p).
+engine writes for a token that it did not sample, and the other side is far from it. A side, or a request, that is 0
+nearly everywhere is no such run: its engine writes 0 for every token (temperature 0). Nor are zeros most of which stand
+alone (top-p).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FAR_FROM_ZERO = -0.8  # log-probability: definition, no rounding makes 0 of a pr
 CERTAIN = -0.01  # log-probability: chosen, a nucleus of one token has less on the other side
 OF_ZEROS = 0.5  # share of such zeros that are in runs: chosen, a nucleus of one token makes single ones
 LEAST_RUN = 3  # tokens in runs: chosen, two neighbours may be chance
-ALL_ZERO = 0.8  # share of zeros from which a side writes 0 for every token: chosen
+ALL_ZERO = 0.8  # share of zeros from which a side, or a request, has 0 for every token: chosen
 BEFORE_RUN = -0.1  # log-probability of the other side at a zero before a run: chosen
 
 
@@ -44,8 +45,10 @@ def never_sampled(pair: TokenPair) -> Optional[NeverSampled]:
         for one, other in ((pair.target, pair.golden), (pair.golden, pair.target))
     ]
     for side, values in enumerate((pair.target, pair.golden)):
+        of_row = (counted & (values == 0)).sum(axis=1) > ALL_ZERO * counted.sum(axis=1)
         if not counted.any() or (values[counted] == 0).mean() > ALL_ZERO:
-            zeros[side][:] = False
+            of_row[:] = True
+        zeros[side][of_row] = False
     runs = [_runs(side | masked) & side for side in zeros]
     alone = [
         counted & (one == 0) & (other < CERTAIN) & (other >= FAR_FROM_ZERO)

@@ -25,8 +25,9 @@ def most_outliers(tokens: Count) -> Count:
 
 
 def is_few(pair: TokenPair) -> bool:
-    """Return whether the tokens beyond noise are not significantly more than the share that outliers make."""
-    return int(pair.far.sum()) <= most_outliers(float(pair.counted.sum()))
+    """Return whether the tokens beyond noise are not significantly more than the share that outliers make: one may be
+    among few."""
+    return int(pair.far.sum()) <= max(1.0, most_outliers(float(pair.counted.sum())))
 
 
 def median_margin_of(pair: TokenPair, tokens: Bools) -> float:

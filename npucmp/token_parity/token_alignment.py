@@ -207,6 +207,7 @@ def _at(request: TokenRequest, places: Integers) -> TokenRequest:
         known=None if request.known is None else _taken(request.known, places, True),
         mask=None if mask is None else _taken(mask, places, False) & held,
         ids=None if request.ids is None else _taken(request.ids, places, -1),
+        experts=None if request.experts is None else _taken(request.experts, places, 0),
         top=None if top is None else TopLogProbs(_taken(top.ids, places, -1), _taken(top.log_probs, places, np.nan)),
     )
 

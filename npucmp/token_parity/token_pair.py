@@ -49,6 +49,7 @@ class TokenPair:
     tops       most likely tokens of both sides by row, where both record them
     notes      sentences on masks and ids that are not those of the files
     others     (B, S) tokens that the trainer has not, or in front of which it has more; None if ids do not align rows
+    other_experts   (B, S) tokens with other experts; None unless both sides record those of all requests
     """
 
     step: Optional[int]
@@ -65,6 +66,7 @@ class TokenPair:
     tops: tuple[tuple[int, TopLogProbs, TopLogProbs], ...] = ()
     notes: tuple[str, ...] = ()
     others: Optional[Bools] = None
+    other_experts: Optional[Bools] = None
 
     @cached_property
     def other_ids(self) -> Bools:
@@ -198,7 +200,20 @@ def make_pair(
         None
         if all(one is None for one in others)
         else np.array([_wide(_NONE if one is None else one, width) for one in others]),
+        _other_experts(aligned, width),
     )
+
+
+def _other_experts(aligned: Sequence[AlignedTokens], width: int) -> Optional[Bools]:
+    """Return the tokens with other experts, in any order; None unless both sides record those of all requests."""
+    rows = []
+    for one in aligned:
+        a, b = one.rollout.experts, one.trainer.experts
+        if a is None or b is None or a.shape[1:] != b.shape[1:]:
+            return None
+        both = min(len(a), len(b))
+        rows.append(_wide((np.sort(a[:both]) != np.sort(b[:both])).any(axis=(1, 2)), width))
+    return np.array(rows) if rows else None
 
 
 def _front_notes(aligned: Sequence[AlignedTokens]) -> Iterator[str]:

@@ -177,8 +177,57 @@ def test_all_tokens_differ_and_no_cause_is_a_fact(tmp_path):
 def test_another_number_of_the_same_tokens(tmp_path):
     x = log_probs()
     y = noisy(x)
-    for number, values in enumerate((np.repeat(x.mean(1, keepdims=True), WIDTH, 1), np.cumsum(x, 1))):
-        assert said(pair(tmp_path / str(number), values, y))[0] == "record"
+    numbers = np.repeat(x.mean(1, keepdims=True), WIDTH, 1), np.cumsum(x, 1), -x, np.exp(x), np.zeros_like(x)
+    for number, values in enumerate(numbers):
+        assert said(pair(tmp_path / str(number), values, y, ids=np.ones(x.shape, int)))[0] == "record"
+
+
+def test_only_recorded_experts_prove_other_experts(tmp_path):
+    """Scattered tokens differ: those with other experts; with equal experts; without a record."""
+    random = np.random.default_rng(3)
+    x = log_probs()
+    flipped = random.random(x.shape) < 0.1
+    y = np.where(flipped, x + 2 * random.choice([-1, 1], x.shape), noisy(x))
+    experts = random.integers(0, 16, (*x.shape, 2, 2))
+    other = np.where(flipped[..., None, None], (experts + 1) % 16, experts)
+    for number, sides in enumerate(((experts, other), (experts, experts), None)):
+        folders = [tmp_path / f"{side}{number}.npz" for side in "rt"]
+        for folder, name, values, side in zip(folders, ("rollout_log_probs", "old_log_probs"), (x, y), (0, 1)):
+            more = {} if sides is None else {"routed_experts": sides[side]}
+            np.savez(folder, **{name: values}, **more)
+        result = npucmp.parity(*folders)
+        states = {row["candidate"]: row["state"] for row in result.to_pandas("candidates").to_dict("records")}
+        assert said(result)[0] == ("router", "differs", "differs")[number]
+        assert states["other experts"] == ("accepted", "refuted", "open")[number]
+
+
+def test_a_nucleus_is_proven_by_its_law(tmp_path):
+    """top-p and top-k are; a record of the most likely token, which rises as well, is none."""
+    random = np.random.default_rng(3)
+    logits = random.standard_normal((ROWS, WIDTH, 50)) * 2
+    whole = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    order = np.argsort(np.argsort(-whole, -1), -1)
+    before = np.take_along_axis(np.cumsum(-np.sort(-np.exp(whole), -1), -1), order, -1) - np.exp(whole)
+    words = []
+    for number, kept in enumerate((before < 0.8, order < 4)):
+        cut = np.where(kept, whole, -np.inf)
+        cut = cut - np.log(np.exp(cut).sum(-1, keepdims=True))
+        ids = np.argmax(cut + random.gumbel(size=cut.shape), -1)[..., None]
+        x, y = (np.take_along_axis(side, ids, -1)[..., 0] for side in (cut, whole))
+        result = pair(tmp_path / str(number), x, noisy(y))
+        assert said(result)[0] == "top_p"
+        words.append(str(result))
+    assert "keeps at least 0.8" in words[0] and "as of 4 tokens" in words[1]
+    ids = np.argmax(whole + random.gumbel(size=whole.shape), -1)[..., None]
+    result = pair(tmp_path / "first", whole.max(-1), noisy(np.take_along_axis(whole, ids, -1)[..., 0]))
+    assert said(result)[0] in ("record", "differs")
+
+
+def test_a_fill_value_is_no_log_probability(tmp_path):
+    x, y = log_probs(), noisy(log_probs())
+    x[2, 17] = -9999.0
+    result = pair(tmp_path, x, y)
+    assert said(result) == ("nan", (None, 2, 17)) and "the other 359 tokens are clean" in str(result)
 
 
 def test_tokens_that_occurred_before_and_certain_tokens(tmp_path):

@@ -27,9 +27,10 @@ LENGTHS = ("response_length", "response_lengths", "completion_tokens", "response
 VALID = ("valid", "rollout_probs_diff_valid", "training/rollout_probs_diff_valid")
 TOP_IDS = ("top_ids", "topk_ids", "top_token_ids")
 TOP_LOG_PROBS = ("top_log_probs", "topk_log_probs", "top_logprobs", "topk_logprobs")
+EXPERTS = ("routed_experts", "rollout_routed_experts")  # chosen by routers: (positions, layers, k)
 STEPS = ("step", "global_step", "global_steps", "rollout_id", "iteration")
 NEEDED = frozenset((*LOG_PROBS[ROLLOUT], *MASKS, *IDS))  # a file without one of them that it has is misread
-KNOWN = frozenset((*NEEDED, *KEYS, *LENGTHS, *VALID, *TOP_IDS, *TOP_LOG_PROBS, *STEPS, RANGES, IDS_OF_LISTS))
+KNOWN = frozenset((*NEEDED, *KEYS, *LENGTHS, *VALID, *TOP_IDS, *TOP_LOG_PROBS, *EXPERTS, *STEPS, RANGES, IDS_OF_LISTS))
 WRAPPERS = ("rollout_data", "batch", "tensors", "_tensordict", "data", "samples", "meta_info")  # of a batch
 METRIC = "rollout_probs_diff"  # of verl's metrics, which hold no token
 

@@ -28,6 +28,7 @@ from npucmp.dump.log_probs.field_names import first_of
 from npucmp.dump.log_probs.token_values import (
     OTHER_IDS,
     TokenIds,
+    experts_of,
     first_ids,
     floats_of,
     ids_of,
@@ -203,6 +204,7 @@ def request_of(record: Mapping[str, Any], name: str, is_ragged: bool = True) -> 
         key=_key(record),
         top=top,
         note=note,
+        experts=last_of(experts_of(first_of(record, names.EXPERTS)), count),
     )
 
 

@@ -24,6 +24,7 @@ from npucmp.model import Payload
 
 _PLAIN = {int, float, bool, str, type(None)}
 _DEPTH = 6  # {"rollout_data": {"log_probs": [tensor]}} has 3
+_MOST_EXPERTS = 1 << 28  # of a batch (requests, positions, layers, k), larger ones are left out
 _MOST_BYTES = 8 << 30  # of a file; a batch of 512 requests of 100,000 tokens has 0.4 GB an array
 
 
@@ -68,6 +69,8 @@ class _Arrays:
         """Return the values of a payload; DumpError for a reason in its place, and for too many bytes."""
         if isinstance(found, str):
             raise DumpError(self._path, found)
+        if len(found.shape) == 4 and math.prod(found.shape) > _MOST_EXPERTS:
+            return None
         self._bytes += math.prod(found.shape) * 8
         if self._bytes > _MOST_BYTES:
             words = f"arrays of {self._bytes:,} bytes in float64, more than the {_MOST_BYTES:,} that are read of a file"

@@ -97,6 +97,17 @@ def ids_of(values: Any) -> Optional[TokenIds]:
     return TokenIds(np.array([hash_of(one) for one in values], np.int64), True)
 
 
+def experts_of(values: Any) -> Optional[Integers]:
+    """Return experts (positions, layers, k) as integers of any width; None for values of another form."""
+    if not is_list(values) or not len(values):
+        return None
+    try:
+        found = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        return None
+    return found if found.ndim == 3 and found.dtype.kind in "iu" else None
+
+
 def first_ids(lists: Iterable[Any], least: int) -> tuple[Optional[TokenIds], str]:
     """Return the first list of tokens that has at least so many, and a note if there are only others."""
     given = [one for one in lists if is_list(one)]

@@ -11,14 +11,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Callable, Optional
 
-from npucmp.model.parity_result import CandidateFit, TokenClass
+from npucmp.model.parity_result import CandidateFit
 from npucmp.token_parity.candidates.evidence import StepEvidence
 
 CANDIDATES = (
     "other_token", "other_number", "temperature", "truncation", "divided", "seen_tokens", "biased_tokens", "context",
     "experts", "free",
 )  # fmt: skip
-LEAST_TOKENS = 20  # tokens to explain: chosen, fewer prove no model
 
 
 def fits_of(evidence: StepEvidence) -> tuple[CandidateFit, ...]:
@@ -27,10 +26,4 @@ def fits_of(evidence: StepEvidence) -> tuple[CandidateFit, ...]:
     for name in CANDIDATES:
         fit: Callable[[StepEvidence], Optional[tuple[CandidateFit, ...]]] = import_module(f"{__name__}.{name}").fit
         found += fit(evidence) or ()
-    count = len(evidence.margin)
-    if count < LEAST_TOKENS:
-        few = f"{count} tokens are too few"
-        found = [
-            fit if fit.token_class is TokenClass.CONTEXT else fit._replace(lacks=fit.lacks or few) for fit in found
-        ]
     return tuple(found)

@@ -1,6 +1,7 @@
 """Scattered tokens are beyond noise in both directions while the others are on the floor: other experts.
 
-A model without experts refutes it, which log-probabilities cannot show.
+Dropout and other causes scatter tokens as well, so that only the experts that both sides record prove it: tokens beyond
+noise are those with other experts, and the others are not.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass, percent
 from npucmp.token_parity.candidates.evidence import StepEvidence, remains_of
-from npucmp.token_parity.clean_parts import DEVIATIONS, are_more_than_chance
-from npucmp.token_parity.outliers import WITHIN, median_margin_of
+from npucmp.token_parity.clean_parts import DEVIATIONS
+from npucmp.token_parity.outliers import WITHIN, median_margin_of, most_outliers
 from npucmp.token_parity.systematic_fit import UNSURE
 
+NAME = "other experts"
 MOST = 0.27  # share of tokens beyond noise: chosen, more are not scattered
 LEAST_SHARE = 0.015  # share of tokens beyond noise: evidence, outliers of clean pairs near the noise have 0.005
 LEAST_TOKENS = 5  # tokens beyond noise: chosen
@@ -24,6 +26,7 @@ ONE_WAY = 0.03  # share of them in the rarer direction: chosen, a sampled token 
 ONE_WAY_SPREAD = 0.2  # by the root of their number: chosen
 EXPLAINED = 0.3  # R² of a function of the log-probability: chosen
 STAYS = 0.5  # share of the tokens beyond noise that such a function leaves there: chosen
+CERTAIN = 4.0  # standard deviations of the tokens beyond noise with other experts: chosen
 
 
 def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
@@ -31,23 +34,53 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     far = int(evidence.far.sum())
     if not far:
         return None
+    margin = float(np.median(np.abs(evidence.margin[evidence.far])))
+    many = f"{far} tokens ({percent(far / len(evidence.far))}) of {evidence.rows_far} requests are beyond noise"
+    known = evidence.other_experts
+    if known is not None:
+        return (_recorded(evidence, known, many),)
+    is_little = far < LEAST_TOKENS or far < LEAST_SHARE * len(evidence.far) or margin < CLEAR
+    lacks = f"{many}, {margin:.1f} times in the median: too few, or too near the noise" if is_little else ""
+    because = (
+        "scattered tokens differ, as other experts make them; a model without experts refutes it",
+        f"{many}, {margin:.1f} times in the median",
+    )
+    remains = remains_of(evidence.margin[~evidence.far])
+    scattered = [f"they are not scattered: {words}" for words in evidence.refuted_by_parts]
+    refuted = (*scattered, *_not_scattered(evidence, far))
+    lacks = lacks or "the sides record no experts"
+    return (CandidateFit(NAME, TokenClass.ROUTER, remains, refuted, because, lacks),)
+
+
+def _recorded(evidence: StepEvidence, other: np.ndarray, many: str) -> CandidateFit:
+    """Return the fit of experts that both sides record: what remains is that of tokens with equal ones."""
+    far, count, total = evidence.far, int(other.sum()), len(other)
+    among, outside = int((far & other).sum()), int((far & ~other).sum())
+    share = count / total
+    spread = float(np.sqrt(max(int(far.sum()) * share * (1 - share), 1e-9)))
+    words = f"{among} of {int(far.sum())} tokens beyond noise have other experts, {count} of {total} tokens have"
+    refuted = () if outside <= most_outliers(float(total)) else (words,)
+    lacks = "" if among - int(far.sum()) * share >= CERTAIN * spread else words
+    left = np.where(other, 0.0, evidence.margin)
+    because = ("the sides record other experts, and these tokens differ", words, many)
+    return evidence.candidate(
+        NAME, TokenClass.ROUTER, left, because, refuted=refuted, lacks=lacks, proven=not lacks and not refuted
+    )
+
+
+def _not_scattered(evidence: StepEvidence, far: int) -> list[str]:
+    """Return why tokens beyond noise are no scattered ones."""
     pair, near = evidence.pair, ~evidence.far
-    share, margin = far / len(near), float(np.median(np.abs(evidence.margin[evidence.far])))
-    many = f"{far} tokens ({percent(share)}) of {int(pair.far.any(axis=1).sum())} requests are beyond noise"
+    share, curve = far / len(near), evidence.systematic
     median = median_margin_of(pair, evidence.tokens & ~pair.far)
     between = int((np.abs(evidence.margin[near]) > BETWEEN).sum())
-    curve = evidence.systematic
-    refuted = list(evidence.refuted_by_parts)
+    refuted = []
     if share >= MOST:
         refuted.append(f"{percent(share)} of tokens are beyond noise: they are not scattered")
-    is_little = far < LEAST_TOKENS or share < LEAST_SHARE or margin < CLEAR
-    lacks = f"{many}, {margin:.1f} times in the median: too few, or too near the noise" if is_little else ""
-    if median >= WITHIN or 2 * between > far:
+    if median >= WITHIN or between > far / 2 + DEVIATIONS * np.sqrt(far / 2):
         refuted.append(f"{between} tokens lie between the noise and {BETWEEN:g} times it: one distribution, not two")
-    tokens = evidence.tokens.sum(axis=1).astype(float)
-    quiet = int((tokens > 0).sum()) - int(pair.far.any(axis=1).sum())
-    if are_more_than_chance(quiet, tokens, share):
-        refuted.append(f"they are not scattered over the requests: {quiet} have none")
+    if evidence.quiet_rows:
+        refuted.append(f"they are not scattered over the requests: {evidence.quiet_rows} have none")
     where = np.nonzero(evidence.tokens & (pair.lower < UNSURE))[1], np.nonzero(evidence.tokens & pair.far)[1]
     if len(where[0]) and abs(where[1].mean() - where[0].mean()) > DEVIATIONS * where[0].std() / np.sqrt(far):
         refuted.append(f"they are not scattered over the positions: {where[1].mean():.0f} in the mean")
@@ -55,10 +88,4 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
         refuted.append(f"{evidence.rises} tokens rise and {evidence.falls} fall")
     if curve is not None and curve.r2 > EXPLAINED and curve.far_left < STAYS:
         refuted.append(f"a curve in the log-probability explains {100 * curve.r2:.0f} % of the variance of d")
-    because = (
-        "scattered tokens differ, as other experts make them; a model without experts refutes it",
-        f"{many}, {margin:.1f} times in the median",
-        f"the others are on the floor: median {median:.2f} times the noise",
-    )
-    remains = remains_of(evidence.margin[near])
-    return (CandidateFit("other experts", TokenClass.ROUTER, remains, tuple(refuted), because, lacks),)
+    return refuted

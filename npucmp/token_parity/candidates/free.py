@@ -13,10 +13,12 @@ from npucmp.token_parity.candidates.evidence import StepEvidence
 from npucmp.token_parity.candidates.experts import BETWEEN, MOST
 from npucmp.token_parity.candidates.temperature import is_within_bounds
 
+DROPOUT = "dropout"
+DRAFT = "the log-probability of a draft model"  # of the tokens that speculative decoding accepts
 NAMES = (
     ("another context", TokenClass.CONTEXT),
     ("other weights", TokenClass.WEIGHTS),
-    ("dropout", TokenClass.DIFFERS),
+    (DROPOUT, TokenClass.DIFFERS),
     ("another computation", TokenClass.DIFFERS),
 )
 LEAST_ONE_WAY = 20  # tokens beyond noise, all in one direction: chosen, chance alone has 2e-6
@@ -38,15 +40,21 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     near = np.abs(evidence.margin[evidence.unsure & ~evidence.far])
     far = int(evidence.far.sum())
     is_scattered = far < MOST * len(evidence.far) and 2 * int((near > BETWEEN).sum()) <= far
-    if is_scattered and np.median(np.abs(evidence.margin[evidence.far])) > BIMODAL * np.median([*near, 0.0]):
-        refuted.append(f"{len(near)} tokens whose noise shows are on the floor")
+    is_bimodal = is_scattered and np.median(np.abs(evidence.margin[evidence.far])) > BIMODAL * np.median([*near, 0.0])
+    on_floor = (f"{len(near)} tokens whose noise shows are on the floor",) if is_bimodal else ()
     curve = evidence.systematic
     if curve is not None and curve.r2 >= FUNCTION and is_within_bounds(evidence):
         refuted.append(f"a curve in the log-probability explains {100 * curve.r2:.0f} % of the variance of d")
     likely = evidence.likely
-    if int(likely.sum()) >= LEAST_LIKELY and bool((~likely).any()):
+    if int(likely.sum()) >= LEAST_LIKELY and bool((~likely & evidence.unsure).any()):
         agree, others = float(evidence.far[likely].mean()), float(evidence.far[~likely & evidence.unsure].mean())
         if agree <= AGREE and others >= DIFFER:
             refuted.append(f"{int(likely.sum())} tokens with p of 0.5 to 0.98 agree")
     names = NAMES[evidence.parts is not None :]  # parts that are clean have another context of their own
-    return tuple(CandidateFit(name, kind, None, tuple(refuted), ()) for name, kind in names)
+    names += ((DRAFT, TokenClass.RECORD),) if is_bimodal else ()
+    spared = {DROPOUT, DRAFT} | (
+        {"another context"} if evidence.quiet_rows else set()
+    )  # dropout draws anew for each token
+    return tuple(
+        CandidateFit(name, kind, None, (*refuted, *(() if name in spared else on_floor)), ()) for name, kind in names
+    )

@@ -33,9 +33,8 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
         return None
     if not evidence.has_ids:
         is_scattered = evidence.parts is None and pair.share_far < SCATTERED
-        return (
-            (CandidateFit(NAME, TokenClass.LOGITS, None, (), (), "the ids are not recorded"),) if is_scattered else None
-        )
+        open_ = evidence.candidate(NAME, TokenClass.LOGITS, None, (), lacks="the ids are not recorded")
+        return (open_,) if is_scattered else None
     seen = seen_tokens(pair)[evidence.tokens]
     count = int((seen & evidence.unsure).sum())
     if not count or not (~seen).any():
@@ -53,8 +52,8 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     proven = among >= CERTAINLY_MOVED and apart >= CERTAIN_DEVIATIONS
     may_be = often >= TIMES * seldom and (proven or often >= LEAST_SHARE)
     lacks = words if may_be and (among < LEAST_MOVED or apart < DEVIATIONS) else ""
-    wrong = np.maximum(-sign * evidence.margin[~seen], 0.0)  # some of these may stand in the prompt
-    remains = None if lacks else float(np.quantile(wrong, MOST_NEW))
+    wrong = np.maximum(np.where(seen, sign, -sign) * evidence.margin, 0.0)
+    remains = float(np.quantile(wrong[~seen], MOST_NEW))  # some of these may stand in the prompt
     rising = int((rises if sign > 0 else falls).sum())
     because = (
         f"tokens that occurred before fall in the {side}, as a repetition or presence penalty makes them",
@@ -62,7 +61,11 @@ def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
         f"{rising} tokens ({percent(rising / len(seen))}) rise: they get the probability",
     )
     refuted = () if may_be else (words,)
-    return (CandidateFit(NAME, TokenClass.LOGITS, remains, refuted, because, lacks, proven=proven),)
+    return (
+        evidence.candidate(
+            NAME, TokenClass.LOGITS, wrong, because, refuted=refuted, lacks=lacks, remains=remains, proven=proven
+        ),
+    )
 
 
 def seen_tokens(pair: TokenPair) -> Bools:

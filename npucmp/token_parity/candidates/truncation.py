@@ -1,80 +1,122 @@
 """One side records log-probabilities behind its nucleus (top-p, top-k, min-p), the other those of the whole vocabulary.
 
-The probability of a nucleus is below 1, so every kept token rises by one number, and a nucleus of one token has
-log-probability exactly 0 where the other side has less. Noise never makes an exact 0 of a probability below 0.998.
+A position keeps the probability K = exp(-d): each kept token rises by one number, and none falls. Two laws prove it:
+    top-p    the share is in K, and K without one kept token is below it: share <= K < share + p, p of any kept token
+    top-k    the mean of 1/p' over sampled tokens is the number of kept ones, whatever K is
+Tokens that only rise may be of min-p, or of another record.
 """
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import numpy as np
 
 from npucmp.model.parity_result import CandidateFit, TokenClass, percent
-from npucmp.token_parity.candidates.evidence import StepEvidence, remains_of
-from npucmp.token_parity.candidates.temperature import CERTAINLY_REMOVED, is_exact
+from npucmp.model.token_batch import Floats
+from npucmp.token_parity.candidates.evidence import LEAST_TOKENS, StepEvidence, outside_of, remains_of
+from npucmp.token_parity.candidates.temperature import CERTAINLY_REMOVED, MOST_TOKENS
+from npucmp.token_parity.noise import BEYOND, noise_of
 from npucmp.token_parity.token_pair import TokenPair, first_place
-from npucmp.token_parity.top_log_probs import TopRelation
 
+NAME = "top-p, top-k or min-p"
 ALONE = -1e-4  # log-probability in the trainer: definition, float32 rounds to 0 above -6e-8
-ALONE_DEEP = -2e-3  # log-probability: definition, bfloat16 rounds a probability above 0.998 to 1
-LEAST_ALONE = 3  # tokens alone in their nucleus, beyond any rounding: chosen
-SHARE_ALONE = 0.004  # share of them: chosen
 LEAST_REMOVED = 0.002  # probability that a side cannot sample: chosen
-DEEP_KEPT = -0.22  # log-probability: definition, p of 0.8
-DEEP_RISE = 2.3  # d: chosen, a nucleus that keeps a tenth and has one token with p of 0.8
-DEEP_SHARE = 0.02  # share of such tokens: chosen
-ALONE_REMOVED = 3.0  # standard errors of the removed probability beside tokens that are alone: chosen
 PERHAPS_REMOVED = 3.5  # standard errors: chosen, chance alone has 2e-4
-EXACT_ERRORS = 6.0  # standard errors of the mean offset of the most likely tokens: chosen
-EXACT_RISE = 5e-4  # mean offset: chosen, a nucleus of 0.9995
-EXACT_NOISE = 3.0  # times the floor: definition, a token beyond it is beyond noise
-EXACT_REST = 0.1  # standard deviation of a logit: chosen, above it the logits differ otherwise
+SHARES = np.concatenate([np.geomspace(0.05, 0.6, 20), np.linspace(0.605, 0.995, 79)])  # top-p: work, half a per cent
+TIGHT = 10  # tokens whose bounds are nearer than the noise: chosen, others have any share
+ALIKE = 0.5  # median rise of these by the mean: chosen, a bias moves few of them by much
+OFTEN = 0.1  # share of positions whose most likely tokens rise beyond noise: chosen
+NO_CHANCE = 20.0  # minus the logarithm of the chance that tokens are within the bounds: chosen, 2e-9
+MOST_KEPT = 64  # tokens of top-k: chosen, the mean of 1/p' has too large an error above
+PARTS = 3  # parts of the tokens, by K: chosen
+ERRORS = 3.0  # standard errors of the mean of 1/p': definition
+NEAR_WHOLE = 0.3  # standard error of that mean: chosen, below half the distance of whole numbers
+
+
+class Law(NamedTuple):
+    """The rest that a law of a nucleus leaves. The law `fits` if chance does not bring so many tokens within it, and is
+    `proven` if no other cause says the same. `words` is a sentence on it."""
+
+    remains: float
+    fits: bool
+    proven: bool
+    words: str
 
 
 def fit(evidence: StepEvidence) -> Optional[tuple[CandidateFit, ...]]:
     """Return the fit for the side that lacks probability."""
-    if evidence.tops is not None:
-        return _exact(evidence, evidence.tops)
+    if not (evidence.target.any() and evidence.golden.any()):  # a side of zeros has no distribution
+        return None
     sign = 1 if evidence.removed(1)[1] >= evidence.removed(-1)[1] else -1
     side = "rollout" if sign > 0 else "trainer"
     mean, significance = evidence.removed(sign)
-    counted = evidence.pair.counted  # a nucleus may leave whole requests alone
-    margin = evidence.pair.difference[counted] / evidence.pair.noise[counted]
-    remains: Optional[float] = remains_of(np.maximum(-sign * margin, 0.0))
-    one, other = (evidence.pair.target[counted], evidence.pair.golden[counted])[::sign]
-    alone = int(((one == 0) & (other < ALONE_DEEP)).sum())
-    deep = int(((one > DEEP_KEPT) & (one - other > DEEP_RISE)).sum())
-    is_alone = alone >= max(LEAST_ALONE, SHARE_ALONE * len(one)) and significance >= ALONE_REMOVED
-    shows = is_alone or (mean >= LEAST_REMOVED and significance >= CERTAINLY_REMOVED)
+    falling = np.maximum(-sign * evidence.margin, 0.0)
+    shows = mean >= LEAST_REMOVED and significance >= CERTAINLY_REMOVED
     cut = f"the tokens that the {side} cannot sample have probability {mean:.2g}, {significance:.0f} standard errors"
     cut = cut if mean > 0 else "neither side lacks probability"
-    refuted: tuple[str, ...] = () if shows or (mean > 0 and significance > PERHAPS_REMOVED) else (cut,)
-    if deep >= max(LEAST_ALONE, DEEP_SHARE * len(one)):
-        refuted += (
-            f"{deep} tokens rise from p below {np.exp(DEEP_KEPT - DEEP_RISE):.2g} to above {np.exp(DEEP_KEPT):.2g}",
-        )
-    lacks = "" if shows else cut
-    remains = remains if shows or refuted else None
-    words = [f"tokens rise in the {side} and do not fall", cut]
-    if is_alone:
-        words.insert(0, f"{percent(alone / len(one))} of tokens are exactly 0 in the {side} and less in the other")
-    because = (f"the {side} records log-probabilities behind top-p or top-k", *words)
-    return (CandidateFit("top-p, top-k or min-p", TokenClass.TOP_P, remains, refuted, because, lacks, shows),)
+    may_show = shows or (mean > 0 and significance > PERHAPS_REMOVED)
+    kept, whole = (evidence.target, evidence.golden)[::sign]
+    laws = [_share(kept, whole, evidence.noise, evidence.is_quiet), *([_count(kept, whole)] if sign > 0 else [])]
+    law = next((one for one in laws if one.fits), None)
+    lacks = "" if law is not None and shows else cut if not shows else "no share of top-p and no number of top-k fits"
+    remains = remains_of(falling) if law is None else max(law.remains, remains_of(falling))
+    refuted: tuple[str, ...] = () if may_show else (cut,)
+    tops = evidence.tops
+    if tops is not None:
+        rest = remains_of(tops.of_nucleus(evidence.pair.floor))
+        lost = f"{percent(tops.removed)} of positions lack a likely token"
+        noise = noise_of(tops.lowest, evidence.pair.floor)
+        rises = float((tops.offsets > BEYOND * noise).mean()) >= OFTEN
+        if rest > BEYOND or not tops.is_level:
+            refuted += (f"the most likely tokens of a position do not rise alike, {rest:.1f} times the noise; {lost}",)
+        elif rises or _share(tops.offsets + tops.lowest, tops.lowest, noise, True).fits:
+            lacks, shows, refuted = "", True, ()
+            cut = f"the most likely tokens of a position rise alike, by {tops.offset:.2g} in the mean; {lost}"
+    words = f"the {side} records log-probabilities behind top-p or top-k"
+    because = (words, *([] if law is None else [law.words]), cut)
+    fit_of = evidence.candidate(
+        NAME, TokenClass.TOP_P, falling, because, refuted=refuted, lacks=lacks, remains=remains, shows=shows,
+        proven=law is not None and law.proven,
+    )  # fmt: skip
+    may_be_other = not shows and not refuted  # what does not show explains no more than other causes do
+    return (fit_of._replace(remains=None) if may_be_other else fit_of,)
 
 
-def _exact(evidence: StepEvidence, exact: TopRelation) -> tuple[CandidateFit, ...]:
-    rises = exact.offset > max(EXACT_RISE, EXACT_ERRORS * exact.offset_error)
-    is_cut = exact.rest < max(EXACT_REST, EXACT_NOISE * evidence.pair.floor) and not is_exact(exact)
-    because = f"the most likely tokens of a position rise by {exact.offset:.2g}, at equal differences between them"
-    lost = f"{percent(exact.removed)} of positions of the rollout lack a likely token of the trainer"
-    refuted = list(evidence.refuted_by_parts)
-    if not rises or not is_cut:
-        refuted.append(f"the most likely tokens of a position rise by {exact.offset:.2g}; {lost}")
-    remains = exact.rest / evidence.pair.floor
-    shows = rises and is_cut
-    words = ("the rollout records log-probabilities behind top-p or top-k", because, lost)
-    return (CandidateFit("top-p, top-k or min-p", TokenClass.TOP_P, remains, tuple(refuted), words, shows=shows),)
+def _share(kept: Floats, whole: Floats, noise: Floats, is_quiet: bool) -> Law:
+    """Return the law of top-p: one share bounds what each position keeps. Within noise, tokens have to rise alike."""
+    stride = -(-len(kept) // MOST_TOKENS)
+    kept, whole, noise = kept[::stride], whole[::stride], noise[::stride]
+    d, own = kept - whole, np.exp(np.minimum(whole, 0.0))
+    found = []
+    for share in SHARES:
+        outside = np.maximum(-np.log(np.minimum(share + own, 1.0)) - d, d + np.log(share))
+        found.append((outside_of(np.maximum(outside, 0.0) / noise), float(share)))
+    remains, share = min(found)
+    width = np.log(np.minimum(share + own, 1.0)) - np.log(share)
+    chance = np.minimum((width + 2 * BEYOND * noise) / np.maximum(-whole, 1e-9), 1.0)  # of d from 0 to -log p
+    tight = d[width < noise]
+    share = float(np.exp(-np.median(tight))) if len(tight) >= TIGHT else share
+    words = f"each position keeps at least {share:.2g}, and less without its last token"
+    rises = len(tight) >= TIGHT and float(tight.mean()) * np.sqrt(len(tight)) > CERTAINLY_REMOVED * float(tight.std())
+    rises = rises and float(np.median(tight)) > ALIKE * float(tight.mean())
+    fits = remains <= BEYOND and (rises or (not is_quiet and float(-np.log(chance).sum()) > NO_CHANCE))
+    return Law(remains, fits, fits and rises, words)
+
+
+def _count(kept: Floats, whole: Floats) -> Law:
+    """Return the law of top-k: the mean of 1/p' is one whole number for positions that keep little, or much."""
+    numbers = np.exp(-np.minimum(kept, 0.0))
+    mean, error = float(numbers.mean()), float(numbers.std() / np.sqrt(len(numbers)))
+    count = round(mean)
+    words = f"the mean of 1/p is {mean:.3g}, as of {count} tokens that can be sampled"
+    if not 2 <= count <= MOST_KEPT or error > NEAR_WHOLE or len(numbers) < PARTS * TIGHT:
+        return Law(0.0, False, False, words)
+    order = np.argsort(kept - whole)
+    parts = [numbers[part] for part in np.array_split(order, PARTS)]
+    apart = [abs(float(part.mean()) - count) / max(float(part.std()) / np.sqrt(len(part)), 1e-9) for part in parts]
+    fits = max(apart) <= ERRORS and abs(mean - count) <= ERRORS * error
+    return Law(0.0, fits, fits, words)
 
 
 def first_of_nucleus(pair: TokenPair) -> Optional[tuple[int, int]]:
@@ -86,4 +128,5 @@ def first_of_nucleus(pair: TokenPair) -> Optional[tuple[int, int]]:
 def may_be_cut(evidence: StepEvidence) -> bool:
     """Return whether the rollout seems to lack probability: too much for a silent step."""
     mean, significance = evidence.removed(1)
-    return mean >= LEAST_REMOVED and significance >= PERHAPS_REMOVED
+    has_error = len(evidence.margin) >= LEAST_TOKENS  # the error of a few tokens is no error
+    return has_error and mean >= LEAST_REMOVED and significance >= PERHAPS_REMOVED

@@ -56,7 +56,7 @@ def without(pair: TokenPair, _: ParityFinding) -> tuple[TokenPair, str]:
     found = shifted_tokens(pair)
     assert found is not None
     rows: Bools = found.tokens.sum(axis=1) > 0
-    moved: dict[str, Any] = {}
+    moved: dict[str, Any] = {"others": None, "sums": None, "tops": (), "other_experts": None}
     own, other = _slices(found.tokens.shape[1], found.offset)
     for name, fill in (("golden", 0.0), ("golden_mask", False), ("golden_ids", -1), ("missing", True)):
         recorded = getattr(pair, name)
@@ -68,7 +68,7 @@ def without(pair: TokenPair, _: ParityFinding) -> tuple[TokenPair, str]:
     moved["golden_ids"] = np.where(rows[:, None], -1, pair.golden_ids)
     moved["golden_mask"] = np.where(rows[:, None], both, pair.golden_mask)
     target_mask = np.where(rows[:, None], both, pair.target_mask)
-    return replace(pair, target_mask=target_mask, others=None, sums=None, tops=(), **moved), "beside it"
+    return replace(pair, target_mask=target_mask, **moved), "beside it"
 
 
 @lru_cache(maxsize=4)  # the finding and the rest ask about one pair

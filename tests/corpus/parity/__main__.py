@@ -44,6 +44,8 @@ def score(seed: int, pairs: int, part: str = "usual", shown: bool = False) -> di
             is_within = kind == "drift" and said == "weights"  # noise that grows from step to step is of weights
             said = "differs" if is_within else said
             truth = case.truth
+            if kind == "router" and "other experts" in (result.findings or [result.steps[0].finding])[0].because[0]:
+                said = "router" if said == "differs" else said  # no side records experts, which would prove them
             count["pairs"] += 1
             count["right"] += said == truth.token_class
             count["undecided"] += said == "undecided"

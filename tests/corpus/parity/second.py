@@ -47,6 +47,7 @@ SAYS = {
     "dropout": r"dropout",
     "computation": r"computation|computes?\b|kernel",
     "router": r"expert|router",
+    "nan": r"finite",
 }  # fmt: skip
 
 
@@ -371,9 +372,10 @@ def experts(random: Random, fault: Fault, of: Setting) -> None:
     flipped = random.random((of.rows, of.length)) < random.uniform(0.02, 0.2)
     change = flipped[..., None] * random.standard_normal((of.rows, of.length, fault.trainer.model.head.shape[0]))
     fault.trainer = replace(fault.trainer, hidden=change * random.uniform(0.5, 1.2))
-    fault.means("router")
-    if random.random() < 0.4:
+    fault.causes |= {"router"}
+    if random.random() < 0.4:  # recorded experts alone prove it
         fault.experts = flipped
+        fault.means("router")
 
 
 Draw = Callable[[Random, Fault, Setting], None]
@@ -519,6 +521,8 @@ def _step(random: Random, pair: Pair, fault: Fault, of: Setting, draws: tuple[Dr
         _experts(random, rollout_rows, trainer_rows, fault.experts)
     for change in fault.records:
         change(random, pair, rollout_rows, trainer_rows, of)
+    if not all(np.isfinite(value) for row in rollout_rows.values for value in row if value is not None):
+        fault.means("nan")  # sampled outside of the nucleus that is recorded
     pair.steps.append((rollout_rows, trainer_rows))
     return fault.is_exact or pair.sums or _is_visible(rollout_rows, trainer_rows, max(0.06, of.floor or 0))
 
