@@ -17,7 +17,7 @@ from npucmp.localise.sources import Writer
 from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Evidence, Finding, Pair, Side
 from npucmp.model.arguments import by_name
-from npucmp.model.roles import is_parameter, running_statistics
+from npucmp.model.roles import is_output, is_parameter, running_statistics
 
 
 class Around(NamedTuple):
@@ -33,6 +33,7 @@ class Around(NamedTuple):
     nearest    the last tensor that agrees and has the content of the input, or as many elements: code that was not
                dumped may have made the input from it
     is_origin  whether `last` has the content of the input in one of the runs
+    module     the module around the reader whose record does not have the tensor
     instead    the outputs whose figures the input has in the target and in the golden, if these are two outputs
     """
 
@@ -47,6 +48,7 @@ class Around(NamedTuple):
     unlike: Sequence[Pair] = ()
     is_origin: bool = True
     instead: Optional[tuple[Finding, Finding]] = None
+    module: str = ""
 
 
 def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
@@ -103,24 +105,42 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
         between = reason("between", words)
     else:
         before = around.nearest
-        words = "the error starts between these two tensors, in code that was not dumped"
-        if before is not None and not around.is_origin:
-            words = (
-                "the error starts in code that was not dumped, which made this tensor, perhaps from the last matching "
-                "tensor of its size"
-            )
-        if before is None:
-            words = (
-                "no recorded operator wrote this tensor or one of its size: it is an input, a buffer or a constant, or "
-                "code that was not dumped made it"
-            )
-        between = reason("between", words)
+        between = _unwritten_reason(around)
     if before is not None:
         last = before.pair
         reasons.append(
             reason("last agreeing", "last matching tensor: {op} {slot}", op=last.operator.name, slot=last.slot)
         )
     return [*reasons, between, *more]
+
+
+def _unwritten_reason(around: Around) -> Evidence:
+    """Return the evidence of an input that no recorded operator wrote."""
+    before = around.nearest
+    if before is not None and around.is_origin and is_output(before.pair):
+        return reason("between", "the error starts between these two tensors, in code that was not dumped")
+    if around.module:
+        words = (
+            "no recorded operator wrote this tensor, and {module} does not read it: it is a buffer or a constant of "
+            "this module, or code that was not dumped made it"
+        )
+        return reason("between", words, module=around.module)
+    if before is None:
+        words = (
+            "no recorded operator wrote this tensor or one of its size: it is an input, a buffer or a constant, or "
+            "code that was not dumped made it"
+        )
+    elif around.is_origin:
+        words = (
+            "no recorded operator wrote this tensor, which has the values of the last matching tensor in one run: it "
+            "is an input, a buffer or a constant, or code that was not dumped made it"
+        )
+    else:
+        words = (
+            "the error starts in code that was not dumped, which made this tensor, perhaps from the last matching "
+            "tensor of its size; or the tensor is an input, a buffer or a constant"
+        )
+    return reason("between", words)
 
 
 def update_reason(update: Pair) -> Evidence:
