@@ -5,7 +5,8 @@ rows can be compared until they are scattered back to their origin; such tensors
 the choices flipped and the number of rows is equal, that share of the rows differs: rel_l2 is √(2 s).
 
 An operator that reads rows at given indices, or chooses by a mask, returns other values where these differ, as large as
-the table has them; a fill by a mask has any size. If no more elements of its output differ than the share s of indices allows, it read the given rows.
+the table has them; a fill by a mask has any size. If no more elements of its output differ than the share s of indices
+allows, it read the given rows.
 
 The bound is 4 √s, and none if at most a share 2 s of the elements differs. Inputs of unknown origin have it too.
 """
