@@ -15,7 +15,7 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Operator, Pair, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
-from npucmp.model.roles import containers, is_output, is_parameter, mark_of, names_of, weights_of
+from npucmp.model.roles import containers, is_output, is_parameter, kind_of, mark_of, names_of, weights_of
 from npucmp.run_differences.data_relation import Array
 from npucmp.run_differences.tensors import readable_values
 
@@ -55,9 +55,11 @@ class GivenInputs:
 
     def _is_made_of_nothing(self, tensor: TensorRef) -> bool:
         """Whether the rows of a tensor count on by one, as positions do, or a mask hides what stands behind each
-        token."""
+        token; without values, whether whole numbers are places in a row."""
         values = readable_values(tensor, self._context)
-        return values is not None and (_counts_on(values) or _is_triangle(values))
+        if values is None:
+            return _holds_places(tensor)
+        return _counts_on(values) or _is_triangle(values)
 
 
 def _network(forward: list[Operator]) -> Optional[Operator]:
@@ -71,6 +73,14 @@ def _network(forward: list[Operator]) -> Optional[Operator]:
 
 def _read_by(operator: Operator) -> list[TensorRef]:
     return [tensor for tensor in operator.tensors if not tensor.is_output and not tensor.slot.startswith("param:")]
+
+
+def _holds_places(tensor: TensorRef) -> bool:
+    """Whether recorded figures are those of whole numbers from 0 to at most the length of a row, more than a mask."""
+    figures = tensor.statistics
+    if figures is None or figures.max is None or figures.min is None or not tensor.shape:
+        return False
+    return kind_of(tensor.dtype) in ("i", "u") and figures.min >= 0 and 1 < figures.max < tensor.shape[-1]
 
 
 def _counts_on(values: Array) -> bool:
