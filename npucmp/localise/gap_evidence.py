@@ -33,7 +33,7 @@ class Around(NamedTuple):
     nearest    the last tensor that agrees and has the content of the input, or as many elements: code that was not
                dumped may have made the input from it
     is_origin  whether `last` has the content of the input in one of the runs
-    module     the module around the reader whose record does not have the tensor
+    module     the innermost module around the reader that does not read the tensor; is_given: the outermost, if all do
     instead    the outputs whose figures the input has in the target and in the golden, if these are two outputs
     """
 
@@ -49,6 +49,7 @@ class Around(NamedTuple):
     is_origin: bool = True
     instead: Optional[tuple[Finding, Finding]] = None
     module: str = ""
+    is_given: bool = False
 
 
 def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
@@ -119,6 +120,12 @@ def _unwritten_reason(around: Around) -> Evidence:
     before = around.nearest
     if before is not None and around.is_origin and is_output(before.pair):
         return reason("between", "the error starts between these two tensors, in code that was not dumped")
+    if around.is_given:
+        words = (
+            "no recorded operator wrote this tensor, and {module} reads it: it is an input, or code before this module "
+            "made it"
+        )
+        return reason("between", words, module=around.module)
     if around.module:
         words = (
             "no recorded operator wrote this tensor, and {module} does not read it: it is a buffer or a constant of "

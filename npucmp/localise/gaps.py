@@ -244,7 +244,7 @@ class Gaps:
             unlike,
             source is not None,
             instead,
-            self._module_without(node, finding),
+            *self._module_without(node, finding),
         )
         reasons = gap_evidence.gap_reasons(finding, around)
         if fed and (made := self._unpaired.writer(finding)):
@@ -259,10 +259,16 @@ class Gaps:
             reasons += interval_reasons(WORDS[seen.source], seen.high)
         return Cause.GAP, reasons
 
-    def _module_without(self, node: OperatorFindings, finding: Finding) -> str:
-        """The innermost recorded module around an operator that does not read a tensor; "" without one."""
-        modules = (one for one in self._modules.around(node) if not self._modules.reads(one, finding))
-        return next((one.operator.name for one in modules if inputs_of_module(one)), "")
+    def _module_without(self, node: OperatorFindings, finding: Finding) -> tuple[str, bool]:
+        """The innermost recorded module around an operator that does not read a tensor, and False; if all of them read
+        it, the outermost and True; "" without a module."""
+        found = "", False
+        for module in self._modules.around(node):
+            if inputs_of_module(module):
+                found = module.operator.name, self._modules.reads(module, finding)
+                if not found[1]:
+                    return found
+        return found
 
     def _origin(self, finding: Finding) -> Optional[Finding]:
         """The tensor of equal content that either run wrote or read before, if it agrees; then the other run changed
