@@ -36,7 +36,7 @@ def inputs_of_module(module: OperatorFindings) -> list[Finding]:
 
 
 def figures_of(finding: Finding) -> object:
-    """What identifies a tensor of both runs, in any shape."""
+    """Return the record that identifies a tensor of both runs, in any shape."""
     moments = finding.measurement.moments
     if moments is None:
         return finding.measurement.statistics

@@ -24,7 +24,7 @@ SHORTEST = 4  # elements of a row that counts on, or of a triangle: chosen: fewe
 
 
 class GivenInputs:
-    """What the records of one run show to be given to the network."""
+    """The tensors that the records of one run show to be given to the network."""
 
     def __init__(self, run: Run, context: ReadContext) -> None:
         self._context = context
