@@ -17,6 +17,7 @@ from npucmp.localise.sources import Writer
 from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Evidence, Finding, Pair, Side
 from npucmp.model.arguments import by_name
+from npucmp.model.optypes import is_gradient
 from npucmp.model.roles import is_output, is_parameter, running_statistics
 
 
@@ -106,7 +107,7 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
         between = reason("between", words)
     else:
         before = around.nearest
-        between = _unwritten_reason(around)
+        between = _unwritten_reason(gap, around)
     if before is not None:
         last = before.pair
         reasons.append(
@@ -115,7 +116,7 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
     return [*reasons, between, *more]
 
 
-def _unwritten_reason(around: Around) -> Evidence:
+def _unwritten_reason(gap: Finding, around: Around) -> Evidence:
     """Return the evidence of an input that no recorded operator wrote."""
     before = around.nearest
     if before is not None and around.is_origin and is_output(before.pair):
@@ -141,6 +142,11 @@ def _unwritten_reason(around: Around) -> Evidence:
         words = (
             "no recorded operator wrote this tensor, which has the values of the last matching tensor in one run: it "
             "is an input, a buffer or a constant, or code that was not dumped made it"
+        )
+    elif is_gradient(gap.pair.operator):  # the backward pass reads no buffers
+        words = (
+            "the error starts in code that was not dumped, which made this tensor, perhaps from the last matching "
+            "tensor of its size"
         )
     else:
         words = (
