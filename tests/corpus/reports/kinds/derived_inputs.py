@@ -92,9 +92,7 @@ def _expected(plan: Plan, fault: str, form: str, target: _Side) -> dict[str, Any
         run.update({"places": 3} if form == "files" else {})  # the order of the files is guessed
     if fault.startswith("given"):
         if exact:
-            run["says"] = [
-                "set up differently: (tokens|inputs)" + ("|an input" if form == "files" else "")
-            ]
+            run["says"] = ["set up differently: (tokens|inputs)" + ("|an input" if form == "files" else "")]
     elif fault == "no mask":
         run.update({"says": ["all zeros?"]} if exact else {})
     else:
