@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.token_axes import TokenShape
+from npucmp.align.token_lengths import recorded_positions
 from npucmp.align.token_records import IDS, record_of
 from npucmp.align.token_rows import StepTensor, all_rows, row_blocks, row_values, selected
 from npucmp.align.token_tensors import TensorPair, TokenSide, tensors_of
@@ -21,6 +22,7 @@ PROJECTIONS = 8  # chosen: rows of other tokens agree by chance in all of them w
 AGREE = 2.0**-9  # relative: chosen: rounding of float32, with products of 11 bits, is below
 AGREE_COARSE = 2.0**-5  # relative: chosen: rounding of bfloat16 and float16 is below after tens of operators
 COUNTING = 0.9  # share of rows: chosen: padding and ends of packed requests do not count on, not measured
+PLACED = 0.5  # share of tokens: chosen: if one side shifts its positions, tokens of one id share few, not measured
 UNLIKE = 0.75  # share of rows: chosen: positions of packed requests repeat more, not measured
 READ = 1 << 29  # bytes: work: larger runs give evidence of an even choice of their tensors
 MOST = 1 << 31  # pairs of tokens: work: more have no index
@@ -82,7 +84,7 @@ def gather_evidence(
         classes, left = np.split(
             _classes(np.concatenate(both[::-1]), _limit(tensors[1][0][first.golden])), [golden.size]
         )
-    rows, tokens = _equal(left, classes)
+    rows, tokens = _at_equal_positions(*_equal(left, classes), target, golden)
     counts, asked, in_place = np.zeros(len(rows), np.int64), 0, 0
     blank = np.ones(golden.size, bool)
     are_same = target.shapes == golden.shapes and bool((left == classes).all())
@@ -102,6 +104,23 @@ def gather_evidence(
     return TokenEvidence(
         rows, tokens, counts, asked, first, ids is not None, classes, blank & (asked > 0), in_place, is_same
     )
+
+
+def _at_equal_positions(rows: Any, tokens: Any, target: TokenSide, golden: TokenSide) -> tuple[Any, Any]:
+    """The candidates at equal positions, if both sides record positions and most tokens have such a candidate; all
+    candidates of tokens without one. One side may count its positions from another number."""
+    import numpy as np
+
+    left, right = recorded_positions(target), recorded_positions(golden)
+    if left is None or right is None:
+        return rows, tokens
+    are_equal = left[rows] == right[tokens]
+    has_equal = np.zeros(golden.size, bool)
+    has_equal[tokens[are_equal]] = True
+    if has_equal.sum() < PLACED * len(np.unique(tokens)):
+        return rows, tokens
+    keep = are_equal | ~has_equal[tokens]
+    return rows[keep], tokens[keep]
 
 
 def _counts_places(ids: Any, golden: TokenSide) -> bool:

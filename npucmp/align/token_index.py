@@ -167,12 +167,27 @@ class _Candidate(NamedTuple):
 
 
 def _orders(side: TokenSide) -> list[TokenSide]:
-    """The side with both orders of batch and sequence, without one that its mask contradicts."""
+    """The side with both orders of batch and sequence, without one that its mask or its positions contradict."""
     if not any(shape.has_batch for shape in side.shapes):
         return [side]
     both = [side, side.turned()]
     masked = [one for one in both if recorded_lengths(one).named is not None]
+    counted = [_counting(one) for one in both]
+    if not masked and counted[0] != counted[1]:
+        return [both[counted.index(max(counted))]]
     return masked or both
+
+
+def _counting(side: TokenSide) -> int:
+    """The number of tokens whose recorded position is that before them in their lane plus one."""
+    positions, start, count = recorded_positions(side), 0, 0
+    if positions is None:
+        return 0
+    for shape in side.shapes:
+        own = positions[start : start + shape.size].reshape(shape.lanes, shape.places)
+        count += int((own[:, 1:] == own[:, :-1] + 1).sum())
+        start += shape.size
+    return count
 
 
 def _flat(numbers: Any, side: TokenSide) -> list[int]:

@@ -51,6 +51,12 @@ def record_of(operator: Operator, tensor: TensorRef) -> Optional[TokenRecord]:
     return None
 
 
+def records_layout(operator: Optional[Operator], tensor: Optional[TensorRef]) -> bool:
+    """Whether a tensor records where the tokens of its own run stand: positions, masks, lengths, places of a cache."""
+    record = record_of(operator, tensor) if operator is not None and tensor is not None else None
+    return record is not None and record.role != IDS
+
+
 def _words(operator: Operator, tensor: TensorRef, is_saved: bool) -> Iterator[str]:
     """Yield the words that may name a tensor."""
     for name in (tensor.slot.partition(":")[2], tensor.label, operator.name if is_saved else ""):

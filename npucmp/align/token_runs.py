@@ -13,7 +13,7 @@ from npucmp.align.rank_run import HeldTensor, RankOperator
 from npucmp.align.token_axes import is_activation, is_float
 from npucmp.align.token_evidence import TokenEvidence
 from npucmp.align.token_index import TokenIndex
-from npucmp.align.token_records import IDS, record_of
+from npucmp.align.token_records import records_layout
 from npucmp.align.token_rows import RowRun, StepTensor, row_values, selected
 from npucmp.align.token_tensors import Key, TensorPair, TokenSide, tensors_of
 from npucmp.dump.limits import ReadContext
@@ -126,7 +126,7 @@ class _TokenRuns:
             if problem := side.problem(key):
                 return one._replace(problem=problem)
             return one if not one.shape and len(side.side.runs) == 1 else None
-        is_layout = not is_float(one) and (not one.is_output or _records_layout(operator, one))
+        is_layout = not is_float(one) and (not one.is_output or records_layout(operator, one))
         if not others and (is_layout or self._is_elsewhere(key, side)):
             return None
         return self._selected(one, steps, side, key if others else None)
@@ -171,19 +171,13 @@ class _TokenRuns:
             contents = {one.slot: one for one in held.outputs}
             own = [one.slot for one in operator.tensors if one.relation is not None and one.relation.is_local]
             is_open = {slot for slot in own if slot in contents and not _is_among(contents[slot], read)}
-            is_open -= {one.slot for one in recorded.tensors if _records_layout(recorded, one)}
+            is_open -= {one.slot for one in recorded.tensors if records_layout(recorded, one)}
             if any(one.is_output and one.slot not in is_open for one in operator.tensors):
                 read += held.inputs
             tensors = [one._replace(relation=None, payload=None) if one.slot in is_open else one
                        for one in operator.tensors]  # fmt: skip
             found.append(operator._replace(tensors=tuple(tensors)))
         return found[::-1]
-
-
-def _records_layout(operator: Operator, tensor: TensorRef) -> bool:
-    """Whether a tensor records the layout of its own run: positions, masks, lengths, places of a cache."""
-    record = record_of(operator, tensor)
-    return record is not None and record.role != IDS
 
 
 def _is_among(tensor: HeldTensor, others: Sequence[HeldTensor]) -> bool:

@@ -17,7 +17,8 @@ from npucmp.localise.sources import Writer
 from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Evidence, Finding, Pair, Side
 from npucmp.model.arguments import by_name
-from npucmp.model.roles import is_parameter, running_statistics
+from npucmp.model.optypes import is_gradient
+from npucmp.model.roles import is_output, is_parameter, running_statistics
 
 
 class Around(NamedTuple):
@@ -33,6 +34,7 @@ class Around(NamedTuple):
     nearest    the last tensor that agrees and has the content of the input, or as many elements: code that was not
                dumped may have made the input from it
     is_origin  whether `last` has the content of the input in one of the runs
+    module     the innermost module around the reader that does not read the tensor; is_given: the outermost, if all do
     instead    the outputs whose figures the input has in the target and in the golden, if these are two outputs
     """
 
@@ -47,6 +49,8 @@ class Around(NamedTuple):
     unlike: Sequence[Pair] = ()
     is_origin: bool = True
     instead: Optional[tuple[Finding, Finding]] = None
+    module: str = ""
+    is_given: bool = False
 
 
 def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
@@ -103,24 +107,53 @@ def gap_reasons(gap: Finding, around: Around) -> list[Evidence]:
         between = reason("between", words)
     else:
         before = around.nearest
-        words = "the error starts between these two tensors, in code that was not dumped"
-        if before is not None and not around.is_origin:
-            words = (
-                "the error starts in code that was not dumped, which made this tensor, perhaps from the last matching "
-                "tensor of its size"
-            )
-        if before is None:
-            words = (
-                "no recorded operator wrote this tensor or one of its size: it is an input, a buffer or a constant, or "
-                "code that was not dumped made it"
-            )
-        between = reason("between", words)
+        between = _unwritten_reason(gap, around)
     if before is not None:
         last = before.pair
         reasons.append(
             reason("last agreeing", "last matching tensor: {op} {slot}", op=last.operator.name, slot=last.slot)
         )
     return [*reasons, between, *more]
+
+
+def _unwritten_reason(gap: Finding, around: Around) -> Evidence:
+    """Return the evidence of an input that no recorded operator wrote."""
+    before = around.nearest
+    if before is not None and around.is_origin and is_output(before.pair):
+        return reason("between", "the error starts between these two tensors, in code that was not dumped")
+    if around.is_given:
+        words = (
+            "no recorded operator wrote this tensor, and {module} reads it: it is an input, or code before this module "
+            "made it"
+        )
+        return reason("between", words, module=around.module)
+    if around.module:
+        words = (
+            "no recorded operator wrote this tensor, and {module} does not read it: it is a buffer or a constant of "
+            "this module, or code that was not dumped made it"
+        )
+        return reason("between", words, module=around.module)
+    if before is None:
+        words = (
+            "no recorded operator wrote this tensor or one of its size: it is an input, a buffer or a constant, or "
+            "code that was not dumped made it"
+        )
+    elif around.is_origin:
+        words = (
+            "no recorded operator wrote this tensor, which has the values of the last matching tensor in one run: it "
+            "is an input, a buffer or a constant, or code that was not dumped made it"
+        )
+    elif is_gradient(gap.pair.operator):  # the backward pass reads no buffers
+        words = (
+            "the error starts in code that was not dumped, which made this tensor, perhaps from the last matching "
+            "tensor of its size"
+        )
+    else:
+        words = (
+            "the error starts in code that was not dumped, which made this tensor, perhaps from the last matching "
+            "tensor of its size; or the tensor is an input, a buffer or a constant"
+        )
+    return reason("between", words)
 
 
 def update_reason(update: Pair) -> Evidence:

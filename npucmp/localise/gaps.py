@@ -18,6 +18,7 @@ from npucmp.localise.conditioning import scale_of
 from npucmp.localise.evidence import interval_reasons
 from npucmp.localise.explanations import Explanations
 from npucmp.localise.intervals import WORDS, Interval, Intervals, differs
+from npucmp.localise.modules import Modules, figures_of, inputs_of_module
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.root_cause import OwnError
 from npucmp.localise.rule_context import RuleContext, error_size
@@ -57,13 +58,14 @@ class Gaps:
         unpaired: UnpairedOperators,
         rounded: tuple[AbstractSet[int], Sequence[Evidence]],
         parameters: UpdatedParameters,
+        modules: Modules,
     ) -> None:
         self.unrecorded = UnrecordedOutputs()
         self._explanations, self._intervals = explanations, intervals
         self._sources, self._seen, self._updates = sources, seen, updates
         self._uncompared, self._unpaired = uncompared, unpaired
         self._rounded, self._rounding = rounded
-        self._parameters = parameters
+        self._parameters, self._modules = parameters, modules
         self._is_told = False  # whether the first of these parameters was reported
 
     def find(self, node: OperatorFindings) -> tuple[Optional[OwnError], bool]:
@@ -184,14 +186,29 @@ class Gaps:
         read = any(op_type_of(one.operator).parameters for one in found)
         return [replace(case, input_error=max(case.input_error, self._intervals.unproven))] if read else []
 
-    def cause(self, node: OperatorFindings, finding: Finding) -> tuple[Cause, list[Evidence]]:
+    def input_of_module(self, node: OperatorFindings, gap: Finding) -> Optional[tuple[OperatorFindings, Finding]]:
+        """The module around an operator, and its input that differs and that no recorded operator wrote, from which
+        code that was not dumped may have made the gap; of several tensors that of the outermost module."""
+        if is_parameter(gap.pair) or self._sources.of(gap) is not None:
+            return None
+        known, found = {figures_of(gap)}, None
+        for module in self._modules.around(node):
+            for finding in inputs_of_module(module):
+                if differs(finding) and figures_of(finding) not in known and self._sources.of(finding) is None:
+                    found = found if found is not None and found[0] is module else (module, finding)
+                known.add(figures_of(finding))
+        return found
+
+    def cause(self, node: OperatorFindings, finding: Finding, row: int = -1) -> tuple[Cause, list[Evidence]]:
         """The cause and evidence of a gap; the other consumers of its tensor are no further gaps. UNKNOWN if its
-        producer's output is known and was not compared, because it may have differed there."""
-        cause, reasons = self._cause_of(node, finding)
-        self._sources.replace(TensorSource(finding, tainted=True), content_of(finding), finding.row)
+        producer's output is known and was not compared, because it may have differed there. `row`: the first row behind
+        the place where it was read, if that is not its own."""
+        row = finding.row if row < 0 else row
+        cause, reasons = self._cause_of(node, finding, row)
+        self._sources.replace(TensorSource(finding, tainted=True), content_of(finding), row)
         return cause, reasons
 
-    def _cause_of(self, node: OperatorFindings, finding: Finding) -> tuple[Cause, list[Evidence]]:
+    def _cause_of(self, node: OperatorFindings, finding: Finding, row: int) -> tuple[Cause, list[Evidence]]:
         from npucmp.localise import gap_evidence  # only a gap needs it
 
         source = self._origin(finding)
@@ -213,10 +230,21 @@ class Gaps:
         tainted = self._intervals.any_tainted
         nearest = last  # the backward pass reads no buffers: what it reads follows from a gradient before it
         if source is None and not node.is_gradient:
-            nearest = self._sources.latest_of_size(finding, lambda one: agrees(self._explanations.latest(one)))
+            nearest = self._sources.latest_of_size(finding, row, lambda one: agrees(self._explanations.latest(one)))
         instead = None if finding.measurement.moments else self._other_tensor(finding)
         around = gap_evidence.Around(
-            last, tainted, writer, alone, left_out, displaced, overtaken, nearest, unlike, source is not None, instead
+            last,
+            tainted,
+            writer,
+            alone,
+            left_out,
+            displaced,
+            overtaken,
+            nearest,
+            unlike,
+            source is not None,
+            instead,
+            *self._module_without(node, finding),
         )
         reasons = gap_evidence.gap_reasons(finding, around)
         if fed and (made := self._unpaired.writer(finding)):
@@ -230,6 +258,17 @@ class Gaps:
             seen = self._intervals.unknown_producer(finding)
             reasons += interval_reasons(WORDS[seen.source], seen.high)
         return Cause.GAP, reasons
+
+    def _module_without(self, node: OperatorFindings, finding: Finding) -> tuple[str, bool]:
+        """The innermost recorded module around an operator that does not read a tensor, and False; if all of them read
+        it, the outermost and True; "" without a module."""
+        found = "", False
+        for module in self._modules.around(node):
+            if inputs_of_module(module):
+                found = module.operator.name, self._modules.reads(module, finding)
+                if not found[1]:
+                    return found
+        return found
 
     def _origin(self, finding: Finding) -> Optional[Finding]:
         """The tensor of equal content that either run wrote or read before, if it agrees; then the other run changed

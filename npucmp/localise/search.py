@@ -30,6 +30,7 @@ from npucmp.localise.alignment_confidence import begins_upstream, uncertain_caus
 from npucmp.localise.explanations import Explanations
 from npucmp.localise.gaps import Gaps
 from npucmp.localise.intervals import WORDS, Intervals, OperatorReads, differs
+from npucmp.localise.modules import Modules
 from npucmp.localise.parameter_drift import Updates, rounded_parameters
 from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.recomputation import Estimator, Recomputation, RecomputedRows
@@ -110,7 +111,9 @@ class RootSearch:
             self._unpaired,
             rounded_parameters(self.findings if by_round_off else ()),
             UpdatedParameters(self.nodes),
+            Modules(self.nodes, self._scopes),
         )
+        self._entered: set[int] = set()  # modules of which an input was reported when an operator in them was visited
         self._recomputation = Recomputation(estimator if by_round_off else None)
         self._inside: dict[str, str] = {}  # container → the first operator in it that has the error
         self.carriers: dict[int, int] = {}
@@ -152,6 +155,9 @@ class RootSearch:
         # What does it read?
         node.inputs, node.outputs = ([*map(self._as_written, side)] for side in (node.inputs, node.outputs))
         gap, inherits = self._gaps.find(node)
+        if gap and (entered := self._gaps.input_of_module(node, gap.finding)):
+            self._add_input_of_module(node, *entered)
+            gap, inherits = self._gaps.find(node)
         inherits |= (
             node.error_from_other_rank
             or self._explanations.reads_what_differs(node)
@@ -190,7 +196,9 @@ class RootSearch:
             inherits |= self._marks_descent(node, diverged)
 
         # The first answer that applies
-        if gap:
+        if node.pair.order in self._entered:
+            pass
+        elif gap:
             cause, reasons = self._gaps.cause(node, gap.finding)
             self._add(node, cause, gap, reasons, reads)
         elif guilty and self._recomputation.follows(node):
@@ -291,6 +299,15 @@ class RootSearch:
             self._argued.add(node.operator.call)
         self._roots.append(root_of(node, cause, own, reasons, reads.error))
         self._is_behind_draw |= draws_numbers(node.operator)
+
+    def _add_input_of_module(self, node: OperatorFindings, module: OperatorFindings, finding: Finding) -> None:
+        """Add a root for an input of the module around an operator: dumps list a module behind the operators in it, and
+        it read the tensor before they ran."""
+        own, reads = OwnError(finding, finding.rule), self._intervals.reads(module)
+        cause, reasons = self._gaps.cause(module, finding, node.row)
+        self._add(module, cause, own, reasons, reads)
+        self._entered.add(module.pair.order)
+        self._intervals.any_tainted = True
 
     # Operators that need no decision
 

@@ -81,13 +81,13 @@ class Sources:
         rows = takewhile(lambda row: self._findings[row].pair.order == order, range(at, -1, -1))
         return [self._findings[row] for row in rows if not is_output(self._findings[row].pair)]
 
-    def latest_of_size(self, finding: Finding, agrees: Callable[[Finding], bool]) -> Optional[Finding]:
-        """The latest tensor before an operator that agrees and has as many elements as a tensor that it reads."""
+    def latest_of_size(self, finding: Finding, row: int, agrees: Callable[[Finding], bool]) -> Optional[Finding]:
+        """The latest tensor before a row that agrees and has as many elements as a tensor that is read there."""
         golden, order = finding.pair.golden, finding.pair.order
         if golden is None:
             return None
         elements = math.prod(golden.shape)
-        before: Sequence[Finding] = self._findings[: max(0, finding.row - self._first)]
+        before: Sequence[Finding] = self._findings[: max(0, row - self._first)]
         for at in range(len(before) - 1, -1, -1):
             pair = before[at].pair
             if pair.order == order or pair.golden is None or is_parameter(pair):

@@ -92,15 +92,23 @@ def _together(one: Comparison) -> AlignedStep:
 
 
 def _inputs(one: Comparison, odd: dict[int, Finding], last: float, context: ReadContext) -> Iterator[str]:
-    """Yield how the network inputs of both runs differ; what is read behind the place `last` may follow from that."""
+    """Yield how the network inputs of both runs differ; what is read behind the place `last` may follow from that, and
+    the network may make masks, positions and buffers itself."""
     here, there = ({id(tensor) for _, tensor in inputs_of(run, weights_of(run))} for run in (one.target, one.golden))
     entering = [
         finding
         for finding in odd.values()
         if id(finding.pair.target) in here and id(finding.pair.golden) in there and finding.pair.order <= last
     ]
-    if not entering:
+    whole = [finding for finding in odd.values() if finding.pair.operator.path and finding.pair.order <= last]
+    if not entering and not whole:
         return
+    from npucmp.run_differences.given_inputs import GivenInputs
+
+    given = GivenInputs(one.golden, context)
+    entering = [finding for finding in whole if given.is_of_network(finding.pair)] + [
+        finding for finding in entering if given.has(finding.pair)
+    ]
     from npucmp.run_differences.tensors import input_difference
 
     for finding in entering[:INPUTS]:

@@ -5,7 +5,8 @@ rows can be compared until they are scattered back to their origin; such tensors
 the choices flipped and the number of rows is equal, that share of the rows differs: rel_l2 is √(2 s).
 
 An operator that reads rows at given indices, or chooses by a mask, returns other values where these differ, as large as
-the table has them. If no more elements of its output differ than the share s of indices allows, it read the given rows.
+the table has them; a fill by a mask has any size. If no more elements of its output differ than the share s of indices
+allows, it read the given rows.
 
 The bound is 4 √s, and none if at most a share 2 s of the elements differs. Inputs of unknown origin have it too.
 """
@@ -45,6 +46,8 @@ def _bound(case: RuleContext) -> float:
     if case.finding.verdict is Verdict.SHAPE:
         return math.inf
     told = case.told_share
+    if told and case.node is not None and case.node.op.has("masks") and not case.node.op.has("picks"):
+        return math.inf
     if 0 < case.share_changed <= PLACES * told:
         return math.inf
     return ROWS * math.sqrt(max(case.changed_choice_share, told))
