@@ -59,6 +59,7 @@ KINDS: tuple[str, ...] = (
     "token_records",
     "cache_blocks",
     "decode_chunks",
+    "expert_sets",
 )
 
 
