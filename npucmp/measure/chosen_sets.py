@@ -119,7 +119,11 @@ class _Sets:
             golden, moments = measurement.pair.golden, measurement.moments
             if golden is None or moments is None or not moments.differing or at in order.places:
                 continue
-            if golden.shape[:lead] == order.shape and math.prod(golden.shape) <= MOST and not holds_other_ids(measurement):
+            if (
+                golden.shape[:lead] == order.shape
+                and math.prod(golden.shape) <= MOST
+                and not holds_other_ids(measurement)
+            ):
                 places.append(at)
         again = self._reordered(places, order)
         return {at: measurement for at, measurement in again.items() if self._is_nearer(at, measurement)}
@@ -160,7 +164,11 @@ class _Sets:
         later = [at for at, row in enumerate(self._found) if row.pair.order > max(operators) and self._is_result(row)]
         if later and not any(row.pair.operator.reads_recorded for row in self._found):
             return all(self._agrees(at, order) for at in later)
-        names = [first.operator.name, first.slot, *(one.label for one in (first.target, first.golden) if one is not None)]
+        names = [
+            first.operator.name,
+            first.slot,
+            *(one.label for one in (first.target, first.golden) if one is not None),
+        ]
         return any(_EXPERTS.search(name) for name in names)
 
     @staticmethod
