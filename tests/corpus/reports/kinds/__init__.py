@@ -60,6 +60,7 @@ KINDS: tuple[str, ...] = (
     "cache_blocks",
     "decode_chunks",
     "expert_sets",
+    "expert_layouts",
 )
 
 
