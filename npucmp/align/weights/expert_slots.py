@@ -53,7 +53,7 @@ class ExpertSlots:
         slots, experts = experts_of(parts), experts_of(other)
         for layer, numbers in slots.items():
             count, stated = len(experts.get(layer, ())), maps.get(layer, ())
-            if not count or not experts[layer] == {*range(count)}:
+            if not count or experts[layer] != {*range(count)}:
                 continue
             known = max(stated, default=-1) + 1
             if len(stated) == len(numbers) == max(numbers) + 1 and {*stated} == {*range(known)} <= experts[layer]:

@@ -61,6 +61,7 @@ KINDS: tuple[str, ...] = (
     "decode_chunks",
     "expert_sets",
     "expert_layouts",
+    "precheck_settings",
 )
 
 

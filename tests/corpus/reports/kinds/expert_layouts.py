@@ -20,8 +20,10 @@ def _with_bias(random: np.random.Generator, model: Model) -> Model:
     """A model whose routers may have a bias of each expert."""
     if random.integers(2):
         return model
-    more = {f"model.layers.{layer}.mlp.gate.e_score_correction_bias":
-            Stored((random.standard_normal(model.experts) * 0.1).astype("f4")) for layer in range(model.layers)}  # fmt: skip
+    more = {}
+    for layer in range(model.layers):
+        values = (random.standard_normal(model.experts) * 0.1).astype("f4")
+        more[f"model.layers.{layer}.mlp.gate.e_score_correction_bias"] = Stored(values)
     return model._replace(tensors={**model.tensors, **more})
 
 
