@@ -68,14 +68,14 @@ def _with_values(
         return root
     if own.pair.target.relation is not None and not isinstance(own.pair.target.relation, BlockRelation):
         return root
+    if own.measurement.moments and is_logits(own.pair):
+        from npucmp.localise.likely_tokens import likely_token_reasons
+
+        root = replace(root, evidence=(*root.evidence, *likely_token_reasons(own, reader)))
     if order := order_reasons(findings, node, own, reader):
         return replace(root, evidence=(*root.evidence, *order))
     if not own.measurement.moments:
         return root
-    if is_logits(own.pair):
-        from npucmp.localise.likely_tokens import likely_token_reasons
-
-        root = replace(root, evidence=(*root.evidence, *likely_token_reasons(own, reader)))
     pair = reader.pair(own)
     if pair is None:
         return root
