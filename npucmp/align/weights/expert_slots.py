@@ -84,13 +84,22 @@ class ExpertSlots:
         self.lines[words] = self.lines.get(words, 0) + 1
         for role in [role for slot in slots for role in roles[slot]]:
             self.parts.pop(role)
-        for slot, expert in plan.items():
+        for slot, expert in self._fitting_first(plan, roles) if stated else plan.items():
             for role in roles[slot]:
                 own = role._replace(expert=slot % experts if expert is None else expert)
                 if own not in self.parts and expert is not None:
                     self.parts[own] = self._own[role]
                 elif own in self._other:
                     self.copies.append(SlotCopy(role, own, expert is not None))
+
+    def _fitting_first(
+        self, plan: Mapping[int, Optional[int]], roles: Mapping[int, list[Role]]
+    ) -> list[tuple[int, Optional[int]]]:
+        """Return the slots, of which those of several copies that hold their expert come first: others are wrong
+        copies."""
+        count = Counter(plan.values())
+        return sorted(plan.items(), key=lambda item: count[item[1]] > 1 and item[1] is not None
+                      and not self._holds(roles[item[0]], item[1]))  # fmt: skip
 
     def _expert_in(self, roles: list[Role], experts: int) -> Optional[int]:
         """Return the expert whose tensors a slot holds; None if it holds no tensor of any."""
