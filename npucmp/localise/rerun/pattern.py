@@ -140,7 +140,9 @@ def _box(places: Optional[Places], shape: tuple[int, ...]) -> tuple[Evidence, ..
     if places is None:
         return ()
     ends = [(int(axis.min()), int(axis.max()) + 1) for axis in np.unravel_index(places, shape)]
-    if len(places) < DENSE * math.prod(stop - start for start, stop in ends):
+    size = math.prod(stop - start for start, stop in ends)
+    ways = sum(math.log(length * (length + 1) / 2) for length in shape)
+    if len(places) < DENSE * size or _is_chance(len(places), size, math.prod(shape), ways):
         return ()
     parts = [":" if stop - start == length else f"{start}:{stop}" for (start, stop), length in zip(ends, shape)]
     return (Evidence("places", "all in the part {part}", {"part": Fact(f"[{', '.join(parts)}]")}),)
