@@ -1,6 +1,6 @@
 """Wrong parameters of experts that are those of other experts of the same layer: the same experts in another order.
 
-Some rows of each wrong expert are held against those of all wrong experts of its layer. If each is one of the others,
+Some rows of each wrong expert are compared with those of all wrong experts of its layer. If each is one of the others,
 and all kinds of weights stand in one order, the layer is one place; layers alike are one place too. The router is
 another parameter: whether it agrees is said beside, because it decides which expert a token gets.
 """
@@ -106,7 +106,7 @@ def _order(members: Rows, context: ReadContext) -> Optional[tuple[Order, Order]]
 
 
 def _router(layer: Optional[int], rows: Rows) -> str:
-    """What the router of a layer does, in words."""
+    """Return whether the router of a layer agrees, in words."""
     own = [row for row in rows if row.pair.role.layer == layer and row.pair.role.kind in ROUTERS]
     own = [row for row in own if row.pair.target is not None and row.pair.golden is not None]
     if not own:

@@ -1,8 +1,8 @@
 """Sets of ids whose order within a row is free: the experts of a token, which a top-k returns in any order.
 
-A row that differs may hold the golden's ids in another order. What stands beside the ids, as the weights of a token's
-experts, has the same order. Whether the order counts, the readers of the ids show: if what they compute of these rows
-agrees, it does not. Then ids and companions are compared in the golden's order. If no reader is recorded, what runs
+A row that differs may hold the golden's ids in another order. Tensors beside the ids, as the weights of a token's
+experts, have the same order. The readers of the ids show whether the order counts: if their outputs agree in these
+rows, it does not. Then ids and companions are compared in the golden's order. If no reader is recorded, what runs
 later shows it in a dump of outputs; else only ids of experts, by their names, are a set, unless the weights beside them
 keep another order.
 """

@@ -74,7 +74,7 @@ def _rows_in_order(places: Sequence[int], payload: Payload) -> Payload:
 
 
 def _order_of_rows(target: Part, golden: Part, context: ReadContext) -> Optional[Order]:
-    """Return the golden's row that each row of a router is; None for the same order, or if a row is none of them."""
+    """Return the golden's row for each row of a router; None for the same order, or if a row has no equal."""
     if target.shape != golden.shape or len(target.shape) != 2 or target.payload is None or golden.payload is None:
         return None
     if target.shape[0] * target.shape[1] > MOST:

@@ -1,8 +1,8 @@
 """Slots of experts beyond the experts of a layer: copies that an engine holds to balance the load of its ranks.
 
-A side has such slots if it holds more experts than the other side, and than its router has rows. Which expert a slot
-holds, a recorded map states; it is taken as it is, also if no slot lies beyond the experts. Without a map it is read
-off the values. Then the first slots are the experts in their order; only if most of them are not, and each expert is in
+A side has such slots if it holds more experts than the other side, and than its router has rows. A recorded
+map states the expert of each slot and is trusted, also if no slot lies beyond the experts. Without a map the values
+decide. Then the first slots are the experts in their order; only if most of them are not, and each expert is in
 some slot, the experts are looked for in all slots.
 """
 
@@ -63,7 +63,7 @@ class ExpertSlots:
                 self._place(layer, sorted(numbers), count)
 
     def _place(self, layer: Optional[int], slots: list[int], experts: int, stated: ExpertMap = ()) -> None:
-        """Give each slot of a layer its expert, as it is stated or by its values."""
+        """Give each slot of a layer its expert, by a recorded map or by values."""
         roles: dict[int, list[Role]] = defaultdict(list)
         for role in self._own:
             if role.layer == layer and role.expert is not None:
