@@ -136,7 +136,12 @@ def _choice(chosen: _Chosen) -> Iterator[Evidence]:
     words = (
         "{rows}, {missed} of them by a choice of other values; the first is row {row}: target {target}, golden {golden}"
     )
-    yield reason("choice", words, rows=rows, missed=f"{int(missed.sum()):,}", row=at,
+    if moved := int((changed & same & ~tied).sum()):
+        words = (
+            "{rows}, {moved} of them by the order of the same ids, {missed} by a choice of other values; the first is "
+            "row {row}: target {target}, golden {golden}"
+        )
+    yield reason("choice", words, rows=rows, moved=f"{moved:,}", missed=f"{int(missed.sum()):,}", row=at,
                  target=_ids(x[at], y[at]), golden=_ids(y[at], x[at]))  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from npucmp.model.arguments import by_name, differing_arguments, draws_numbers
 from npucmp.model.cause import UNKNOWN_INPUTS
 from npucmp.model.dtypes import FACTOR, lookup
 from npucmp.model.optypes import is_weight, op_type_of
-from npucmp.model.roles import is_folded
+from npucmp.model.roles import is_folded, is_output, is_parameter
 
 BY_STATISTICS = "by their statistics"
 SUMS_RESIDUAL = 1e-6  # of the error: definition: the residual that sums in float64 leave of a factor that is exact
@@ -302,7 +302,7 @@ def pattern_reasons(finding: Finding) -> list[Evidence]:
     moments = finding.measurement.moments
     if moments is None or not moments.max_abs or not moments.xx or not moments.yy or not moments.sum_dd:
         return []
-    if _holds_ids(finding.pair):
+    if _holds_ids(finding):
         return []
     gain, error, limit = gain_of(finding), math.sqrt(moments.sum_dd / moments.yy), _limit_of(finding)
     if moments.elements == 1:
@@ -327,12 +327,18 @@ def pattern_reasons(finding: Finding) -> list[Evidence]:
     return [reason("factor", words, factor=tensor_fact(_exact_factor(gain, limit), finding))]
 
 
-def _holds_ids(pair: Pair) -> bool:
-    """Whether a tensor holds whole numbers that no product made: ids, labels, counts, positions, masks. Codes of 8 bits
-    are rounded numbers."""
+def _holds_ids(finding: Finding) -> bool:
+    """Whether a tensor holds whole numbers that no product made: ids, labels, counts, positions, masks; also ids that
+    an operator looks up, stored as floats. Codes of 8 bits are rounded numbers."""
+    pair, moments = finding.pair, finding.measurement.moments
+    op = op_type_of(pair.operator)
+    if moments is not None and op.has("looks up") and not is_output(pair) and not is_parameter(pair):
+        figures = [(side.minimum, side.maximum, side.total) for side in (moments.target, moments.golden)]
+        if all(figure.is_integer() for side in figures for figure in side):
+            return True
     dtypes = [lookup(tensor.dtype) for tensor in (pair.target, pair.golden) if tensor is not None]
     is_whole = any(row is not None and (row.kind == "b" or (row.kind in "iu" and row.itemsize > 1)) for row in dtypes)
-    return is_whole and not op_type_of(pair.operator).has("contracts")
+    return is_whole and not op.has("contracts")
 
 
 def _limit_of(finding: Finding) -> float:

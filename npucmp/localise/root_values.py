@@ -16,6 +16,7 @@ from npucmp.localise.element_order import order_reasons
 from npucmp.localise.evidence import reason
 from npucmp.localise.rounded_tensors import with_rounding
 from npucmp.localise.value_reader import ValueReader
+from npucmp.measure.pairs import holds_other_ids
 from npucmp.model import Cause, Evidence, Finding, Root
 from npucmp.model.relation import BlockRelation
 from npucmp.model.roles import is_logits, is_output
@@ -67,14 +68,14 @@ def _with_values(
         return root
     if own.pair.target.relation is not None and not isinstance(own.pair.target.relation, BlockRelation):
         return root
+    if own.measurement.moments and is_logits(own.pair):
+        from npucmp.localise.likely_tokens import likely_token_reasons
+
+        root = replace(root, evidence=(*root.evidence, *likely_token_reasons(own, reader)))
     if order := order_reasons(findings, node, own, reader):
         return replace(root, evidence=(*root.evidence, *order))
     if not own.measurement.moments:
         return root
-    if is_logits(own.pair):
-        from npucmp.localise.likely_tokens import likely_token_reasons
-
-        root = replace(root, evidence=(*root.evidence, *likely_token_reasons(own, reader)))
     pair = reader.pair(own)
     if pair is None:
         return root
@@ -85,10 +86,11 @@ def _with_values(
     more: list[Evidence] = []
     if offset := _offset(own, *pair):
         return replace(root, evidence=(*root.evidence, offset))
-    if pair[1].dtype.kind in "bi" and pair[0].dtype.kind in "bi":
+    chosen = own if pair[1].dtype.kind in "bi" and pair[0].dtype.kind in "bi" else _indices_beside(node, own)
+    if chosen is not None and (ids := reader.pair(chosen)) is not None:
         from npucmp.localise.choice_evidence import choice_reasons
 
-        more += choice_reasons(node, own, *pair, reader)
+        more += choice_reasons(node, chosen, *ids, reader)
     if any(each.kind == "between" and not each.facts for each in root.evidence) and not is_output(own.pair):
         from npucmp.localise.overwritten_memory import memory_reasons
 
@@ -96,6 +98,17 @@ def _with_values(
             kept = (each for each in root.evidence if each.kind != "between")
             return replace(root, evidence=(*kept, *memory, *more))
     return replace(root, evidence=(*root.evidence, *more, *_region(own, *pair)))
+
+
+def _indices_beside(node: Sequence[Finding], own: Finding) -> Optional[Finding]:
+    """The indices that an operator wrote beside the values that it chose, if they differ: those of a top-k."""
+    golden = own.pair.golden
+    if golden is None or not is_output(own.pair):
+        return None
+    beside = (finding for finding in node if is_output(finding.pair) and holds_other_ids(finding.measurement))
+    return next(
+        (finding for finding in beside if finding.pair.golden and finding.pair.golden.shape == golden.shape), None
+    )
 
 
 def _negation(x: Array, y: Array) -> Optional[Evidence]:

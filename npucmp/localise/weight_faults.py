@@ -63,7 +63,7 @@ class FaultFinder:
     ranks of the target."""
 
     def __init__(self, pairs: Sequence[CheckpointPair], shards: int, context: ReadContext) -> None:
-        self._context, self._shards, self._left = context, shards, TOTAL
+        self.context, self._shards, self._left = context, shards, TOTAL
         self._goldens = [(pair.role, pair.golden) for pair in pairs if pair.golden is not None and not pair.copy]
 
     def fault(self, pair: CheckpointPair) -> WeightFault:
@@ -109,7 +109,7 @@ class FaultFinder:
             piece = pieces[number]
             part = sliced(shard, axis, 0, min(piece.shape[axis], shard.shape[axis]))
             numbers = row_numbers(part.shape[0]) if part.shape == piece.shape else []
-            if numbers and self._same(pair, rows_of(part, numbers, self._context), piece, numbers):
+            if numbers and self._same(pair, rows_of(part, numbers, self.context), piece, numbers):
                 return number
         return None
 
@@ -119,8 +119,8 @@ class FaultFinder:
         if len(target.shape) < 1 or 0 in target.shape:
             return None
         numbers = row_numbers(target.shape[0])
-        x, y = (rows_of(one, numbers, self._context) for one in (target, golden))
-        if not x.any() and y.any() and not _any_value(target, self._context):
+        x, y = (rows_of(one, numbers, self.context) for one in (target, golden))
+        if not x.any() and y.any() and not _any_value(target, self.context):
             return WeightFault("zero", "all its elements are zero")
         if len({*x.reshape(-1).tolist()}) > DISTINCT:
             held = self._held(pair, x, y, numbers)
@@ -140,7 +140,7 @@ class FaultFinder:
 
     def _same(self, pair: CheckpointPair, x: Array, other: Payload, numbers: Sequence[int]) -> bool:
         return agrees(
-            x, rows_of(other, numbers, self._context), pair.limit.rtol, pair.limit.is_quantised, pair.limit.atol
+            x, rows_of(other, numbers, self.context), pair.limit.rtol, pair.limit.is_quantised, pair.limit.atol
         )
 
     def _held(self, pair: CheckpointPair, x: Array, y: Array, numbers: Sequence[int]) -> Optional[WeightFault]:
@@ -152,7 +152,7 @@ class FaultFinder:
             if role == pair.role or other.payload is None or other.shape != (pair.target.shape if pair.target else ()):
                 continue
             try:
-                sample = rows_of(other.payload, own, self._context)
+                sample = rows_of(other.payload, own, self.context)
                 near = agrees(x[few], sample, limit.rtol, limit.is_quantised, limit.atol)
                 if not near or agrees(y[few], sample, limit.rtol, limit.is_quantised, limit.atol):
                     continue
@@ -171,7 +171,7 @@ class FaultFinder:
             whole = part.payload
             if whole is None or whole.made_by != "sum":
                 continue
-            base = whole_values(whole.parts[0], self._context)
+            base = whole_values(whole.parts[0], self.context)
             update, own = merged - base, other - base
             squares = float((update * update).sum())
             factor = float((own * update).sum()) / squares if squares else math.nan
@@ -198,7 +198,7 @@ class FaultFinder:
         if size > min(WHOLE, self._left):
             return DIFFERS
         self._left -= size
-        x, y = (whole_values(one, self._context) for one in (target, golden))
+        x, y = (whole_values(one, self.context) for one in (target, golden))
         if size == 1:
             facts: dict[str, Fact] = {"target": x.item(), "golden": y.item()}
             return WeightFault("value", "it is {target:.7g} in the target, {golden:.7g} in the golden", facts)
@@ -225,7 +225,7 @@ class FaultFinder:
             moved = self._moved(a, b, c, 0) or self._moved(a.T, b.T, c.T, 1)
             if moved is not None:
                 return moved
-        scales = other_scales(target, golden, x, y, slack, self._context)
+        scales = other_scales(target, golden, x, y, slack, self.context)
         linear = _linear(pair, x, y, slack) if scales is None and bad.mean() > MOSTLY else None
         return scales or linear or _zero(x, bad) or _sorted_alike(pair, x, y) or _places(bad)
 

@@ -15,6 +15,7 @@ from npucmp.align.weights.checkpoint_pair import CheckpointPair
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.weight_payloads import steps_of
 from npucmp.errors import NpucmpError
+from npucmp.localise.moved_experts import MOVED_EXPERTS, moved_experts
 from npucmp.localise.next_update import ParameterUpdate, UpdateFinder
 from npucmp.localise.weight_fault import WeightFault
 from npucmp.localise.weight_faults import DIFFERS as UNDESCRIBED
@@ -113,6 +114,9 @@ def weight_roots(rows: Sequence[JudgedWeight], finder: FaultFinder, updates: Upd
     differing = [row for row in rows if row.finding.verdict in DIFFERS]
     moved = {row.finding.row: update for row in differing if (update := updates.update(row.pair)) is not None}
     wrong = [row for row in differing if row.finding.row not in moved]
+    in_order = moved_experts(wrong, rows, finder.context)
+    placed = {row.finding.row for experts in in_order for row in experts.rows}
+    wrong = [row for row in wrong if row.finding.row not in placed]
     families: dict[tuple[str, str], list[JudgedWeight]] = defaultdict(list)
     for row in wrong:
         families[row.pair.role.family].append(row)
@@ -121,6 +125,7 @@ def weight_roots(rows: Sequence[JudgedWeight], finder: FaultFinder, updates: Upd
     for key in dict.fromkeys(map(_key, moved.values())):
         own = [row for row in differing if (update := moved.get(row.finding.row)) and _key(update) == key]
         places.append((own[0], _of_update([moved[row.finding.row] for row in own]), own))
+    places += [(experts.rows[0], experts.fault, experts.rows) for experts in in_order]
     layers = _layers(rows)
     for family, members in families.items():
         faults = {described[row.finding.row].label for row in members if row.finding.row in described}
@@ -194,7 +199,7 @@ def _root(place: int, row: JudgedWeight, fault: WeightFault, members: Sequence[J
     finding, pair, count = row.finding, row.pair, len(members)
     facts = {name: Fact(value) for name, value in fault.facts.items()}
     words = fault.words
-    if count > 1 and fault.label != UPDATE:
+    if count > 1 and fault.label not in (UPDATE, MOVED_EXPERTS):
         what = "layers" if pair.role.expert is None else "experts of all layers"
         words = f"all {count} {what}: {{family}}: {words}"
         facts["family"] = Fact(_short(pair))

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from npucmp.dump.readers.values import ReadBuffer
     from npucmp.measure.kernel.numpy_kernel import CountLimits
 
+    Array = npt.NDArray[Any]
+
 READ = 1 << 16  # elements read at once: work: blocks of both sides stay in the cache of a core
 WHOLE = 1 << 17  # bytes of a file that is read at once, header and values
+LONGEST = 1 << 12  # ids of a row that may be a set: work
 
 # rtol, atol by the narrower type: torch.testing.assert_close; float8 after the CANN operator standard
 ALLCLOSE = {
@@ -119,6 +122,25 @@ def measure(
         return _both_sides(pair, pair.target, pair.golden, closeness, context, unseen)
     except IncomparableTensors as reason:
         return Measurement(pair, unlike=str(reason), shapes_differ=reason.shapes_differ)
+
+
+def holds_other_ids(measurement: Measurement) -> bool:
+    """Return whether a tensor holds rows of whole numbers that differ."""
+    moments, target, golden = measurement.moments, measurement.pair.target, measurement.pair.golden
+    if moments is None or not moments.differing or target is None or golden is None:
+        return False
+    kinds = [lookup(tensor.dtype) for tensor in (target, golden)]
+    fits = golden.shape == target.shape and bool(golden.shape) and 1 < golden.shape[-1] <= LONGEST
+    return fits and all(kind is not None and kind.kind in "iu" for kind in kinds)
+
+
+def measure_arrays(pair: Pair, x: Array, y: Array, closeness: Closeness) -> Moments:
+    """Return the Moments of two arrays, which hold the values of a pair in one order."""
+    from npucmp.measure.kernel.native import measure_block
+
+    assert pair.target is not None and pair.golden is not None
+    bars = _bars(pair.target.dtype, pair.golden.dtype, _closeness_of(pair.target, closeness))
+    return measure_block(x.reshape(-1), y.reshape(-1), bars)
 
 
 def _closeness_of(target: TensorRef, closeness: Closeness) -> Closeness:

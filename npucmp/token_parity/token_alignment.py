@@ -2,7 +2,8 @@
 
 Ids lead: where they differ, the rows are aligned by them before masks, lengths or padding are read. Tokens behind one
 that only one side has are compared at their own ids. Tokens in front of the other side's first one are those of a
-prompt if nothing counts them; else they are other tokens. Without ids, a row is longer by a prompt if it begins with
+prompt if nothing counts them; else they are other tokens. A row may lack tokens that the other one masks, as those of a
+tool's answer. Without ids, a row is longer by a prompt if it begins with
 so many masked places or zeros, or with null.
 """
 
@@ -166,12 +167,20 @@ def _aligned(
             more = other
         else:
             alone[change.i + min(count, other) : change.i_end] = True
-            others[change.i : change.i + 1] |= count < other
-    others |= alone
-    if front[0]:
-        others[: front[0]] = False
+            if (
+                0 not in (count, other)
+                or _counts(rollout, change.i, change.i_end)
+                or _counts(trainer, change.j, change.j_end)
+            ):
+                others[change.i + min(count, other) : change.i_end] = True
+                others[change.i : change.i + 1] |= count < other
     places = np.concatenate([places, np.arange(ends[1] - more, ends[1])])
     return AlignedTokens(_without(rollout, alone), _at(trainer, places), others, front)
+
+
+def _counts(request: TokenRequest, start: int, stop: int) -> bool:
+    """Return whether a request counts any of these tokens: all without a mask."""
+    return start < stop and (request.mask is None or bool(request.mask[start:stop].any()))
 
 
 def _are_counted(request: TokenRequest, count: int) -> bool:

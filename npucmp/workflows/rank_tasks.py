@@ -47,7 +47,7 @@ from npucmp.localise.value_types import holds_steps, with_types_of, with_value_t
 from npucmp.measure.constant_rows import with_constant_rows
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.hidden_masks import with_hidden_masks
-from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
+from npucmp.measure.pairs import Closeness, holds_other_ids, measure_pairs, payload_bytes, values_of
 from npucmp.measure.recorded_stats import measured_by_record
 from npucmp.model import (
     Cause,
@@ -222,6 +222,11 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     found, remarks = _measure_pairs(todo, sizes, options, context, part, work.began, progress) if todo else ([], ())
     if len(found) < len(todo) and not work.in_memory:
         raise KeyboardInterrupt
+    if any(map(holds_other_ids, found)):
+        from npucmp.measure.chosen_sets import with_sets_of_ids
+
+        found, more = with_sets_of_ids(found, Closeness(options.rtol, options.atol), context)
+        notes = (*notes, *more)
     rows: Sequence[Measurement] = found
     others: Sequence[Pair] = left_out
     if not (target.ordered or golden.ordered):

@@ -80,7 +80,7 @@ BLOCKS = [
 PIECES = [
     ((64, 96), np.arange(1000, 1300), f"one piece, from [10, 40] to [13, 51]{PIECE}"),
     ((64, 96), np.arange(1000, 1008), f"one piece, from [10, 40] to [10, 47]{PIECE}"),
-    ((64, 96), np.arange(1000, 1007), SCATTERED),
+    ((64, 96), np.arange(1000, 1007), "all in the part [10:11, 40:47]"),
     ((64, 96), [*range(1000, 1008), 1009], f"one piece, from [10, 40] to [10, 49]{PIECE}"),  # nine of ten
     ((64, 96), [*range(1000, 1007), 1009], "in 1 of 64 rows of the last axis only (10), 8% of their elements" + TILE),
     ((64, 96), np.arange(96, 200), f"one piece, from [1, 0] to [2, 7]{PIECE}"),

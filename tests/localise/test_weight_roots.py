@@ -185,6 +185,8 @@ def test_lost_codes_leave_the_verdict_open(weights, tmp_path):
 class Faults:
     """Describes a pair by a label for its layer, and notes which pairs it describes."""
 
+    context = ANYWHERE
+
     def __init__(self, label=lambda role: "element"):
         self.asked, self._label = [], label
 

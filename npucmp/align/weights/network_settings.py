@@ -11,6 +11,7 @@ from typing import Any, Mapping, NamedTuple, Optional
 
 _HEADS = ("num_attention_heads", "n_head", "n_heads")
 _KV_HEADS = ("num_key_value_heads", "n_kv_heads", "num_query_groups")
+_EXPERT_GROUPS = ("n_group", "num_expert_group", "moe_router_num_groups")
 _HEAD_SIZE = ("head_dim", "kv_channels")
 _MOST = 1 << 31  # of a size in a configuration: chosen: a larger one is damage
 
@@ -36,6 +37,7 @@ class NetworkSettings(NamedTuple):
     vocabulary: Optional[int] = None
     lora_scale: Optional[float] = None
     block: Optional[tuple[int, int]] = None
+    expert_groups: Optional[int] = None
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> NetworkSettings:
@@ -51,7 +53,7 @@ class NetworkSettings(NamedTuple):
         if tied is None and isinstance(config.get("untie_embeddings_and_output_weights"), bool):
             tied = not config["untie_embeddings_and_output_weights"]
         return cls(heads, kv_heads, size, tied if isinstance(tied, bool) else None, _count(config, ("vocab_size",)),
-                   _lora_scale(config), _block(config))  # fmt: skip
+                   _lora_scale(config), _block(config), _count(config, _EXPERT_GROUPS))  # fmt: skip
 
     def over(self, other: NetworkSettings) -> NetworkSettings:
         """These settings, and those of the other configuration that this one does not state."""

@@ -8,7 +8,9 @@ from typing import Iterator, Optional, Sequence
 
 from npucmp.align.weights import free_numbers, low_rank
 from npucmp.align.weights.checkpoint_pair import CheckpointPair, PairedWeights
-from npucmp.align.weights.expert_slots import ExpertSlots, SlotCopy
+from npucmp.align.weights.expert_map import expert_maps, is_expert_map
+from npucmp.align.weights.expert_order import Order, expert_orders, in_order, is_alike
+from npucmp.align.weights.expert_slots import ExpertSlots, SlotCopy, experts_of
 from npucmp.align.weights.free_numbers import LAYERS, FreeNumber
 from npucmp.align.weights.limits import limit_of
 from npucmp.align.weights.network_settings import DeclaredLayout
@@ -20,6 +22,9 @@ from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import sliced
 from npucmp.model import first_of
 
+FUSED = ("gu", "gu_stack", "fc1", "shared_gu", "shared_fc1")  # kinds that hold gate and up
+SAMPLED = 6  # parts of gate and up that show the order of their rows: work
+SHOWN = 16  # experts or layers in a line: work
 DECLARED, CONFIGURED = "declared", "by the configuration"
 _PADDING = [1 << at for at in range(11)]  # rows: definition: make-vocab-size-divisible-by is a power of two
 Parts = dict[Role, Part]
@@ -54,16 +59,48 @@ class _Pairing:
         self, target: CheckpointStructure, golden: CheckpointStructure, declared: DeclaredLayout, context: ReadContext
     ) -> None:
         self._declared, self._context = declared, context
-        self._settings = settings = target.stated.over(golden.stated)
-        up_first = bool(declared.up_first)
-        self._target = _Side(
-            "target", target, PartBuilder(target, golden, settings, up_first, up_first), declared.target
-        )
-        self._golden = _Side("golden", golden, PartBuilder(golden, target, settings, False, up_first), declared.golden)
+        self._settings = target.stated.over(golden.stated)
+        self._own = target, golden
+        self._target, self._golden = self._sides()
         self._found = PairedWeights()
         self._copies: tuple[list[SlotCopy], list[SlotCopy]] = ([], [])  # slots of the target, of the golden
 
+    def _sides(self, interleaved: str = "") -> tuple[_Side, _Side]:
+        """Return both sides, of which one may hold the rows of gate and up in turn."""
+        target, golden = self._own
+        up_first = bool(self._declared.up_first)
+        cuts = up_first or bool(interleaved)
+        builders = (
+            PartBuilder(target, golden, self._settings, up_first, cuts, interleaved == "target"),
+            PartBuilder(golden, target, self._settings, False, cuts, interleaved == "golden"),
+        )
+        return (
+            _Side("target", target, builders[0], self._declared.target),
+            _Side("golden", golden, builders[1], self._declared.golden),
+        )
+
+    def _interleaved(self) -> None:
+        """Cut gate and up of a side row by row in turn, if they are those of the other side in that order alone."""
+        if not any(role.kind in FUSED for side in self._own for role in side.held) or self._fit(
+            self._target, self._golden
+        ):
+            return
+        for name in ("target", "golden"):
+            sides = self._sides(name)
+            if self._fit(*sides):
+                self._target, self._golden = sides
+                return
+
+    def _fit(self, target: _Side, golden: _Side) -> bool:
+        """Whether a third of the parts of gate and up agree, among some of them."""
+        roles = [role for role, part in target.parts.items() if role.kind in (*FUSED, "gate", "up", "shared_gate",
+                 "shared_up") and not role.part and role in golden.parts and len(part.shape) > 1]  # fmt: skip
+        few = roles[:: max(1, len(roles) // SAMPLED)][:SAMPLED]
+        same = [is_alike(target.parts[role], golden.parts[role], self._context) for role in few]
+        return sum(same) >= free_numbers.SHARE * len(few)
+
     def paired(self) -> PairedWeights:
+        self._interleaved()
         for own, other in ((self._target, self._golden), (self._golden, self._target)):
             self._groups(own, other)
         for own, other in ((self._target, self._golden), (self._golden, self._target)):
@@ -71,6 +108,7 @@ class _Pairing:
         for own, other in ((self._golden, self._target), (self._target, self._golden)):
             self._lora(own, other)
         self._slots()
+        self._expert_orders()
         self._found.pairs = [*self._pairs()]
         self._found.lines = [*self._structure_lines(), *self._found.lines, *self._counted_lines()]
         return self._found
@@ -201,11 +239,31 @@ class _Pairing:
                 for role, part in own.parts.items()
                 if role.kind == "router" and role.param == "weight" and not role.part and part.shape
             }
-            slots = ExpertSlots(own.parts, other.parts, routers, self._context)
+            layers = sorted(layer for layer in experts_of(own.parts) if layer is not None)
+            maps = expert_maps(own.own, layers, self._context)
+            slots = ExpertSlots(own.parts, other.parts, routers, maps, self._context)
             for words, count in slots.lines.items():
                 self._found.lines.append(f"{own.name}: {words}" + (f" in {count} layers" if count > 1 else ""))
             own.whole, own.parts = own.parts, slots.parts
             self._copies[at].extend(slots.copies)
+
+    def _expert_orders(self) -> None:
+        """Bring experts and router of the target into the golden's order, if both stand in another one."""
+        orders: dict[Order, list[str]] = {}
+        for layer, order, keeps_groups in expert_orders(
+            self._target.parts, self._golden.parts, self._settings.expert_groups, self._context
+        ):
+            if not keeps_groups:
+                groups = self._settings.expert_groups
+                self._found.lines.append(f"target: experts and router of layer {layer} stand in another order, across "
+                                         f"the {groups} groups of the router")  # fmt: skip
+                continue
+            self._target.parts = in_order(self._target.parts, layer, order)
+            orders.setdefault(order, []).append(str(layer))
+        for order, layers in orders.items():
+            known = first_of([*map(str, order)], SHOWN)
+            where = f"layer {layers[0]}" if len(layers) == 1 else f"the layers {first_of(layers, SHOWN)}"
+            self._found.lines.append(f"target: the experts of {where} are the golden's {known}, the router with them")
 
     def _slot_pairs(self) -> Iterator[CheckpointPair]:
         """Yield the slots beyond the experts, each with the expert that it is compared with."""
@@ -230,7 +288,7 @@ class _Pairing:
                 if embed is not None and role.param == "weight":
                     self._found.lines.append("the target has no lm_head: its embedding is compared")
                     target = embed
-            if target is None and golden.name in self._golden.own.buffers:
+            if golden.name in self._golden.own.buffers and (target is None or is_expert_map(golden.name)):
                 continue
             if target is None:
                 yield CheckpointPair(role, None, golden, note="the target has no such parameter")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Iterator, Mapping, Optional, Sequence
 
+from npucmp.align.weights.expert_map import has_expert_map
 from npucmp.align.weights.network_settings import NetworkSettings
 from npucmp.align.weights.part import MakePart, Part, Shape, add_part
 from npucmp.align.weights.quantised import scaled_matrix
@@ -22,7 +23,7 @@ from npucmp.align.weights.structure import (
     query_rows,
 )
 from npucmp.dump.readers.assembly import joined, sliced
-from npucmp.dump.readers.weight_payloads import ENTRIES, selected, stack_entries, transposed
+from npucmp.dump.readers.weight_payloads import ENTRIES, paired_rows, selected, stack_entries, transposed
 from npucmp.errors import NpucmpError, UnsupportedError
 from npucmp.model import Payload, TensorRef
 
@@ -35,7 +36,7 @@ _NEEDS = {"qkv": ("q", "k", "v"), "qkv_groups": ("q", "k", "v"), "qkv_a": ("q_a"
 
 class PartBuilder:
     """Builds the parts of one side. `other` is the structure of the other side, `settings` those of the network.
-    `cuts_halves`: gate and up are cut even if both sides fuse them."""
+    `cuts_halves`: gate and up are cut even if both sides fuse them; `interleaved`: their rows alternate."""
 
     def __init__(
         self,
@@ -44,9 +45,10 @@ class PartBuilder:
         settings: NetworkSettings,
         up_first: bool = False,
         cuts_halves: bool = False,
+        interleaved: bool = False,
     ) -> None:
         self._own, self._other, self._settings = own, other, settings
-        self._up_first, self._cuts_halves = up_first, cuts_halves
+        self._up_first, self._cuts_halves, self._interleaved = up_first, cuts_halves, interleaved
         self.turned = is_turned(own)
         self.open_groups: list[Part] = []  # q, k and v per query group, whose number is not known yet
         self.lines: dict[str, int] = {}  # relations in words, and how many tensors they hold for
@@ -127,6 +129,8 @@ class PartBuilder:
         differ = self._own.sizes != self._other.sizes
         is_stack = role.kind in ("gu_stack", "down_stack")
         if is_stack:
+            if has_expert_map(self._own) or has_expert_map(self._other):
+                return True
             forms = [(side.held[role].pieces[0].ref.shape, holds_turned_experts(side, role.layer))
                      for side in (self._own, self._other)]  # fmt: skip
             if forms[0] != forms[1]:
@@ -265,6 +269,7 @@ class PartBuilder:
             cuts = [(first, one.shape[0] - first) for one in values]
             words = "low-rank parts of q and of k and v one behind the other"
         else:
+            values = [*map(self._halves, values)]
             cuts = [(one.shape[0] // 2, one.shape[0] - one.shape[0] // 2) for one in values]
             words = self._order_words() + (" on each rank" if self._own.shards > 1 else "")
         if self._up_first and role.kind in HALVES:
@@ -276,12 +281,19 @@ class PartBuilder:
             pieces = [scaled_matrix(one, of[number], None) if of else one for one, of in zip(pieces, scales)]
             yield self._join(own, held, pieces, kind)._replace(words=words)
 
+    def _halves(self, payload: Payload) -> Payload:
+        """Return a matrix or vector with the rows of gate and up one behind the other."""
+        return paired_rows(payload, payload.shape[0]) if self._interleaved and payload.shape else payload
+
     def _order_words(self) -> str:
+        if self._interleaved:
+            return "up and gate row by row in turn" if self._up_first else "gate and up row by row in turn"
         return "up and gate one behind the other" if self._up_first else "gate and up one behind the other"
 
     def _unstacked(self, role: Role, held: HeldWeight) -> Iterator[Part]:
         """Yield the experts of a stack, and gate and up of each."""
-        self._count("experts stacked along the first axis")
+        turns = f", {self._order_words()}" if self._interleaved and role.kind == "gu_stack" else ""
+        self._count(f"experts stacked along the first axis{turns}")
         groups = len({piece.place.group for piece in held.pieces})
         entries = [self._entries(role, piece) for piece in held.pieces]
         per_group = len(entries[0])
@@ -301,6 +313,7 @@ class PartBuilder:
             yield self._join(role._replace(kind="down"), held, values, f"down.{role.expert}")
             return
         kinds = ("up", "gate") if self._up_first else ("gate", "up")
+        values = [*map(self._halves, values)]
         for number, kind in enumerate(kinds):
             halves = [
                 sliced(one, 0, number * (one.shape[0] // 2), (number + 1) * (one.shape[0] // 2)) for one in values

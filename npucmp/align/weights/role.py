@@ -29,7 +29,8 @@ SCALES = ("_scale_inv", "_scale", ".scale_inv", ".scales", ".scale")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks|block)\.([0-9]{1,6})\.")
 _BUFFER = re.compile(
     r"(?:rotary_emb|rotary_pos_emb|rope)\.\w*(?:inv_freq|freqs\w*)$|(?:^|\.)rope\.freqs$|position_ids$|_extra_state\S*$|"
-    r"(?:^|\.)(?:attn|attention|self)\.(?:masked_)?bias$"
+    r"(?:^|\.)(?:attn|attention|self)\.(?:masked_)?bias$|"
+    r"(?:^|\.)(?:physical_to_logical|logical_to_physical|phy2log|log2phy|logical_replica_count|expert_map|expert_load)\w*$"
 )
 _MASK_AXES = 4  # definition: batch, heads, rows, columns
 _LORA = re.compile(r"\.lora_(A|B)(?:\.[\w-]+)?\.weight$")

@@ -49,7 +49,7 @@ from npucmp.dump.readers.names import (
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.torch_pt import entries
 from npucmp.errors import DumpError
-from npucmp.model import Operator, Run, TensorRef
+from npucmp.model import Operator, Run, TensorRef, first_of
 
 NAME = "pt"
 WALKS = True
@@ -185,7 +185,11 @@ def _run(
         groups = [groups[at] for at in order] if order else groups
         notes = (*notes, folders.NOTE if order else _GUESSED)
     modules = {_module(group[0]): _name(group[0]) for group in groups}
-    operators = (_operator(order, group, modules, context) for order, group in enumerate(groups))
+    operators = [_operator(order, group, modules, context) for order, group in enumerate(groups)]
+    if texts := [operator.name for operator in operators if not operator.tensors]:
+        operators = [operator for operator in operators if operator.tensors]
+        operators = [operator._replace(order=order) for order, operator in enumerate(operators)]
+        notes = (*notes, f"files that hold texts and no tensor are not compared: {first_of(texts)}")
     outputs = all(file.slot.startswith("output:") for file in files)
     return Run(path, NAME, tuple(operators), step, rank, "outputs only" if outputs else "", notes, ordered)
 
@@ -265,5 +269,7 @@ def _tensors(file: PtFile, context: ReadContext) -> Iterator[TensorRef]:
 
 def _alone(run: Run) -> Run:
     """Return the run of a single given file: two such files are partners with any names."""
+    if not run.operators:
+        raise DumpError(run.path, "holds texts and no tensor")
     (operator,) = run.operators
     return replace(run, operators=(operator._replace(op_type=ALONE, kind=ALONE),), notes=(), ordered=True)

@@ -30,7 +30,7 @@ from npucmp.dump.readers.inert_pickle import PickledTensor, RefusedPickle, tenso
 from npucmp.dump.readers.names import natural, place_of
 from npucmp.dump.readers.opaque_pickle import OPAQUE_OPCODES, OpaqueObject
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
-from npucmp.dump.readers.text import json_object, read_text
+from npucmp.dump.readers.text import json_object, json_value, read_text
 from npucmp.dump.readers.torch_pt import read_object
 from npucmp.dump.readers.training_state import TrainingState, is_state, is_state_file, no_state, state_of
 from npucmp.errors import DumpError, UsageError
@@ -38,6 +38,7 @@ from npucmp.model import Payload, TensorRef, first_of
 
 FAMILIES = ((".distcp",), (".safetensors",), (".npz",), (".bin", ".pt", ".pth"))  # the first that is there is read
 CONFIGS = ("config.json", "params.json", "adapter_config.json", "quantize_config.json")
+EXPERT_MAP = "physical_to_logical_map"  # the setting that holds the content of a file with a map of experts
 STATES = ("model", "state_dict", "model_state_dict", "module")  # keys of a file of torch.save with the parameters
 SETTINGS = ("args", "config")  # keys of a file of torch.save with the settings of the network
 LATEST = "latest_checkpointed_iteration.txt"
@@ -54,6 +55,7 @@ _NO_WEIGHTS = re.compile(
     r"(?:^|[._-])optim(?:izer)?s?(?![a-z])|scheduler|rng_state|training_args|trainer_state|scaler", re.IGNORECASE
 )
 _WEIGHTS_TOO = re.compile(r"model_optim_rng|model_rng")
+_MAP = re.compile(r"(?:expert[_-]?(?:map|location)|physical_to_logical|phy2log|eplb)[\w.-]*\.json", re.IGNORECASE)
 _CHUNK = re.compile(r"model([0-9]{1,3})")
 
 _ANY = tuple(ending for family in FAMILIES for ending in family)
@@ -171,10 +173,11 @@ def _files_of(where: Path, context: ReadContext) -> tuple[tuple[str, ...], Files
     found = [(folder, name) for folder, names in folders(where, _DEPTH) for name in names]
     found, notes = _one_iteration(where, found, context)
     weights = [one for one in found if one[1].endswith(_ANY) and _holds_weights(*one, where)]
+    base = [one for one in weights if not one[1].startswith(_ADAPTER)] or weights
     for family in FAMILIES:
-        chosen = [one for one in weights if one[1].endswith(family)]
-        if chosen:
-            others = [name for _, name in weights if not name.endswith(family)]
+        if any(name.endswith(family) for _, name in base):
+            chosen = [one for one in weights if one[1].endswith(family) or one not in base]
+            others = [one[1] for one in weights if one not in chosen]
             if others:
                 notes = (*notes, f"files of other formats are not read: {first_of(others, 2)}")
             placed = [(_place((*Path(folder).relative_to(where).parts, name)), os.path.join(folder, name))
@@ -343,14 +346,20 @@ def _config_beside(where: Path, files: Files, notes: list[str], context: ReadCon
     cannot be read adds a note."""
     found: dict[str, Any] = {}
     places = [where if where.is_dir() else where.parent, *sorted({Path(file).parent for _, file in files})]
-    for path in (folder / name for folder in dict.fromkeys(places) for name in CONFIGS):
-        if not path.is_file():
-            continue
-        try:
-            one = json_object(read_text(path, _CONFIG_BYTES, context), path, "a configuration", _DIGITS)
-        except DumpError as error:
-            notes.append(f"{path}: ignored, {error.because}")
-            continue
-        inner = one.get("text_config")
-        found.update({**one, **(inner if isinstance(inner, dict) else {})})
+    for folder in dict.fromkeys(places):
+        maps = (name for name in sorted(os.listdir(folder)) if _MAP.search(name))
+        for path in (folder / name for name in (*CONFIGS, *maps)):
+            if not path.is_file():
+                continue
+            try:
+                text = read_text(path, _CONFIG_BYTES, context)
+                if path.name not in CONFIGS:
+                    found[EXPERT_MAP] = json_value(text, path, _DIGITS)
+                    continue
+                one = json_object(text, path, "a configuration", _DIGITS)
+            except DumpError as error:
+                notes.append(f"{path}: ignored, {error.because}")
+                continue
+            inner = one.get("text_config")
+            found.update({**one, **(inner if isinstance(inner, dict) else {})})
     return found

@@ -183,6 +183,14 @@ def one_tensor(value: object) -> PickledTensor:
     raise RefusedPickle(f"holds a {type(value).__name__}, not a tensor")
 
 
+def holds_texts(value: object) -> bool:
+    """Return whether a value, alone or as saved by SGLang's dumper, is a text or a list of texts."""
+    if type(value) is dict and value.keys() == {"value", "meta"}:
+        value = value["value"]
+    texts = value if isinstance(value, list) or type(value) is tuple else [value]
+    return bool(texts) and all(type(text) is str for text in texts)
+
+
 def tensors_in(value: object, limits: Limits) -> dict[str, PickledTensor]:
     """Return the tensors in a value by their places in dicts, lists and tuples; "" if the value itself is a tensor.
 

@@ -30,6 +30,7 @@ from npucmp.dump.readers.inert_pickle import (
     PickledTensor,
     RefusedPickle,
     Storage,
+    holds_texts,
     one_tensor,
     tensors_in,
     unpickle,
@@ -65,7 +66,8 @@ def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
     """Return the facts of all tensors in a file, or why one cannot be read.
 
     Keys are their places in dicts, lists and tuples: "model.0.weight"; "" for a single tensor, whose problems raise
-    DumpError. The legacy format supports only a single tensor.
+    DumpError. A file that holds texts alone, as the ids of requests, has none. The legacy format supports only a single
+    tensor.
     """
     if _begun(file) != b"PK\3\4":
         return {"": header(file)}
@@ -73,6 +75,8 @@ def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
         named, top, pickle = _read_zip(file)
         value = unpickle(pickle, 0, file.limits)[0]
         found = tensors_in(value, file.limits)
+        if not found and holds_texts(value):
+            return {}
         if not found or "" in found:
             one = one_tensor(value)
             return {"": _payload_in_zip(file, named, top, one.storage, _view_in_storage(one, file.limits))}

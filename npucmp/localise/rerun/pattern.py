@@ -67,7 +67,9 @@ def pattern(measurement: Measurement, found: BitDifferences, context: ReadContex
         return (piece[0], *rounding) if rounding and piece[1].words.startswith(f"hint: {MEMORY}") else piece
     lines = _lines(places, payload) if places is not None else ()
     is_dense = found.number >= max(PER_LINE, DENSE * (found.end - found.first))
-    scattered = () if is_dense else (Evidence("places", "the differing elements are scattered"),)
+    scattered = (
+        () if is_dense else _box(places, payload.shape) or (Evidence("places", "the differing elements are scattered"),)
+    )
     return lines or (*scattered, *rounding)
 
 
@@ -129,6 +131,21 @@ def _in_memory(places: Places, payload: Payload) -> BitDifferences:
     logical = to_logical(stored, device.layout, device.origin, payload.shape, device.groups)
     moved = np.sort(logical.reshape(-1)[places])
     return BitDifferences(len(moved), int(moved[0]), int(moved[-1]) + 1, moved)
+
+
+def _box(places: Optional[Places], shape: tuple[int, ...]) -> tuple[Evidence, ...]:
+    """The part of each axis that holds all differing elements, if nearly all elements there differ."""
+    import numpy as np
+
+    if places is None:
+        return ()
+    ends = [(int(axis.min()), int(axis.max()) + 1) for axis in np.unravel_index(places, shape)]
+    size = math.prod(stop - start for start, stop in ends)
+    ways = sum(math.log(length * (length + 1) / 2) for length in shape)
+    if len(places) < DENSE * size or _is_chance(len(places), size, math.prod(shape), ways):
+        return ()
+    parts = [":" if stop - start == length else f"{start}:{stop}" for (start, stop), length in zip(ends, shape)]
+    return (Evidence("places", "all in the part {part}", {"part": Fact(f"[{', '.join(parts)}]")}),)
 
 
 class TensorCut(NamedTuple):

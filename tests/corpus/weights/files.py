@@ -17,6 +17,7 @@ from tests.corpus.writers import msprobe
 
 SAFE = {
     "float32": "F32",
+    "int32": "I32",
     "float16": "F16",
     "bfloat16": "BF16",
     "float64": "F64",

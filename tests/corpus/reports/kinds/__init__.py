@@ -60,6 +60,9 @@ KINDS: tuple[str, ...] = (
     "cache_blocks",
     "decode_chunks",
     "derived_inputs",
+    "expert_sets",
+    "expert_layouts",
+    "precheck_settings",
 )
 
 
