@@ -91,14 +91,8 @@ class RankShares:
             self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in own))
         elif not own and (self._behind or any(map(self._is_proof, one.operator.outputs))):
             again = self._golden.origin(one).tensor  # a module returns what an operator in it wrote
-<<<<<<< HEAD
-            is_read = (
-                self._phase(one.operator) in self._fed and self._search.state(one.operator, one) != "differs"
-            )  # by code that is not recorded
-=======
             is_fed = self._phase(one.operator) in self._fed
             is_read = is_fed and self._search.state(one.operator, one) != "differs"  # by code that is not recorded
->>>>>>> hR
             if not self._wrong and (is_read or (again is not None and self._is_proof(again))):
                 self._add(one, True)
             elif not one.is_float or self._has_gradient(one.operator):
