@@ -20,7 +20,7 @@ from npucmp.localise.evidence import reason
 from npucmp.localise.root_cause import with_root_verdict
 from npucmp.model import Cause, Comparison, Evidence, Pair, Root, Verdict
 from npucmp.model.relation import ranks_in_words
-from npucmp.model.roles import is_output
+from npucmp.model.roles import is_output, peer_of
 
 BEYOND = 2.0  # limits: chosen, parts of unlike size may differ by one
 STEPS = 4  # operators of the target between a collective and its reader: work
@@ -68,17 +68,36 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
         if rank is not None:
             words = "the part of rank {rank} is no part of the golden: its statistics exceed those of the whole tensor"
             evidence.append(reason("rank", words, rank=rank))
+    sender = _sender(search, place, rank) if root.cause is Cause.GAP else None
+    if sender is not None:
+        words = "rank {rank} received it from rank {sender}, which sent the same values"
+        evidence.append(reason("rank", words, rank=rank, sender=sender))
     relation = None if place.decision.fit is None else relation_of(search, place.tensor, place.decision, mesh)
     is_unreduced = root.cause is Cause.UNKNOWN and any(one.kind == NO_REDUCTION for one in evidence)
     return replace(
         root,
         cause=Cause.GAP if is_unreduced else root.cause,
         ranks=mesh.ranks,
-        rank=rank,
+        rank=rank if sender is None else sender,
         relation=relation.words if relation is not None else "",
         collective=_collective(search, place) or _mates_collective(search, place),
         evidence=(*root.evidence, *evidence),
     )
+
+
+def _sender(search: PlacementSearch, place: _Place, rank: Optional[int]) -> Optional[int]:
+    """The rank that sent what a rank received and read, as it was sent; None if a rank received nothing, or other
+    values."""
+    for at, origin in place.origins.items():
+        receive, tensor = origin.operator, origin.tensor
+        if place.mesh.cells[at].rank != rank or receive is None or tensor is None or tensor.content is None:
+            continue
+        peer = peer_of(receive.op) if receive.type.has("point to point") else None
+        run = search.partners.ranks.get(peer) if peer is not None else None
+        sent = run.operators if run is not None else ()
+        if any(one.content == tensor.content for op in sent if op.is_collective for one in op.inputs):
+            return peer
+    return None
 
 
 def _place(search: PlacementSearch, golden: RankOperator, mesh: Mesh, slot: str) -> Optional[_Place]:
@@ -246,6 +265,8 @@ def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:
             continue
         if finding.error * math.sqrt(len(relation.ranks)) < finding.limit:
             continue
+        if is_output(pair) and finding.error > finding.limit:  # the errors of its inputs explain it
+            continue
         found = _odd_part(search, pair, finding.limit)
         if found is None:
             continue
@@ -284,6 +305,8 @@ def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tup
     for one in golden.inputs if source is None else [source]:
         given = errors_of(one)
         rest = [error for other, error in given.items() if other != rank]
+        if one.is_float and search.state(one.operator, one) != "agrees":  # its own share may differ
+            return None
         if rank in given and given[rank] > errors[rank] / STANDS_OUT and given[rank] > 2 * max(rest, default=0.0):
             return None
     return rank, errors[rank], others
