@@ -66,15 +66,16 @@ def reduced_axes(mesh: Mesh, origins: Mapping[tuple[int, ...], Origin]) -> set[i
 
 
 def sums_of_input(
-    golden: RankOperator, place: HeldTensor, linked: Placements, others: Mapping[str, Placements]
+    golden: RankOperator, place: HeldTensor, linked: Placements, others: Mapping[str, Placements], is_linear: bool
 ) -> set[int]:
     """The axes along which an input may be a partial sum. `linked` is the placement of the output that it reads,
-    `others` those that the other inputs read."""
+    `others` those that the other inputs read. `is_linear`: a gradient may be a linear map of partial sums that arrive,
+    to be reduced later."""
     axes = partial_axes(linked)
-    if not axes or golden.is_backward:  # a gradient is a linear map of those that arrive
-        return axes
-    if not hands_on(golden):
+    if not axes or not (hands_on(golden) or (golden.is_backward and is_linear)):
         return set()
+    if golden.is_backward:
+        return axes
     numbers = any(isinstance(value, (int, float)) and value for value in golden.op.arguments.values())
     partial = [axes <= partial_axes(one) for one in others.values()]
     if golden.type.name in ("add", "sub"):  # a whole addend would count once for each rank

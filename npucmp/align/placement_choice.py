@@ -72,8 +72,10 @@ class PlacementChoice:
     the target's gradients; `covered`: shares of ranks (rank_shares.py); `part_errors`: errors of ranks with the fit
     that they belong to, as far as part_errors.py computed them."""
 
-    def __init__(self, partners: RankPartners, values: bool, rescales: bool = False) -> None:
-        self.rescales = rescales  # whether a sum of equal gradients may stand that a later average takes out again
+    def __init__(self, partners: RankPartners, values: bool, reduces_later: bool = False) -> None:
+        self.reduces_later = (
+            reduces_later  # whether gradients may stay sums, of equal ones or partial, that later operators reduce
+        )
         self.partners, self.values = partners, values
         self.golden = partners.golden
         self.part_errors: dict[Key, tuple[Optional[Fit], dict[int, float]]] = {}
@@ -175,12 +177,12 @@ class PlacementChoice:
             return [1.0, *self._ratios(mesh)]
         if self.scale is None:
             return [1.0, *self._ratios(mesh)]
-        return [self.scale, *(self.scale * one for one in self._ratios(mesh))] if self.rescales else [self.scale]
+        return [self.scale, *(self.scale * one for one in self._ratios(mesh))] if self.reduces_later else [self.scale]
 
     def _ratios(self, mesh: Mesh) -> list[float]:
         """Over how many parts the loss may be averaged, and how many micro batches there are."""
         parts = [self._loss_parts] if self._loss_parts is not None else []
-        if not parts or self.rescales or not self.values:  # statistics do not show by which axis labels are split
+        if not parts or self.reduces_later or not self.values:  # statistics do not show by which axis labels are split
             parts += [*mesh.sizes, math.prod(mesh.sizes)]
         batches, own = len(self.golden.micro_batches), self.partners.micro_batches
         some = {float(batches), float(own), *(one * batches for one in parts), *(one / own for one in parts)}
@@ -263,7 +265,7 @@ class PlacementChoice:
 
     def _learn(self, golden: RankOperator, one: HeldTensor, best: Fit) -> None:
         is_gradient = golden.is_backward and one.is_float and one.size > 1 and one.content is not None
-        if is_gradient and (self.scale is None or (self.rescales and one.norm)):
+        if is_gradient and (self.scale is None or (self.reduces_later and one.norm)):
             self.scale = best.scale
             self.scaled_from = self.scaled_from or (golden.name if best.scale != 1.0 else "")
         if one.content is not None:

@@ -23,8 +23,8 @@ from npucmp.align.rank_run import HeldTensor, Origin, RankOperator, tensor_in
 class PlacementSearch(PlacementChoice):
     """Placements of one step."""
 
-    def __init__(self, partners: RankPartners, values: bool, rescales: bool = False) -> None:
-        super().__init__(partners, values, rescales)
+    def __init__(self, partners: RankPartners, values: bool, reduces_later: bool = False) -> None:
+        super().__init__(partners, values, reduces_later)
         self._zigzag = True
         for _ in range(2):
             learned = self._walk()
@@ -111,7 +111,8 @@ class PlacementSearch(PlacementChoice):
             return None
         self._sources[golden.name, one.slot] = {op: source for op, source in sources.items() if source is not None}
         decision = self._decide(golden, one, mesh, Allowed(zigzag=self._zigzag), None)
-        if decision.state != "agrees":  # a rank's own numbers
+        own = all(source is not None and _holds_lines(one, source) for source in sources.values())
+        if decision.state != "agrees" and not own:  # a rank's own numbers, and no data of another rank
             del self._sources[golden.name, one.slot]
             return None
         return decision
@@ -145,11 +146,12 @@ class PlacementSearch(PlacementChoice):
         if feeds or (self.golden.is_update(golden) and sums and linked is None):
             is_reduced = all(o.how == "collective" for o in origins.values())
             return {*mesh.split_axes} - (legal.reduced_axes(mesh, origins) if is_reduced else set())
-        if golden.is_backward and linked is None and self.golden.origin(one).how == "none":  # autograd adds gradients
+        is_added = golden.is_backward and linked is None and self.golden.origin(one).how == "none"  # by autograd
+        if is_added and self.reduces_later:
             return {*mesh.split_axes}
         if self.golden.is_update(golden) and linked is None:
             return set()
-        return legal.sums_of_input(golden, one, linked, others)
+        return legal.sums_of_input(golden, one, linked, others, self.reduces_later)
 
     def _output(
         self, golden: RankOperator, at: int, one: HeldTensor, mesh: Mesh, inputs: Sequence[Optional[Placements]],
@@ -291,6 +293,16 @@ def _is_zero(golden: HeldTensor, mesh: Mesh) -> bool:
     """Whether an input is zero on all ranks: a sum begins with it."""
     parts = (tensor_in(op, golden.slot) for op in mesh.cells.values()) if golden.norm == 0 else (None,)
     return all(part is not None and part.norm == 0 for part in parts)
+
+
+def _holds_lines(golden: HeldTensor, part: HeldTensor) -> bool:
+    """Whether all rows of a tensor are rows of a golden tensor, or all columns are columns."""
+    whole, own = golden.array, part.array
+    if whole is None or own is None:
+        return False
+    lines = [({line.tobytes() for line in array.reshape(-1, array.shape[-1])} if array.ndim else set())
+             for array in (own, whole, own.T.copy(), whole.T.copy())]  # fmt: skip
+    return any(mine and mine <= theirs for mine, theirs in (lines[:2], lines[2:]))
 
 
 def _differ(mesh: Mesh, slot: str, axis: int) -> bool:

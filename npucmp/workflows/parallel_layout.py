@@ -172,7 +172,7 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
     partners = RankPartners(ranks, single, sizes, missing)
     search = _placements(partners, has_values)
     if not search.is_clean and any(one.is_backward for one in search.golden.operators):
-        scaled = _placements(partners, has_values, rescales=True)  # legal if all that is made of it agrees
+        scaled = _placements(partners, has_values, reduces_later=True)  # legal if all that is made of it agrees
         search = scaled if scaled.is_clean else search
     matched = sum(search.partners.mesh(one) is not None for one in search.golden.operators)
     count = len(search.golden.operators)
@@ -186,8 +186,8 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
     return search
 
 
-def _placements(partners: RankPartners, has_values: bool, rescales: bool = False) -> PlacementSearch:
-    search = PlacementSearch(partners, has_values, rescales)
+def _placements(partners: RankPartners, has_values: bool, reduces_later: bool = False) -> PlacementSearch:
+    search = PlacementSearch(partners, has_values, reduces_later)
     follow_layers(search)
     hold_shares(search)
     return search

@@ -56,7 +56,14 @@ def operator(kind, phase="forward", path="", inputs=("input:0", "input:1"), **ar
 )
 def test_an_input_may_be_a_partial_sum(golden, slot, linked, others, axes):
     known = {f"input:{number}": one for number, one in enumerate(others, 5)}
-    assert sums_of_input(golden, SimpleNamespace(slot=slot), linked, known) == axes
+    assert sums_of_input(golden, SimpleNamespace(slot=slot), linked, known, False) == axes
+
+
+def test_a_gradient_is_linear_in_those_that_arrive():
+    one, linked = SimpleNamespace(slot="input:0"), [SUM, WHOLE]
+    assert sums_of_input(operator("rsqrt", "backward"), one, linked, {}, True) == {0}
+    assert sums_of_input(operator("rsqrt", "backward"), one, linked, {}, False) == set()
+    assert sums_of_input(operator("rsqrt"), one, linked, {}, True) == set()
 
 
 @pytest.mark.parametrize(
