@@ -60,6 +60,9 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
     counts = [Counter(each for one in side for each in _weights(one)) for side in (lane, golden)]
     weights = {each for each, count in counts[1].items() if counts[0][each] <= count}  # a layer may be applied twice
     unequal = _unequal_numbers(lane, golden) if known is not None else set()
+    lengths = [{(one.key, each.size) for one in side for each in one.inputs if len(each.shape) == 1}
+               for side in (lane, golden)]  # fmt: skip
+    in_pieces = {key for key, _ in lengths[0] - lengths[1]}
     best = np.zeros((len(lane) + 1, len(golden) + 1), np.float32)
     ends = np.zeros(best.shape, bool)  # whether a pair ends the best sequence
     for i, one in enumerate(lane):
@@ -69,7 +72,11 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
             if told is False or (not told and _is_other_expert(one, golden[j], weights)):
                 continue
             is_number = one.key in unequal and _is_of_numbers(one)
-            if known is not None and told is None and (is_number or _is_other_flat(one, golden[j])):
+            if (
+                known is not None
+                and told is None
+                and (is_number or _is_other_flat(one, golden[j], one.key in in_pieces))
+            ):
                 continue
             gains[j] = similarity(one, golden[j], most) + SURE * bool(told)
         diagonal = np.where(gains > 0, best[i, :-1] + gains + NEXT * ends[i, :-1], 0.0)
@@ -139,15 +146,15 @@ def _is_of_numbers(operator: RankOperator) -> bool:
     return all(one.size == 1 for one in operator.tensors)
 
 
-def _is_other_flat(one: RankOperator, golden: RankOperator) -> bool:
+def _is_other_flat(one: RankOperator, golden: RankOperator, in_pieces: bool) -> bool:
     """Whether an operator of an update reads flat tensors that are no parts of the golden operator's: they have none of
     its values. A part of another length than an equal one, as a buffer of several parameters has or the end of a rank's
-    share, needs some."""
+    share, needs some, and so does one of equal length if others are such pieces (`in_pieces`)."""
     pairs = [(a, b) for a, b in zip(one.inputs, golden.inputs) if len(a.shape) == 1]
     parts = [(a, b) for a, b in pairs if a.shape != b.shape]
     shares = [share for pair in parts or pairs for share in [share_of(*pair)] if share is not None]
     if shares:
-        return max(shares) < (ROUTED if parts else ALIKE)
+        return max(shares) < (ROUTED if parts else ALIKE * in_pieces)
     counts = [max(1, round(b.size / max(a.size, 1))) for a, b in parts]
     return any(a.size not in (b.size // count, -(-b.size // count)) for (a, b), count in zip(parts, counts))
 

@@ -480,7 +480,7 @@ def flat_part(size, found):
         (flat_part(6, 6), FLAT, None, True),  # and down
         (flat_part(8, 8), FLAT, None, True),  # a rank's share ends within the parameter
         (flat_part(16, 16), FLAT, None, True),
-        (flat_part(20, 0), FLAT, None, False),  # of one shape, without a common value
+        (flat_part(20, 0), FLAT, None, True),  # one shape
         (FLAT[:10].reshape(2, 5), FLAT.reshape(4, 5), None, True),
         (flat_part(10, 0).reshape(2, 5), FLAT.reshape(4, 5), None, True),  # not flat
         (np.arange(10), np.arange(5, 25), None, True),  # no share is known
