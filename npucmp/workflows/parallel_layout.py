@@ -171,7 +171,7 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
     has_values = any(tensor.file or tensor.payload for op in single.run.operators for tensor in op.tensors)
     partners = RankPartners(ranks, single, sizes, missing)
     search = _placements(partners, has_values)
-    if not search.is_clean and any(one.is_backward for one in search.golden.operators):
+    if not search.is_clean and search.golden.update:  # the update shows whether gradients were reduced
         scaled = _placements(partners, has_values, reduces_later=True)  # legal if all that is made of it agrees
         search = scaled if scaled.is_clean else search
     matched = sum(search.partners.mesh(one) is not None for one in search.golden.operators)
