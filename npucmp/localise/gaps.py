@@ -10,7 +10,8 @@ the operator that a graph names.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import AbstractSet, Optional, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, AbstractSet, Mapping, Optional, Sequence
 
 from npucmp.flow.contents import content_of, is_few
 from npucmp.flow.operators import OperatorFindings
@@ -18,7 +19,6 @@ from npucmp.localise.conditioning import scale_of
 from npucmp.localise.evidence import interval_reasons
 from npucmp.localise.explanations import Explanations
 from npucmp.localise.intervals import WORDS, Interval, Intervals, differs
-from npucmp.localise.modules import Modules, figures_of, inputs_of_module
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.root_cause import OwnError
 from npucmp.localise.rule_context import RuleContext, error_size
@@ -37,6 +37,9 @@ from npucmp.localise.updated_parameters import UpdatedParameters
 from npucmp.model import Cause, Evidence, Finding, Verdict
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output, is_parameter
+
+if TYPE_CHECKING:
+    from npucmp.localise.modules import Modules
 
 
 class Gaps:
@@ -58,15 +61,22 @@ class Gaps:
         unpaired: UnpairedOperators,
         rounded: tuple[AbstractSet[int], Sequence[Evidence]],
         parameters: UpdatedParameters,
-        modules: Modules,
+        nodes: Sequence[OperatorFindings],
+        scopes: Mapping[str, str],
     ) -> None:
         self.unrecorded = UnrecordedOutputs()
         self._explanations, self._intervals = explanations, intervals
         self._sources, self._seen, self._updates = sources, seen, updates
         self._uncompared, self._unpaired = uncompared, unpaired
         self._rounded, self._rounding = rounded
-        self._parameters, self._modules = parameters, modules
+        self._parameters, self._nodes, self._scopes = parameters, nodes, scopes
         self._is_told = False  # whether the first of these parameters was reported
+
+    @cached_property
+    def _modules(self) -> Modules:
+        from npucmp.localise.modules import Modules
+
+        return Modules(self._nodes, self._scopes)
 
     def find(self, node: OperatorFindings) -> tuple[Optional[OwnError], bool]:
         """Return (the input that differs although everything upstream agrees, whether an error is inherited)."""
@@ -191,6 +201,8 @@ class Gaps:
         code that was not dumped may have made the gap; of several tensors that of the outermost module."""
         if is_parameter(gap.pair) or self._sources.of(gap) is not None:
             return None
+        from npucmp.localise.modules import figures_of, inputs_of_module
+
         known, found = {figures_of(gap)}, None
         for module in self._modules.around(node):
             for finding in inputs_of_module(module):
@@ -262,6 +274,8 @@ class Gaps:
     def _module_without(self, node: OperatorFindings, finding: Finding) -> tuple[str, bool]:
         """The innermost recorded module around an operator that does not read a tensor, and False; if all of them read
         it, the outermost and True; "" without a module."""
+        from npucmp.localise.modules import inputs_of_module
+
         found = "", False
         for module in self._modules.around(node):
             if inputs_of_module(module):

@@ -305,7 +305,7 @@ def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tup
     for one in golden.inputs if source is None else [source]:
         given = errors_of(one)
         rest = [error for other, error in given.items() if other != rank]
-        if one.is_float and search.state(one.operator, one) != "agrees":  # its own share may differ
+        if one.is_float and search.state(one.operator, one) not in ("agrees", ""):  # its own share may differ
             return None
         if rank in given and given[rank] > errors[rank] / STANDS_OUT and given[rank] > 2 * max(rest, default=0.0):
             return None

@@ -30,7 +30,6 @@ from npucmp.localise.alignment_confidence import begins_upstream, uncertain_caus
 from npucmp.localise.explanations import Explanations
 from npucmp.localise.gaps import Gaps
 from npucmp.localise.intervals import WORDS, Intervals, OperatorReads, differs
-from npucmp.localise.modules import Modules
 from npucmp.localise.parameter_drift import Updates, rounded_parameters
 from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.recomputation import Estimator, Recomputation, RecomputedRows
@@ -111,7 +110,8 @@ class RootSearch:
             self._unpaired,
             rounded_parameters(self.findings if by_round_off else ()),
             UpdatedParameters(self.nodes),
-            Modules(self.nodes, self._scopes),
+            self.nodes,
+            self._scopes,
         )
         self._entered: set[int] = set()  # modules of which an input was reported when an operator in them was visited
         self._recomputation = Recomputation(estimator if by_round_off else None)
