@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, Optional, TypedDict, Union
 
@@ -422,6 +423,9 @@ def _schema(name: str, types: tuple[Any, ...]) -> bytes:
         for one in types:
             kind = one.__name__.replace("Line", "").lower()
             below[one.__name__]["properties"]["kind"] = {"const": kind}
+    for one in (head, *below.values()):
+        if "description" in one:
+            one["description"] = cleandoc(one["description"])  # as newer versions of msgspec do
     return (json.dumps({**head, "$defs": below}, indent=1) + "\n").encode()
 
 

@@ -17,7 +17,8 @@ PACKAGE = Path(__file__).parent.parent.parent / "npucmp"
 OPTYPES = PACKAGE / "model" / "optypes.py"
 KNOWS = OPTYPES, PACKAGE / "model" / "arguments.py"  # what operators are, and what their arguments are called
 REVIEWED = {  # (module, word): why it may stand there
-    **{("model/relation.py", word): "how the parts of ranks make a tensor" for word in ("sum", "mean", "max")},
+    **{("model/relation.py", word): "how the parts of ranks make a tensor" for word in ("sum", "mean", "max", "norm")},
+    ("align/partial_sums.py", "norm"): "how the parts of ranks make a tensor, and what makes one of them",
     ("align/placement.py", "mean"): "how the parts of ranks make a tensor",
     ("align/placement_search.py", "mean"): "how the parts of ranks make a tensor",
     ("dump/graphs/onnx.py", "Placeholder"): "what a GraphDef calls an input of the graph",
