@@ -8,24 +8,21 @@ another parameter: whether it agrees is said beside, because it decides which ex
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 from npucmp.align.weights.expert_order import ROUTERS, STACKS, Order, matched_rows, sampled_experts
 from npucmp.align.weights.part import Part
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
-from npucmp.localise.weight_fault import WeightFault
+from npucmp.localise.weight_fault import JudgedWeight, WeightFault
 from npucmp.model import DIFFERS, first_of
-
-if TYPE_CHECKING:
-    from npucmp.localise.weight_roots import JudgedWeight
 
 MOVED_EXPERTS = "experts moved"  # label of experts in another order
 SHOWN = 16  # experts in a sentence: work: readers need no more
 MOST = 1 << 12  # parameters of experts of which rows are read: work
 FEWEST = 2  # experts: definition: one expert has no other place
 
-Rows = Sequence["JudgedWeight"]
+Rows = Sequence[JudgedWeight]
 
 
 class MovedExperts(NamedTuple):

@@ -9,9 +9,10 @@ from collections import defaultdict
 from typing import Mapping, NamedTuple, Sequence
 
 from npucmp.align.weights.training_states import StateNumber
+from npucmp.localise.weight_fault import JudgedWeight
 from npucmp.localise.weight_faults import DIFFERS as UNDESCRIBED
 from npucmp.localise.weight_faults import FaultFinder
-from npucmp.localise.weight_roots import RULE, JudgedWeight, size_reasons
+from npucmp.localise.weight_roots import RULE, size_reasons
 from npucmp.model import DIFFERS, Cause, Evidence, Finding, Operator, Pair, Root, TensorRef, Verdict, first_of
 from npucmp.model.cause import Fact
 from npucmp.model.finding import Measurement

@@ -1,8 +1,11 @@
-"""The description of a wrong parameter of a checkpoint."""
+"""The verdict on a parameter of a checkpoint, and the description of a wrong one."""
 
 from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Union
+
+from npucmp.align.weights.checkpoint_pair import CheckpointPair
+from npucmp.model import Finding
 
 Fact = Union[str, int, float]
 
@@ -13,3 +16,11 @@ class WeightFault(NamedTuple):
     label: str
     words: str
     facts: Mapping[str, Fact] = {}
+
+
+class JudgedWeight(NamedTuple):
+    """A finding, the pair that it belongs to, and the share of its elements beyond the limit."""
+
+    finding: Finding
+    pair: CheckpointPair
+    share: float

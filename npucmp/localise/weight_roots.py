@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Mapping, Optional, Sequence, Union
 
 from npucmp.align.weights.checkpoint_pair import CheckpointPair
 from npucmp.dump.limits import ReadContext
@@ -17,7 +17,7 @@ from npucmp.dump.readers.weight_payloads import steps_of
 from npucmp.errors import NpucmpError
 from npucmp.localise.moved_experts import MOVED_EXPERTS, moved_experts
 from npucmp.localise.next_update import ParameterUpdate, UpdateFinder
-from npucmp.localise.weight_fault import WeightFault
+from npucmp.localise.weight_fault import JudgedWeight, WeightFault
 from npucmp.localise.weight_faults import DIFFERS as UNDESCRIBED
 from npucmp.localise.weight_faults import FaultFinder
 from npucmp.measure import metrics
@@ -35,14 +35,6 @@ MOST = 60  # wrong parameters that are described: work
 UNRELATED = 4.0  # standard deviations, 1/√n: chosen: of the cosine of unrelated values, not measured
 ENOUGH = 64  # elements: chosen: the cosine of fewer says little
 SAME_FAMILY = 3  # members that are described of a larger family: chosen
-
-
-class JudgedWeight(NamedTuple):
-    """A finding, the pair that it belongs to, and the share of its elements beyond the limit."""
-
-    finding: Finding
-    pair: CheckpointPair
-    share: float
 
 
 def judged(finding: Finding, pair: CheckpointPair, context: ReadContext) -> JudgedWeight:

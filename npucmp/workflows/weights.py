@@ -26,8 +26,9 @@ from npucmp.errors import UsageError
 from npucmp.localise.coverage import coverage_of
 from npucmp.localise.next_update import UpdateFinder
 from npucmp.localise.state_roots import lost_state, number_findings, state_roots
+from npucmp.localise.weight_fault import JudgedWeight
 from npucmp.localise.weight_faults import FaultFinder
-from npucmp.localise.weight_roots import JudgedWeight, judged, weight_roots
+from npucmp.localise.weight_roots import judged, weight_roots
 from npucmp.model import Comparison, Finding, Operator, Report, Run, TensorRef, first_of
 from npucmp.model.optypes import is_weight
 from npucmp.model.relation import WeightFacts, WeightRelation

@@ -14,8 +14,9 @@ from npucmp.dump.readers.training_state import no_state
 from npucmp.dump.readers.weight_payloads import scaled
 from npucmp.localise import weight_roots as roots
 from npucmp.localise.next_update import UpdateFinder
+from npucmp.localise.weight_fault import JudgedWeight
 from npucmp.localise.weight_faults import WeightFault
-from npucmp.localise.weight_roots import JudgedWeight, judged
+from npucmp.localise.weight_roots import judged
 from npucmp.model import Cause, Finding, Measurement, Moments, Operator, Pair, TensorRef, Verdict
 from npucmp.model.relation import WeightRelation
 from tests.localise.weight_craft import RTOL, UP, Weights, drawn
