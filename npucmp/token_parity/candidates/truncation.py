@@ -2,7 +2,7 @@
 
 A position keeps the probability K = exp(-d): each kept token rises by one number, and none falls. Two laws prove it:
     top-p    the share is in K, and K without one kept token is below it: share <= K < share + p, p of any kept token
-    top-k    the mean of 1/p' over sampled tokens is the number of kept ones, whatever K is
+    top-k    for every K, the mean of 1/p' over sampled tokens is the number of kept ones
 Tokens that only rise may be of min-p, or of another record.
 """
 

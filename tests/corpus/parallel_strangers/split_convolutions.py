@@ -17,7 +17,7 @@ from tests.corpus.parallel_strangers.synchronised import (
     WithHalo,
     normalised_by_parts,
 )
-from tests.corpus.parallel_strangers.world import Fault, Layout, Rank, cut
+from tests.corpus.parallel_strangers.world import Fault, Layout, Rank, cut, figures_around_update
 
 CHANNELS, SQUEEZED, CLASSES, SIDE, BLOCKS = 8, 4, 6, 8, 2
 RATE, DECAY, MOST = 0.1, 0.01, 0.5
@@ -250,14 +250,7 @@ class Run:
                 one.grad = None
 
     def figures(self) -> list[float]:
-        first, norm = self._mean_loss(), self.norm
-        self.step()
-        return [first, norm, self._mean_loss()]
-
-    def _mean_loss(self) -> float:
-        both = torch.tensor([self.loss, 1.0], dtype=torch.float64)
-        dist.all_reduce(both)
-        return float(both[0] / both[1])
+        return figures_around_update(self)
 
 
 _GRADIENTS = ("square.*", "clip.*", "sum_of_split_squares")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.corpus.parallel_strangers.rings import Exchange, RingAttention, SumOverRanks
-from tests.corpus.parallel_strangers.world import Fault, Group, Layout, Rank, gathered
+from tests.corpus.parallel_strangers.world import Fault, Group, Layout, Rank, figures_around_update, gathered
 
 WIDTH, HEADS, INNER, CLASSES, SIDE, PATCH, BLOCKS = 32, 4, 64, 10, 16, 4, 2
 TOKENS = (SIDE // PATCH) ** 2
@@ -276,14 +276,7 @@ class Run:
                 one.grad = None
 
     def figures(self) -> list[float]:
-        first, norm = self._mean_loss(), self.norm
-        self.step()
-        return [first, norm, self._mean_loss()]
-
-    def _mean_loss(self) -> float:
-        both = torch.tensor([self.loss, 1.0], dtype=torch.float64)
-        dist.all_reduce(both)
-        return float(both[0] / both[1])
+        return figures_around_update(self)
 
 
 _GRADIENTS = ("square.*", "clip.*", "sum_of_squares")

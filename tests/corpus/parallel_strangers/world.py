@@ -165,3 +165,16 @@ def names_at(places: dict[str, list[str]], truth: Sequence[str]) -> list[str]:
 
 def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def figures_around_update(training: Any) -> list[float]:
+    """The mean loss of the ranks before and behind an update, and the norm of gradients between them."""
+
+    def mean_loss() -> float:
+        both = torch.tensor([training.loss, 1.0], dtype=torch.float64)
+        dist.all_reduce(both)
+        return float(both[0] / both[1])
+
+    first, norm = mean_loss(), training.norm
+    training.step()
+    return [first, norm, mean_loss()]
