@@ -75,7 +75,8 @@ class _Sets:
             companions = self._companions(order)
             if not self._is_free(order, companions):
                 continue
-            for at, measurement in {**self._reordered(order.places, order), **companions}.items():
+            again = {**self._reordered(order.places, order), **companions, **self._indices(order, companions)}
+            for at, measurement in again.items():
                 self._found[at] = measurement
             count, rows = count + int(order.moved.sum()), rows + len(order.moved)
             places.append(order.places[0])
@@ -127,6 +128,29 @@ class _Sets:
                 places.append(at)
         again = self._reordered(places, order)
         return {at: measurement for at, measurement in again.items() if self._is_nearer(at, measurement)}
+
+    def _indices(self, order: _Order, companions: dict[int, Measurement]) -> dict[int, Measurement]:
+        """Return the measurements in the golden's order of the places where a mask beside the ids is true, as `where`
+        and `nonzero` return them and others read them: they name a place in the row."""
+        import numpy as np
+
+        result = {}
+        places = [at for at, row in enumerate(self._found) if row.moments is not None and row.moments.differing
+                  and row.pair.golden is not None and row.pair.golden.dtype.startswith("int")
+                  and at not in order.places]  # fmt: skip
+        for again in companions.values() if places else ():
+            both = self._values(again.pair)
+            if both is None or both[1].dtype != bool or again.moments is None or again.moments.differing:
+                continue
+            x, y, ordered = (np.argwhere(mask) for mask in (*both, order.applied(both[0])))
+            for place in places:
+                pair = self._found[place].pair
+                axes = range(x.shape[1]) if (values := self._values(pair)) is not None and values[1].ndim == 1 else ()
+                for one in (slice(None), *axes):
+                    if values is not None and all(map(np.array_equal, values, (x[:, one], y[:, one]))):
+                        moments = measure_arrays(pair, ordered[:, one], y[:, one], self._closeness)
+                        result[place] = self._found[place]._replace(moments=moments)
+        return result
 
     def _is_nearer(self, at: int, again: Measurement) -> bool:
         """Whether a tensor is nearer to the golden in another order: it agrees, or half of its error is gone."""
