@@ -32,6 +32,10 @@ class PlacementSearch(PlacementChoice):
             learned = self._walk()
             self._zigzag = any(one.kind == "zigzag" for some in learned.values() for each in some for one in each)
             self._learned = learned
+        for operator in self.golden.update:
+            for one in operator.inputs:
+                if self.found.get((operator.name, one.slot), LOCAL).illegal:
+                    self._blame_first_reader(one)
         self._fits.clear()
 
     def _walk(self) -> dict[Hashable, Counter[Placements]]:
@@ -42,6 +46,24 @@ class PlacementSearch(PlacementChoice):
             if mesh is not None:
                 self._visit(golden, mesh)
         return self._new
+
+    def _blame_first_reader(self, one: HeldTensor) -> None:
+        """Let the operators of an update that hand on a partial sum, which nothing reduces, differ: the reduction is
+        missing before the first of them. Norms of parts are combined where they are read."""
+        source = self.golden.origin(one).operator
+        mesh = self.partners.mesh(source) if source is not None and self.golden.is_update(source) else None
+        if source is None or mesh is None or one.size == 1:
+            return
+        if not any(legal.partial_axes(self.placed(source, each)) for each in source.inputs):
+            return
+        for each in source.tensors:
+            if legal.partial_axes(self.placed(source, each)) and self.state(source, each) == "agrees":
+                decision = self._decide(source, each, mesh, Allowed(zigzag=self._zigzag), None)
+                if decision.state == "differs":
+                    is_read = each in source.inputs
+                    self.found[source.name, each.slot] = decision._replace(illegal=is_read, proven=is_read)
+                    if is_read:
+                        self._blame_first_reader(each)
 
     # One operator
 

@@ -254,3 +254,21 @@ def test_gradients_of_whole_tensors_are_no_partial_sums(tmp_path, outputs, words
     ranks = [calls(0.4, noise), calls(0.6, -noise)]
     found = decisions(searched(tmp_path, ranks, calls(1.0, 0 * noise)))
     assert {found[f"mix.0 back out {at}"] for at in range(len(outputs))} == {words}
+
+
+@pytest.mark.parametrize("is_reduced", [True, False])
+def test_a_gradient_without_its_reduction_differs_where_an_update_reads_it_first(tmp_path, is_reduced):
+    weight, gradient = numbers(5, seed=95), numbers(5, seed=96)
+
+    def step(rows, own, is_read_whole, collective=False):
+        read = gradient if is_read_whole else own
+        return [
+            call("mix", [X[rows], weight], [H[rows]]), call("mix", [H[rows]], [X[rows], own], phase="backward"),
+            *([shared("all_reduce", own, gradient)] if collective else []),
+            call("mul", [read], [read / 2]), call("sub", [weight, read / 2], [weight - read / 2]),
+        ]  # fmt: skip
+
+    ranks = [step(rows, gradient / 2 + more, is_reduced, is_reduced) for rows, more in zip(HALVES, (1, -1))]
+    found = decisions(searched(tmp_path, ranks, step(np.s_[:], gradient, True)))
+    assert found["mul.0 in 0"] == ("whole whole" if is_reduced else "differs, whole whole, illegal, proven")
+    assert found["mul.0 out 0"] == ("whole whole" if is_reduced else "differs, whole whole")
