@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from dataclasses import replace
-from typing import Iterator, Optional
+from typing import Any, Iterator, Mapping, Optional
 
 from npucmp.align.part_errors import part_errors
 from npucmp.align.placement import norm_of_terms, payload_of, statistics_of
@@ -128,14 +128,23 @@ def _operator(search: PlacementSearch, golden: RankOperator, mesh: Mesh) -> Oper
         found for one in golden.op.tensors for found in [_tensor(search, golden, one, mesh)] if found is not None
     ]
     own = mesh.first.op
-    alike = len({one.arguments for one in mesh.cells.values()}) == 1
     return golden.op._replace(
         tensors=tuple(tensors),
-        arguments=own.arguments if alike else golden.op.arguments,
+        arguments=_arguments(search, golden, mesh),
         stack=own.stack,
         scope="",
         own_name=own.name,
     )
+
+
+def _arguments(search: PlacementSearch, golden: RankOperator, mesh: Mesh) -> Mapping[str, Any]:
+    """The arguments of the ranks. If they are not alike, those of a rank that differ from the golden's, if an output
+    differs too; else the golden's, as a rank counts its own part."""
+    if len({one.arguments for one in mesh.cells.values()}) == 1:
+        return mesh.first.op.arguments
+    other = next((one for one in mesh.cells.values() if one.arguments != golden.arguments), mesh.first)
+    differs = any(search.state(golden, one) == "differs" for one in golden.outputs)
+    return other.op.arguments if differs else golden.op.arguments
 
 
 def _is_flat_parameter(ref: TensorRef) -> bool:

@@ -336,3 +336,26 @@ def test_numbers_of_occurrences_on_ranks_add_up_exactly(tmp_path, more, state, w
     placed = {(one.operator, one.slot): one for one in report.layout.placed}
     found = placed["Torch.bincount.0.forward", "output:0"]
     assert (found.state, found.relation.placement if found.relation else "local") == (state, words)
+
+
+def test_a_rank_that_scales_by_another_number_is_no_match(tmp_path):
+    """Each rank's own recomputation acquits its kernel."""
+    random = np.random.default_rng(3)
+    x, w = (random.standard_normal(shape).astype(np.float32) for shape in ((6, 8), (8, 8)))
+
+    def calls(own, scale, error=0.0):
+        made = (x @ w[:, own] * np.float32(1 + error)).astype(np.float32)
+        scaled = (made * np.float32(scale)).astype(np.float32)
+        return {
+            "Torch.matmul.0.forward": {"in": [x, w[:, own]], "out": [made]},
+            "Tensor.__mul__.0.forward": {"in": [made, scale], "out": [scaled]},
+            "Torch.sin.0.forward": {"in": [scaled], "out": [np.sin(scaled)]},
+        }
+
+    for rank, scale in enumerate((0.5, 0.75)):
+        write_run(tmp_path / "target", calls(slice(4 * rank, 4 * rank + 4), scale, 2e-7), rank=rank)
+    golden = write_run(tmp_path / "golden", calls(slice(None), 0.5))
+    report = npucmp.compare(tmp_path / "target", golden)
+    assert report.exit_status == 1
+    assert (report.roots[0].pair.operator.name, report.roots[0].cause.name) == ("Tensor.__mul__.0.forward", "BORN")
+    assert report.roots[0].rank == 1
