@@ -111,7 +111,10 @@ class PlacementSearch(PlacementChoice):
             if self._is_sum_of_parts(golden, one, mesh):  # a norm over the parts of gradients that a rank has
                 decision = decision._replace(illegal=True, proven=True)
         elif decision.state == "differs" and one.is_float and not golden.is_backward:
-            if self._routed.is_running_sum(golden, self.golden.origin(one), origins, mesh):
+            source = self.golden.origin(one)
+            if self._routed.is_running_sum(golden, source, origins, mesh) or self._is_sum_of_others(
+                golden, source, mesh
+            ):
                 self._routed.running.add(golden.name)
                 decision = LOCAL
             elif self._is_unreduced(golden, one, mesh, origins):
@@ -248,6 +251,15 @@ class PlacementSearch(PlacementChoice):
         found = {op: part for op, part in parts.items() if part is not None}
         if found and len(found) == len(parts) and all(tensor_in(op, one.slot) is None for op in mesh.cells.values()):
             self._sources[golden.name, one.slot] = found
+
+    def _is_sum_of_others(self, golden: RankOperator, source: Origin, mesh: Mesh) -> bool:
+        """Whether a gradient is added to the golden's sum over micro batches before, which are those of other ranks."""
+        producer = source.operator
+        if producer is None or not golden.type.has("sums") or not self.golden.is_within_backward(golden):
+            return False
+        other = self.partners.mesh(producer)
+        is_elsewhere = other is not None and not {*other.ranks} & {*mesh.ranks}
+        return self.golden.is_within_backward(producer) and (is_elsewhere or producer.name in self._routed.running)
 
     def _is_unreduced(self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin]) -> bool:
         """Whether each rank reads the sum over its own experts, and the sum of those agrees."""

@@ -130,11 +130,21 @@ class RankShares:
         decision = self._search.found.get(self._key(one), LOCAL)
         if decision.state == "unknown" or decision.mates:
             return
-        if decision.state in ("differs", "shape") and (not proven or one.operator.name in self._broken):
+        is_wrong = not proven or one.operator.name in self._broken or self._is_copied(one)
+        if decision.state in ("differs", "shape") and is_wrong:
             return
         self.covered.add(self._key(one))
         if proven:
             self._proven.add(self._key(one))
+
+    def _is_copied(self, one: HeldTensor) -> bool:
+        """Whether all ranks hold equal values in an update, which are the share of none: a norm of gradients that
+        clipping takes out again."""
+        mesh = self._search.partners.mesh(one.operator) if self._golden.is_update(one.operator) else None
+        cells = mesh.cells.values() if mesh is not None and len(mesh.ranks) > 1 else ()
+        parts = [self._search.part(one.operator.name, op, one.slot) for op in cells]
+        contents = {None if part is None else part.content for part in parts}
+        return len(contents) == 1 and None not in contents
 
     def _is_place(self, one: HeldTensor) -> bool:
         return not one.size or self._search.state(one.operator, one) == "agrees"
