@@ -173,7 +173,7 @@ def request_of(record: Mapping[str, Any], name: str, is_ragged: bool = True) -> 
     if _is_batch(value):
         value, lists_of = _sampled_of_lists(record, name, tokens)
     mask = first_of(record, names.MASKS)
-    if mask is None and is_list(record.get(names.RANGES)):
+    if mask is None and is_list(record.get(names.RANGES)) and (is_list(value) or tokens is not None):
         mask = _within(record[names.RANGES], len(value) if tokens is None else len(tokens.ids))
     mask, is_masked = (mask_of(mask) if is_list(mask) else None), mask is not None
     valid = first_of(record, names.VALID)
