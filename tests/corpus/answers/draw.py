@@ -1,0 +1,81 @@
+"""Draw pairs for the golden answers: python -m tests.corpus.answers.draw measure NAMES ARCS; … choose ARCS COUNT SECONDS
+
+`measure` asks each pair that the file NAMES lists, and writes its seconds and the branches of the judging rooms that it
+runs into ARCS, a line a pair. `choose` prints the pairs that together run most branches in little time: in each round
+the pair with the most branches that fewer than TWICE chosen pairs run, for its seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Iterator
+
+from tests.corpus.answers.sheets import asked
+
+ROOMS = ("align", "flow", "judge", "localise", "recompute", "report", "health", "precheck", "token_parity", "overflow")
+TWICE = 2
+PACKAGE = Path(__file__).parents[3] / "npucmp"
+
+
+def measured(name: str) -> dict[str, Any]:
+    """Return the seconds of a pair and the branches that it runs, in the process of the caller."""
+    import coverage
+
+    began = time.perf_counter()
+    asked(name)
+    seconds = time.perf_counter() - began
+    tracer = coverage.Coverage(branch=True, data_file=None, include=[str(PACKAGE / "*")], config_file=False)
+    tracer.start()
+    try:
+        asked(name)
+    finally:
+        tracer.stop()
+    data = tracer.get_data()
+    arcs = [
+        f"{Path(file).relative_to(PACKAGE)}:{first}>{last}"
+        for file in sorted(data.measured_files())
+        for first, last in sorted(data.arcs(file) or ())
+    ]
+    return {"name": name, "seconds": seconds, "arcs": arcs}
+
+
+def chosen(rows: list[dict[str, Any]], count: int, seconds: float) -> Iterator[str]:
+    """Yield the names of pairs in the order of their choice."""
+    seen: Counter[str] = Counter()
+    left, spent = {row["name"]: row for row in rows}, 0.0
+    for _ in range(count):
+        open_arcs = {name: sum(seen[arc] < TWICE for arc in row["arcs"]) for name, row in left.items()}
+        best = max(left, key=lambda name: open_arcs[name] / (0.05 + left[name]["seconds"]), default=None)
+        if best is None or spent + left[best]["seconds"] > seconds:
+            return
+        row = left.pop(best)
+        spent += row["seconds"]
+        seen.update(row["arcs"])
+        yield best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.corpus.answers.draw")
+    parser.add_argument("what", choices=("measure", "choose"))
+    parser.add_argument("given")
+    parser.add_argument("more", nargs="+")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    if options.what == "measure":
+        names = Path(options.given).read_text("utf-8").split()
+        with ProcessPoolExecutor(options.jobs, mp_context=get_context("forkserver")) as pool, open(options.more[0], "a") as out:
+            for row in pool.map(measured, names, chunksize=4):
+                out.write(json.dumps(row) + "\n")
+        return
+    rows = [json.loads(line) for line in open(options.given, encoding="utf-8")]
+    print(*chosen(rows, int(options.more[0]), float(options.more[1])), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
