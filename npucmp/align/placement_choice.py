@@ -106,10 +106,11 @@ class PlacementChoice:
         return self._sources.get((golden, slot), {}).get(id(operator)) or tensor_in(operator, slot)
 
     def take(self, golden: HeldTensor, mesh: Mesh, reader: HeldTensor) -> None:
-        """Let what an operator reads in place of a golden tensor take part in it, if all ranks hold it."""
+        """Let what an operator reads in place of a golden tensor take part in it, if all ranks hold it and it agrees."""
         other = self.partners.mesh(reader.operator)
         decision = self.found.get((reader.operator.name, reader.slot))
-        if other is None or decision is None or decision.fit is None or [*other.cells] != [*mesh.cells]:
+        agrees = decision is not None and decision.state == "agrees"
+        if other is None or decision is None or not agrees or [*other.cells] != [*mesh.cells]:
             return
         parts = {id(op): self.part(reader.operator.name, other.cells[at], reader.slot) for at, op in mesh.cells.items()}
         origins = self.origins(other, reader.slot)

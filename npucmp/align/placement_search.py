@@ -92,7 +92,8 @@ class PlacementSearch(PlacementChoice):
         linked: Optional[Placements], others: Mapping[str, Any],
     ) -> None:  # fmt: skip
         key = golden.name, one.slot
-        rewritten = any(self._is_rewritten(origin) for origin in origins.values())
+        is_alone = not mesh.split_axes and not self.partners.experts.is_of_some_ranks(golden)  # it holds no part
+        rewritten = not is_alone and any(self._is_rewritten(origin) for origin in origins.values())
         if not one.is_float and rewritten and not golden.is_backward:
             self._reform.add(golden.name)
             self.found[key] = self._source_decision(golden, one, mesh) or LOCAL

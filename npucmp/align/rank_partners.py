@@ -238,8 +238,8 @@ class RankPartners:
         return [one for own in batches if batch < len(own) for one in own[batch]]
 
     def _golden_batches(self) -> dict[tuple[int, int], int]:
-        """The golden's micro batch of each lane's: the one that reads the same data. By number, if the data do not show
-        as many of each."""
+        """The golden's micro batch of each lane's: the one that reads the same data. If the data do not show as many of
+        each, those of a lane are neighbours or a stride apart, whichever more data show."""
         places = [(lane, batch) for batch in range(self.micro_batches) for lane in range(len(self.lanes))]
         goldens = [*map(self._data, self.golden.micro_batches)]
         found = {}
@@ -250,9 +250,12 @@ class RankPartners:
         counts = Counter(found.values())
         if len(found) == len(places) and len({counts[at] for at in range(len(goldens))}) == 1:
             return found
-        split = len(goldens) == len(places) and len(goldens) > 1
-        by_number = {place: at if split else place[1] for at, place in enumerate(places)}
-        return by_number if len(goldens) > 1 else dict.fromkeys(places, 0)
+        if len(goldens) < 2:
+            return dict.fromkeys(places, 0)
+        if len(goldens) != len(places):
+            return {place: place[1] for place in places}
+        orders = [{place: at for at, place in enumerate(some)} for some in (places, sorted(places))]
+        return max(orders, key=lambda order: sum(order[place] == at for place, at in found.items()))
 
     def _data(self, batch: Sequence[RankOperator]) -> set[Hashable]:
         """The contents that a micro batch reads from outside, but for parameters."""
