@@ -193,7 +193,8 @@ class PlacementSearch(PlacementChoice):
         if forward is not None and forward.name in self._routed.running:
             self._pass_gradient(golden, one, mesh)
         decision = self._decide(golden, one, mesh, allowed, None, alike=inputs)
-        if decision.state == "differs" and one.is_float and one.size == 1 and differ and not golden.is_backward:
+        is_loss = one.is_float and one.size == 1 and not golden.is_backward and not self.golden.is_update(golden)
+        if decision.state == "differs" and is_loss and differ:
             self.found[key] = LOCAL
             return
         if decision.state == "differs" and golden.is_gradient_record:
@@ -212,8 +213,7 @@ class PlacementSearch(PlacementChoice):
                 decision = LOCAL
                 self._reform.add(golden.name)
         self.found[key] = decision
-        is_loss = decision.state == "agrees" and one.is_float and one.size == 1 and not golden.is_backward
-        if is_loss and not self.golden.is_update(golden) and decision.placements is not None:
+        if is_loss and decision.state == "agrees" and decision.placements is not None:
             parts = [size for size, held in zip(mesh.sizes, decision.placements) if held.kind == "mean"]
             has_copies = len(parts) < sum(size > 1 for size in mesh.sizes)
             self._loss_parts = None if golden.op.path and has_copies else math.prod(parts)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align.expert_ranks import ExpertRanks
@@ -57,6 +58,28 @@ def _is_given(run: RankRun, one: HeldTensor) -> bool:
     return writer is None or any(
         each.content == one.content and _is_given(run, each) for each in writer.inputs if each.is_float
     )
+
+
+def _flat_by_type(run: RankRun) -> dict[str, list[RankOperator]]:
+    """The operators of an update that read a flat tensor first, by type."""
+    found: dict[str, list[RankOperator]] = defaultdict(list)
+    for one in run.update:
+        if one.inputs and one.inputs[0].is_float and len(one.inputs[0].shape) == 1 and one.inputs[0].size > 1:
+            found[one.key].append(one)
+    return found
+
+
+def _places_of_pieces(sizes: Sequence[int], pieces: Sequence[int]) -> list[int]:
+    """The number of the tensor that each piece is of, if tensors and pieces fill one buffer; else none."""
+    if sum(sizes) != sum(pieces):
+        return []
+    ends, found, start = [*accumulate(sizes)], [], 0
+    for size in pieces:
+        found.append(bisect_right(ends, start))
+        start += size
+        if start > ends[found[-1]]:
+            return []
+    return found
 
 
 class RankPartners:
@@ -112,7 +135,8 @@ class RankPartners:
     def _match_forward(self) -> None:
         goldens = self.golden.micro_batches
         most = len(self.ranks) * self.micro_batches
-        golden_batches = self._golden_batches()
+        golden_batches, pieces = self._golden_batches(), self._pieces()
+        in_pieces = {golden.name for some in pieces.values() for _, golden in some}
         for number, lane in enumerate(self.lanes):
             for batch in range(self.micro_batches):
                 own, at = self._batch(lane, batch), golden_batches[number, batch]
@@ -126,8 +150,27 @@ class RankPartners:
             for rank in lane:
                 update, known = self.ranks[rank].update, self._same_parameter
                 pairs = match_lane(update, self.golden.update, len(self.lanes) / 2, known)
+                taken = {one.name for one, _ in pieces[rank]}
+                pairs = [(one, golden) for one, golden in pairs
+                         if one.name not in taken and golden.name not in in_pieces] + pieces[rank]  # fmt: skip
                 for one, golden in self._with_readers(pairs, update, self.golden.update):
                     self.found[golden.name][rank, 0] = one
+
+    def _pieces(self) -> dict[int, Matched]:
+        """The operators of an update on pieces of one flat buffer, which the ranks of a group hold one behind the other,
+        by rank: their sizes show of which golden tensor each is a piece."""
+        found: dict[int, Matched] = defaultdict(list)
+        goldens = _flat_by_type(self.golden)
+        for group in self._groups:
+            flat = {rank: _flat_by_type(self.ranks[rank]) for rank in group if rank in self.ranks}
+            for key, some in goldens.items() if len(flat) == len(group) > 1 else ():
+                sizes = [one.inputs[0].size for one in some]
+                pieces = [one for own in flat.values() for one in own.get(key, ()) if one.inputs[0].size <= max(sizes)]
+                places = _places_of_pieces(sizes, [one.inputs[0].size for one in pieces])
+                if len({(one.rank, at) for one, at in zip(pieces, places)}) == len(places):
+                    for one, at in zip(pieces, places):
+                        found[one.rank].append((one, some[at]))
+        return found
 
     def _with_producers(self, pairs: Sequence[tuple[RankOperator, RankOperator]]) -> Matched:
         """The pairs in which the operators that pick the tokens of an expert are partners, as their readers are: few

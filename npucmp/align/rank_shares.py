@@ -150,11 +150,11 @@ class RankShares:
         return not one.size or self._search.state(one.operator, one) == "agrees"
 
     def _is_proof(self, one: HeldTensor) -> bool:
-        """Whether a place identifies itself: not a constant, and by statistics no sum, of which the mean alone is
-        known."""
+        """Whether a place identifies itself: not a constant, and by statistics no sum of tensors, of which the mean alone
+        is known."""
         if not self._is_place(one) or one.content is None:
             return False
-        return self._search.values or (one.is_float and not partial_axes(self._search.placed(one.operator, one)))
+        return self._search.values or one.size == 1 or (one.is_float and not partial_axes(self._search.placed(one.operator, one)))
 
     @staticmethod
     def _key(one: HeldTensor) -> Key:
