@@ -103,6 +103,7 @@ class RankPartners:
         self._drop_other_stages()
         self.experts = ExpertRanks(ranks, golden, self.stages, self.found, self._ranks_of)
         self._match_split_updates()
+        self.sums_over_stages = self._sums_over_stages()
         self.golden_of = {(rank, one.name): self.golden.by_name[name]
                           for name, some in self.found.items() for (rank, _), one in some.items()}  # fmt: skip
 
@@ -273,6 +274,23 @@ class RankPartners:
                         found[each.content].append((operator.name if run is self.golden else operator, each.slot))
             self._readers[id(run)] = found
         return self._readers[id(run)]
+
+    def _sums_over_stages(self) -> set[str]:
+        """The golden's operators that add up, within the backward pass, the gradient of a parameter that several stages
+        read or update: each stage adds up its own."""
+        found: set[str] = set()
+        for operator in self.golden.update if len(self.lanes[0]) > 1 else ():
+            readers = {name for name, _ in self._updated(self.golden)[operator.name]}
+            ranks = {rank for name in (readers | {operator.name} if readers else ()) for rank, _ in self.found[name]}
+            if len({self.stages[rank] for rank in ranks}) < 2:
+                continue
+            pending = [one for one in operator.inputs if one.size > 1]
+            while pending:
+                writer = self.golden.origin(pending.pop()).operator
+                if writer is not None and self.golden.is_within_backward(writer) and writer.name not in found:
+                    found.add(writer.name)
+                    pending += [one for one in writer.inputs if one.size > 1]
+        return found
 
     def _batch(self, lane: Sequence[int], batch: int) -> list[RankOperator]:
         """The forward operators of a micro batch of a lane, and those within its backward pass."""
