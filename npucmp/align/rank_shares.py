@@ -22,7 +22,8 @@ HIDES = 0.1  # of the error of what a place is made of: chosen: a place with a l
 
 
 class RankShares:
-    """The shares of one step. `covered`: by operator and slot of the golden."""
+    """The shares of one step. `covered`: by operator and slot of the golden; `open`: those that no place proves, because
+    what is made of them differs."""
 
     def __init__(self, search: PlacementSearch) -> None:
         self._search, self._golden = search, search.golden
@@ -33,6 +34,7 @@ class RankShares:
         self._rounding = COARSE if search.is_coarse else ROUNDING if search.values else ROUNDING_FIGURES
         self._broken: set[str] = set()  # operators of which gradients or other readers show that a tensor differs
         self.covered: set[Key] = set()
+        self.open: set[Key] = set()
         while self._cover_all():
             pass
 
@@ -74,6 +76,8 @@ class RankShares:
         for one in operator.inputs if made else ():
             if not self._is_place(one) and all(self._is_closed(one, each) for each in made):
                 self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in made))
+        if not outputs and self._wrong:  # what it writes into, behind a mask of the rank
+            self.open |= {self._key(one) for one in operator.inputs[:1] if self._is_own(one)}
         self._next = [one for one in operator.tensors if one.is_float and one.size > 1] or self._next
         self._behind = self._behind or any(map(self._is_proof, operator.tensors))
         self._wrong = self._wrong or any(map(self._differs, operator.tensors))
@@ -146,6 +150,14 @@ class RankShares:
         contents = {None if part is None else part.content for part in parts}
         return len(contents) == 1 and None not in contents
 
+    def _is_own(self, one: HeldTensor) -> bool:
+        """Whether each rank has another tensor, and no other layer shows how they make the golden's."""
+        decision, mesh = self._search.found.get(self._key(one), LOCAL), self._search.partners.mesh(one.operator)
+        if decision.state != "differs" or decision.by != "shape" or mesh is None or len(mesh.ranks) < 2:
+            return False
+        parts = [self._search.part(one.operator.name, op, one.slot) for op in mesh.cells.values()]
+        return len({part.content for part in parts if part is not None}) == len(parts)
+
     def _is_place(self, one: HeldTensor) -> bool:
         return not one.size or self._search.state(one.operator, one) == "agrees"
 
@@ -168,8 +180,9 @@ def _identity(one: HeldTensor) -> Hashable:
 
 def hold_shares(search: PlacementSearch) -> None:
     """Take tensors that do not agree for shares of the ranks, where all that is made of them agrees."""
-    search.covered = RankShares(search).covered
-    for key in search.covered:
+    shares = RankShares(search)
+    search.covered = shares.covered
+    for key in shares.covered | shares.open:
         if key in search.found:
             search.found[key] = LOCAL
     _take_from_readers(search)
