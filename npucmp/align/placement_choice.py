@@ -295,9 +295,10 @@ class PlacementChoice:
             chosen, by = min(plain, key=lambda found: found.error).placements, "shape"
         return Decision("differs", min((f for f in tried if f.placements == chosen), key=lambda f: f.error), by)
 
-    def _is_sum_of_parts(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> bool:
+    def _sum_of_parts(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> Optional[Placements]:
+        """The placement of a tensor that is a sum over ranks; None if it is none."""
         found = self._decide(golden, one, mesh, Allowed(frozenset(mesh.split_axes), False, False), None)
-        return found.state == "agrees" and bool(legal.partial_axes(found.placements))
+        return found.placements if found.state == "agrees" and legal.partial_axes(found.placements) else None
 
     def _by_rows(
         self, golden: RankOperator, one: HeldTensor, mesh: Mesh, decision: Decision, sums: set[int],

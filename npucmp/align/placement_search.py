@@ -74,6 +74,9 @@ class PlacementSearch(PlacementChoice):
         differ = any(one.arguments != golden.arguments for one in mesh.cells.values())
         origins = {one.slot: self.origins(mesh, one.slot) for one in golden.inputs}
         linked = {slot: self._linked(some) for slot, some in origins.items()}
+        for one in golden.inputs if self._routed.running else ():
+            if linked[one.slot] is None and one.is_float:
+                linked[one.slot] = self._sum_of_experts(golden, one, mesh, origins[one.slot])
         floats = {one.slot for one in golden.inputs if one.is_float and not _is_zero(one, mesh)}
         for one in sorted(golden.inputs, key=lambda one: one.is_float):
             others = {slot: linked[slot] for slot in floats - {one.slot}}
@@ -109,7 +112,7 @@ class PlacementSearch(PlacementChoice):
         if linked is not None and legal.partial_axes(linked) and not sums and decision.state == "differs":
             decision = decision._replace(illegal=True)
         elif decision.state == "differs" and one.size == 1 and self.golden.is_update(golden) and not sums:
-            if self._is_sum_of_parts(golden, one, mesh):  # a norm over the parts of gradients that a rank has
+            if self._sum_of_parts(golden, one, mesh):  # a norm over the parts of gradients that a rank has
                 decision = decision._replace(illegal=True, proven=True)
         elif decision.state == "differs" and one.is_float and not golden.is_backward:
             source = self.golden.origin(one)
@@ -118,8 +121,6 @@ class PlacementSearch(PlacementChoice):
             ):
                 self._routed.running.add(golden.name)
                 decision = LOCAL
-            elif self._is_unreduced(golden, one, mesh, origins):
-                decision = decision._replace(illegal=True)
         if decision.state == "differs" and golden.is_backward and golden.name in self._reform:
             decision = LOCAL
         elif decision.state == "differs" and not one.is_float and self._may_be_local(golden, one, mesh, decision):
@@ -265,12 +266,14 @@ class PlacementSearch(PlacementChoice):
         is_elsewhere = other is not None and not {*other.ranks} & {*mesh.ranks}
         return self.golden.is_within_backward(producer) and (is_elsewhere or producer.name in self._routed.running)
 
-    def _is_unreduced(self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin]) -> bool:
-        """Whether each rank reads the sum over its own experts, and the sum of those agrees."""
+    def _sum_of_experts(
+        self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin]
+    ) -> Optional[Placements]:
+        """The placement of the sum of what each rank has added up over its own experts, if it reads that."""
         read = [self._golden_tensor(origin) for origin in origins.values()]
         if not read or any(key is None or key[0] not in self._routed.running for key in read[-1:]):
-            return False
-        return self._is_sum_of_parts(golden, one, mesh)
+            return None
+        return self._sum_of_parts(golden, one, mesh)
 
     # Facts
 
