@@ -17,6 +17,7 @@ from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import NOWHERE, HeldTensor, Origin, RankOperator, tensor_in
 from npucmp.localise.evidence import reason
+from npucmp.localise.rank_facts import rank_facts
 from npucmp.localise.root_cause import with_root_verdict
 from npucmp.model import Cause, Comparison, Evidence, Pair, Root, Verdict
 from npucmp.model.relation import ranks_in_words
@@ -63,11 +64,20 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
     errors = part_errors(search, mesh, place.tensor, place.decision)
     rank = mesh.ranks[0] if len(mesh.ranks) == 1 else odd_rank(errors)
     evidence = [*_sentences(search, place, root, errors, rank)]
+    others = search.partners.experts.others(golden)
+    if len(others) == 1 and (place.decision.state == "shape" or place.decision.rows is not None):
+        rank = others[0]
+        evidence.append(reason("rank", "rank {rank} lacks the operator, of which the others have parts", rank=rank))
     if rank is None and not errors and place.tensor.ref.is_output:
         rank = rank_beyond(search, mesh, place.tensor, place.decision)
         if rank is not None:
             words = "the part of rank {rank} is no part of the golden: its statistics exceed those of the whole tensor"
             evidence.append(reason("rank", words, rank=rank))
+    if root.cause is not Cause.PROPAGATED and not any(one.kind == "rank" for one in evidence):
+        facts = [*rank_facts(search, golden, place.tensor, mesh, place.decision, place.origins)]
+        lacks = [one.facts["rank"].value for one in facts if one.kind == "lacks"]
+        rank = lacks[0] if len(mesh.ranks) == 1 and lacks else rank  # it holds what ranks have reduced
+        evidence += facts
     sender = _sender(search, place, rank) if root.cause is Cause.GAP else None
     if sender is not None:
         words = "rank {rank} received it from rank {sender}, which sent the same values"
