@@ -106,7 +106,7 @@ class PlacementChoice:
         return self._sources.get((golden, slot), {}).get(id(operator)) or tensor_in(operator, slot)
 
     def take(self, golden: HeldTensor, mesh: Mesh, reader: HeldTensor) -> None:
-        """Let what an operator reads in place of a golden tensor take part in it, if all ranks hold it and it agrees."""
+        """Let what an operator reads in place of a golden tensor take part in it, if it agrees on all ranks."""
         other = self.partners.mesh(reader.operator)
         decision = self.found.get((reader.operator.name, reader.slot))
         agrees = decision is not None and decision.state == "agrees"

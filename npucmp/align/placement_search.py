@@ -255,8 +255,8 @@ class PlacementSearch(PlacementChoice):
             self._sources[golden.name, one.slot] = found
 
     def _is_sum_of_others(self, golden: RankOperator, source: Origin, mesh: Mesh) -> bool:
-        """Whether a gradient is added to the golden's sum over micro batches before, which are those of other ranks, or is
-        itself a sum over stages that share a parameter."""
+        """Whether a gradient is added to the golden's sum over micro batches before, which are those of other ranks, or
+        is itself a sum over stages that share a parameter."""
         if golden.name in self.partners.sums_over_stages:
             return True
         producer = source.operator

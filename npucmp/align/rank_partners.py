@@ -158,8 +158,8 @@ class RankPartners:
                     self.found[golden.name][rank, 0] = one
 
     def _pieces(self) -> dict[int, Matched]:
-        """The operators of an update on pieces of one flat buffer, which the ranks of a group hold one behind the other,
-        by rank: their sizes show of which golden tensor each is a piece."""
+        """The operators of an update on pieces of one flat buffer, by rank. The ranks of a group hold the pieces one
+        behind the other, and sizes show of which golden tensor each is a piece."""
         found: dict[int, Matched] = defaultdict(list)
         goldens = _flat_by_type(self.golden)
         for group in self._groups:

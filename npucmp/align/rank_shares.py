@@ -22,8 +22,8 @@ HIDES = 0.1  # of the error of what a place is made of: chosen: a place with a l
 
 
 class RankShares:
-    """The shares of one step. `covered`: by operator and slot of the golden; `open`: those that no place proves, because
-    what is made of them differs."""
+    """The shares of one step. `covered`: by operator and slot of the golden; `open`: those that no place proves,
+    because what is made of them differs."""
 
     def __init__(self, search: PlacementSearch) -> None:
         self._search, self._golden = search, search.golden
@@ -162,11 +162,13 @@ class RankShares:
         return not one.size or self._search.state(one.operator, one) == "agrees"
 
     def _is_proof(self, one: HeldTensor) -> bool:
-        """Whether a place identifies itself: not a constant, and by statistics no sum of tensors, of which the mean alone
-        is known."""
+        """Whether a place identifies itself: not a constant, and by statistics no sum of tensors, of which the mean
+        alone is known."""
         if not self._is_place(one) or one.content is None:
             return False
-        return self._search.values or one.size == 1 or (one.is_float and not partial_axes(self._search.placed(one.operator, one)))
+        if self._search.values or one.size == 1:
+            return True
+        return one.is_float and not partial_axes(self._search.placed(one.operator, one))
 
     @staticmethod
     def _key(one: HeldTensor) -> Key:

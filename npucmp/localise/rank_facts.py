@@ -89,8 +89,8 @@ def _of_parts(search: PlacementSearch, tensor: HeldTensor, mesh: Mesh, decision:
 
 
 def _of_operators(search: PlacementSearch, golden: RankOperator) -> Iterator[Evidence]:
-    """Yield the rank that runs no call of operators of which the golden has calls before one without a partner, if it is
-    one rank: all others run some."""
+    """Yield the one rank that runs no call of some operator, if the golden has calls of it without a partner before this
+    one, and all other ranks run some."""
     calls: dict[Hashable, set[Hashable]] = defaultdict(set)
     lacking: dict[Hashable, RankOperator] = {}
     for one in search.golden.operators:

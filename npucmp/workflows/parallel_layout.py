@@ -18,7 +18,7 @@ from npucmp.align.rank_shares import hold_shares
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.localise.evidence import reason
-from npucmp.localise.rank_origin import with_first_moved, with_gaps_first, with_odd_part, with_ranks
+from npucmp.localise.rank_origin import with_first_moved, with_gaps_first, with_odd_part, with_odd_type, with_ranks
 from npucmp.model import Cause, Comparison, Report, Root, Run
 from npucmp.model.relation import LayoutFacts, ranks_in_words
 from npucmp.workflows.options import Options
@@ -204,6 +204,7 @@ def _with_ranks(one: Comparison, found: Assembled, context: ReadContext, recompu
     if not found.of_target:
         return one
     known = with_odd_part(with_first_moved(one, found.search), found.search)
+    known = with_odd_type(known, found.search)
     roots = [with_ranks(root, found.search) for root in known.roots]
     if any(root.cause is not before.cause for root, before in zip(roots, known.roots)):
         roots = with_gaps_first(roots)
