@@ -89,7 +89,7 @@ def _of_parts(search: PlacementSearch, tensor: HeldTensor, mesh: Mesh, decision:
 
 
 def _of_operators(search: PlacementSearch, golden: RankOperator) -> Iterator[Evidence]:
-    """Yield the one rank that runs no call of some operator, if the golden has calls of it without a partner before this
+    """Yield the one rank that runs no call of an operator, if the golden has calls of it without a partner before this
     one, and all other ranks run some."""
     calls: dict[Hashable, set[Hashable]] = defaultdict(set)
     lacking: dict[Hashable, RankOperator] = {}
