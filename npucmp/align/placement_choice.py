@@ -308,7 +308,8 @@ class PlacementChoice:
         parts = {id(op): self.part(golden.name, op, one.slot) for op in mesh.cells.values()}
         shapes = [part.shape if part is not None else () for part in parts.values()]
         rows_differ = decision.state in ("differs", "shape") and self.values and one.is_float
-        if not rows_differ or any(len(shape) != len(one.shape) or len(shape) < 2 for shape in shapes):
+        least = 1 if self.golden.is_update(golden) else 2
+        if not rows_differ or any(len(shape) != len(one.shape) or len(shape) < least for shape in shapes):
             return decision
 
         def get(op: RankOperator) -> HeldTensor:

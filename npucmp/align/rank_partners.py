@@ -13,7 +13,8 @@ from npucmp.align.lane_match import Matched, match_lane, may_be_part, share_of, 
 from npucmp.align.layout_sizes import LayoutSizes
 from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, primes, stages_of
 from npucmp.align.rank_run import HeldTensor, RankOperator, RankRun, tensor_in
-from npucmp.align.split_updates import SplitUpdates
+from npucmp.align.row_order import RowOrder, is_flat, order_of_values, row_axes
+from npucmp.align.split_updates import SplitUpdates, is_exchanged
 from npucmp.model.roles import peer_of
 
 Partners = dict[tuple[int, int], RankOperator]
@@ -106,6 +107,7 @@ class RankPartners:
         self.sums_over_stages = self._sums_over_stages()
         self.golden_of = {(rank, one.name): self.golden.by_name[name]
                           for name, some in self.found.items() for (rank, _), one in some.items()}  # fmt: skip
+        self.flat_orders = [*self._flat_orders()]
 
     @property
     def groups(self) -> list[tuple[int, ...]]:
@@ -132,6 +134,20 @@ class RankPartners:
         if self.sizes is not None and math.prod(sizes) == len(ranks):
             return [prime for size in sizes for prime in primes(size)]
         return axes_of(ranks, sorted(self._groups))
+
+    def _flat_orders(self) -> Iterator[RowOrder]:
+        """The orders of flat buffers of parameters, which both sides fill with their own parts, by the values before
+        an update."""
+        for golden in self.golden.update:
+            mesh = self.mesh(golden)
+            for one in golden.inputs if mesh is not None and mesh.split_axes else ():
+                parts = {id(op): tensor_in(op, one.slot) for op in mesh.cells.values()}
+                if one.size < 2 or any(part is None or not is_flat(part) for part in (one, *parts.values())):
+                    continue
+                if self.golden.origin(one).how == "none":
+                    axes = row_axes(mesh, lambda op: parts[id(op)], one.size)
+                    some = (order_of_values(mesh, lambda op: parts[id(op)], one, each) for each in axes)
+                    yield from (order for order in some if order is not None and not order.is_identity)
 
     def _match_forward(self) -> None:
         goldens = self.golden.micro_batches
@@ -166,7 +182,11 @@ class RankPartners:
             flat = {rank: _flat_by_type(self.ranks[rank]) for rank in group if rank in self.ranks}
             for key, some in goldens.items() if len(flat) == len(group) > 1 else ():
                 sizes = [one.inputs[0].size for one in some]
-                pieces = [one for own in flat.values() for one in own.get(key, ()) if one.inputs[0].size <= max(sizes)]
+                own = [[one for one in flat[rank].get(key, ()) if one.inputs[0].size <= max(sizes)] for rank in group]
+                pieces = [one for some_pieces in own for one in some_pieces]
+                if not all(is_exchanged(self.ranks[rank], sum(one.inputs[0].size for one in some_pieces), group)
+                           for rank, some_pieces in zip(group, own)):
+                    continue
                 places = _places_of_pieces(sizes, [one.inputs[0].size for one in pieces])
                 if len({(one.rank, at) for one, at in zip(pieces, places)}) == len(places):
                     for one, at in zip(pieces, places):

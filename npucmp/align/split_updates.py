@@ -103,7 +103,7 @@ class SplitUpdates:
                 run = self._ranks[group[0]]
                 if run.origin(tensors[0]).how == "operator" or any(one.array is None for one in tensors):
                     continue
-                if not _is_exchanged(run, tensors[0].size, group):
+                if not is_exchanged(run, tensors[0].size, group):
                     continue
                 if all(len(one.shape) == 1 and one.is_float and one.size > 1 for one in tensors):
                     values = np.concatenate([one.array for one in tensors])
@@ -160,8 +160,8 @@ def _places_in_order(values: Any, known: Sequence[tuple[str, HeldTensor]], ranks
     return found
 
 
-def _is_exchanged(run: RankRun, size: int, group: Sequence[int]) -> bool:
-    """Whether the ranks of a group gather, or scatter, parts of this size: beside the whole, or as a list of parts."""
+def is_exchanged(run: RankRun, size: int, group: Sequence[int]) -> bool:
+    """Return whether the ranks of a group gather, or scatter, parts of this size: beside the whole, or as a list of parts."""
     collectives = (one for one in run.operators if one.is_collective and tuple(group) in one.groups)
     sizes = ([each.size for each in one.tensors] for one in collectives)
     return any(some.count(size) > len(group) or (size in some and size * len(group) in some) for some in sizes)
