@@ -52,8 +52,12 @@ class SplitUpdates:
                 for name, place in self._places(buffer, parameters, group).items():
                     local = parameters[name][group[0]]
                     for golden, partners in self._chains(self._golden.by_name[name], buffer.operators):
-                        if golden.name in missing:
+                        if golden.name not in missing:
+                            continue
+                        if all(one.size > 1 for one in golden.outputs):
                             found[golden.name].append(_part(golden, partners, place, local.shape, group))
+                        elif len(buffer.values) == local.size and local.shape[0] % len(group) == 0:
+                            found[golden.name] += [_part_rows(one, local.shape, group) for one in partners]
         return {name: parts for name, parts in found.items() if len({one.rank for one in parts}) == len(parts)}
 
     def of_rows(self, parameters: Mapping[str, Mapping[int, HeldTensor]]) -> dict[str, list[RankOperator]]:
@@ -66,8 +70,12 @@ class SplitUpdates:
                 held = [self._holder(golden, local.get(rank), rank, group) for rank in group]
                 operators = tuple(one for one in held if one is not None)
                 if len(operators) == len(group):
+                    shape = local[group[0]].shape
                     for one, partners in self._chains(golden, operators):
-                        found[one.name].append(_rows(partners, local[group[0]].shape, group))
+                        if all(each.size > 1 for each in one.outputs):
+                            found[one.name].append(_rows(partners, shape, group))
+                        elif shape[0] % len(group) == 0:
+                            found[one.name] += [_part_rows(each, shape, group) for each in partners]
         return found
 
     def _holder(
@@ -122,10 +130,8 @@ class SplitUpdates:
     def _chains(
         self, golden: RankOperator, operators: Sequence[RankOperator]
     ) -> list[tuple[RankOperator, tuple[RankOperator, ...]]]:
-        """The operators of a parameter's update beside those of the ranks', by type in their order. A norm of a part,
-        which is one number, is that of the part on each rank."""
+        """The operators of a parameter's update beside those of the ranks', by type in their order."""
         mine = _chain(self._golden, golden)
-        mine = [one for one in mine if all(each.size > 1 for each in one.outputs)]
         chains = [_chain(self._ranks[one.rank], one) for one in operators]
         found: list[tuple[RankOperator, tuple[RankOperator, ...]]] = []
         ends = [len(chain) for chain in chains]
@@ -253,6 +259,19 @@ def _rows(operators: Sequence[RankOperator], shape: tuple[int, ...], group: Sequ
         payload = assembly.reshaped(assembly.sliced(whole, 0, 0, length), shape)
         tensors.append(one.ref._replace(shape=shape, payload=payload, file="", statistics=None, checksum=""))
     return _operator(operators, tensors, group)
+
+
+def _part_rows(operator: RankOperator, shape: tuple[int, ...], group: Sequence[int]) -> RankOperator:
+    """The operator of a rank with the rows of a parameter in their shape. Its norm is that of its own rows."""
+    own = (shape[0] // len(group), *shape[1:])
+    tensors = []
+    for one in operator.tensors:
+        ref = one.ref
+        if one.size == math.prod(own) > 1:
+            payload = one.payload and assembly.reshaped(one.payload, own)
+            ref = ref._replace(shape=own, payload=payload, file="" if payload else ref.file)
+        tensors.append(ref)
+    return RankOperator(operator.op._replace(tensors=tuple(tensors)), operator.rank, operator.values)
 
 
 def _operator(operators: Sequence[RankOperator], tensors: Sequence[TensorRef], group: Sequence[int]) -> RankOperator:
