@@ -61,6 +61,12 @@ def _is_given(run: RankRun, one: HeldTensor) -> bool:
     )
 
 
+def _lacks_parts(partners: Partners, golden: RankOperator) -> bool:
+    """Whether partners hold fewer parts of a parameter than it has."""
+    pairs = [pair for one in partners.values() for pair in zip(one.inputs[:1], golden.inputs[:1])]
+    return any(len(b.shape) > 1 and a.size * len(partners) < b.size for a, b in pairs)
+
+
 def _flat_by_type(run: RankRun) -> dict[str, list[RankOperator]]:
     """The operators of an update that read a flat tensor first, by type."""
     found: dict[str, list[RankOperator]] = defaultdict(list)
@@ -420,10 +426,17 @@ class RankPartners:
 
     def _drop_other_stages(self) -> None:
         """Keep the updates of the parameter that the golden updates, among those of several stages."""
+        lost: set[str] = set()
         for golden in self.golden.update:
             some = self.found.get(golden.name, {})
             stages = [self.stages[rank] for rank, _ in some]
             whole = {stage for stage in stages if stages.count(stage) == len(self.lanes)}
+            is_unknown = (len({*stages}) > 1 and not whole) or _lacks_parts(some, golden)
+            writers = [self.golden.origin(one).operator for one in golden.inputs if one.size == 1]
+            if not self.missing and (is_unknown or any(one is not None and one.name in lost for one in writers)):
+                some.clear()  # the lists of some ranks are shorter, and nothing shows which of them it is
+                lost.add(golden.name)
+                continue
             if whole and len({*stages}) > len(whole):  # a stage of which some ranks lack it has another parameter
                 for at in [at for at in some if self.stages[at[0]] not in whole]:
                     del some[at]
