@@ -409,20 +409,27 @@ class RankPartners:
     def _match_split_updates(self) -> None:
         """Match the updates that data-parallel ranks split: those without a partner with the parts of flat buffers, and
         those of rows."""
-        missing = {one.name for one in self.golden.update if self.mesh(one) is None}
+        missing = {one.name for one in self.golden.update if self.mesh(one) is None or self._are_flat(one)}
         readers = self._parameters(self.golden)
         parameters: dict[str, dict[int, HeldTensor]] = {}
         for golden in self.golden.update:
             for one in golden.inputs:
-                for name, slot in readers.get(one.content, ())[:1] if one.content is not None else ():
-                    held = {rank: tensor_in(partner, slot) for (rank, batch), partner in self.found[name].items()
-                            if batch == 0}  # fmt: skip
-                    parameters[golden.name] = {rank: each for rank, each in held.items() if each is not None}
+                read = readers.get(one.content, ()) if one.content is not None else ()
+                held = [{rank: each for (rank, batch), partner in self.found[name].items() if batch == 0
+                         for each in [tensor_in(partner, slot)] if each is not None} for name, slot in read]  # fmt: skip
+                if held:  # the whole parameter, where modules have flat parts and products read what is gathered
+                    sizes = [max((each.size for each in some.values()), default=0) for some in held]
+                    parameters[golden.name] = held[sizes.index(max(sizes))]
         split = SplitUpdates(self.ranks, self.golden, self.groups)
         found = split.of_rows(parameters)
         found.update(split.of_buffers({name: one for name, one in parameters.items() if name in missing}, missing))
         for name, parts in found.items():
             self.found[name] = {(one.rank, 0): one for one in parts}
+
+    def _are_flat(self, golden: RankOperator) -> bool:
+        """Whether the partners of an update hold flat parts of its parameter."""
+        pairs = (pair for one in self.found[golden.name].values() for pair in zip(one.tensors, golden.tensors))
+        return any(len(a.shape) == 1 < len(b.shape) for a, b in pairs)
 
     def _drop_other_stages(self) -> None:
         """Keep the updates of the parameter that the golden updates, among those of several stages."""

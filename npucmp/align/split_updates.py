@@ -263,15 +263,9 @@ def _rows(operators: Sequence[RankOperator], shape: tuple[int, ...], group: Sequ
 
 def _part_rows(operator: RankOperator, shape: tuple[int, ...], group: Sequence[int]) -> RankOperator:
     """The operator of a rank with the rows of a parameter in their shape. Its norm is that of its own rows."""
-    own = (shape[0] // len(group), *shape[1:])
-    tensors = []
-    for one in operator.tensors:
-        ref = one.ref
-        if one.size == math.prod(own) > 1:
-            payload = one.payload and assembly.reshaped(one.payload, own)
-            ref = ref._replace(shape=own, payload=payload, file="" if payload else ref.file)
-        tensors.append(ref)
-    return RankOperator(operator.op._replace(tensors=tuple(tensors)), operator.rank, operator.values)
+    size = math.prod(shape) // len(group)
+    refs = tuple((one.in_rows(shape[1:]) if one.size == size > 1 else one).ref for one in operator.tensors)
+    return RankOperator(operator.op._replace(tensors=refs), operator.rank, operator.values)
 
 
 def _operator(operators: Sequence[RankOperator], tensors: Sequence[TensorRef], group: Sequence[int]) -> RankOperator:
