@@ -75,7 +75,11 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
             if (
                 known is not None
                 and told is None
-                and (is_number or _is_other_flat(one, golden[j], one.key in in_pieces))
+                and (
+                    is_number
+                    or _is_other_flat(one, golden[j], one.key in in_pieces)
+                    or _has_other_rows(one, golden[j], int(2 * most))
+                )
             ):
                 continue
             gains[j] = similarity(one, golden[j], most) + SURE * bool(told)
@@ -157,6 +161,17 @@ def _is_other_flat(one: RankOperator, golden: RankOperator, in_pieces: bool) -> 
         return max(shares) < (ROUTED if parts else ALIKE * in_pieces)
     counts = [max(1, round(b.size / max(a.size, 1))) for a, b in parts]
     return any(a.size not in (b.size // count, -(-b.size // count)) for (a, b), count in zip(parts, counts))
+
+
+def _has_other_rows(one: RankOperator, golden: RankOperator, count: int) -> bool:
+    """Whether an operator of an update reads a number of rows that no split of the golden's over up to `count` ranks
+    leaves: equal ones, and fewer on the last."""
+    for a, b in zip(one.inputs, golden.inputs):
+        if len(a.shape) == len(b.shape) > 1 and a.shape[0] != b.shape[0]:
+            equal = [-(-b.shape[0] // ranks) for ranks in range(2, count + 1)]
+            if a.shape[0] not in equal and a.shape[0] not in [b.shape[0] % rows for rows in equal]:
+                return True
+    return False
 
 
 def _reads_equal_weight(one: RankOperator, golden: RankOperator) -> bool:

@@ -97,13 +97,20 @@ class PlacementChoice:
         self._sources: dict[Key, dict[int, HeldTensor]] = {}
         self._is_whole_batch: Optional[bool] = None  # the first data that is read
         self._routed = RoutedTokens(self.partners)
+        self._rows: dict[tuple[str, str, int], HeldTensor] = {}  # flat parts of parameters in their rows
         self._new: dict[Hashable, Counter[Placements]] = defaultdict(Counter)
 
     # Facts
 
     def part(self, golden: str, operator: RankOperator, slot: str) -> Optional[HeldTensor]:
         """The tensor of a rank that takes part in a golden tensor."""
-        return self._sources.get((golden, slot), {}).get(id(operator)) or tensor_in(operator, slot)
+        found = self._sources.get((golden, slot), {}).get(id(operator)) or tensor_in(operator, slot)
+        if found is None or len(found.shape) != 1 or not slot.startswith(("param:", "grad:")):
+            return found
+        if (golden, slot, id(operator)) not in self._rows:
+            whole = tensor_in(self.golden.by_name[golden], slot)
+            self._rows[golden, slot, id(operator)] = found if whole is None else found.in_rows(whole.shape[1:])
+        return self._rows[golden, slot, id(operator)]
 
     def take(self, golden: HeldTensor, mesh: Mesh, reader: HeldTensor) -> None:
         """Let what an operator reads in place of a golden tensor take part in it, if it agrees on all ranks."""
@@ -308,7 +315,8 @@ class PlacementChoice:
         parts = {id(op): self.part(golden.name, op, one.slot) for op in mesh.cells.values()}
         shapes = [part.shape if part is not None else () for part in parts.values()]
         rows_differ = decision.state in ("differs", "shape") and self.values and one.is_float
-        if not rows_differ or any(len(shape) != len(one.shape) or len(shape) < 2 for shape in shapes):
+        least = 1 if self.golden.is_update(golden) else 2
+        if not rows_differ or any(len(shape) != len(one.shape) or len(shape) < least for shape in shapes):
             return decision
 
         def get(op: RankOperator) -> HeldTensor:

@@ -13,7 +13,8 @@ from npucmp.align.lane_match import Matched, match_lane, may_be_part, share_of, 
 from npucmp.align.layout_sizes import LayoutSizes
 from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, primes, stages_of
 from npucmp.align.rank_run import HeldTensor, RankOperator, RankRun, tensor_in
-from npucmp.align.split_updates import SplitUpdates
+from npucmp.align.row_order import RowOrder, is_flat, order_of_values, row_axes
+from npucmp.align.split_updates import SplitUpdates, is_exchanged
 from npucmp.model.roles import peer_of
 
 Partners = dict[tuple[int, int], RankOperator]
@@ -58,6 +59,12 @@ def _is_given(run: RankRun, one: HeldTensor) -> bool:
     return writer is None or any(
         each.content == one.content and _is_given(run, each) for each in writer.inputs if each.is_float
     )
+
+
+def _lacks_parts(partners: Partners, golden: RankOperator) -> bool:
+    """Whether partners hold fewer parts of a parameter than it has."""
+    pairs = [pair for one in partners.values() for pair in zip(one.inputs[:1], golden.inputs[:1])]
+    return any(len(b.shape) > 1 and a.size * len(partners) < b.size for a, b in pairs)
 
 
 def _flat_by_type(run: RankRun) -> dict[str, list[RankOperator]]:
@@ -106,6 +113,7 @@ class RankPartners:
         self.sums_over_stages = self._sums_over_stages()
         self.golden_of = {(rank, one.name): self.golden.by_name[name]
                           for name, some in self.found.items() for (rank, _), one in some.items()}  # fmt: skip
+        self.flat_orders = [*self._flat_orders()]
 
     @property
     def groups(self) -> list[tuple[int, ...]]:
@@ -132,6 +140,20 @@ class RankPartners:
         if self.sizes is not None and math.prod(sizes) == len(ranks):
             return [prime for size in sizes for prime in primes(size)]
         return axes_of(ranks, sorted(self._groups))
+
+    def _flat_orders(self) -> Iterator[RowOrder]:
+        """The orders of flat buffers of parameters, which both sides fill with their own parts, by the values before
+        an update."""
+        for golden in self.golden.update:
+            mesh = self.mesh(golden)
+            for one in golden.inputs if mesh is not None and mesh.split_axes else ():
+                parts = {id(op): tensor_in(op, one.slot) for op in mesh.cells.values()}
+                if one.size < 2 or any(part is None or not is_flat(part) for part in (one, *parts.values())):
+                    continue
+                if self.golden.origin(one).how == "none":
+                    axes = row_axes(mesh, lambda op: parts[id(op)], one.size)
+                    some = (order_of_values(mesh, lambda op: parts[id(op)], one, each) for each in axes)
+                    yield from (order for order in some if order is not None and not order.is_identity)
 
     def _match_forward(self) -> None:
         goldens = self.golden.micro_batches
@@ -166,7 +188,11 @@ class RankPartners:
             flat = {rank: _flat_by_type(self.ranks[rank]) for rank in group if rank in self.ranks}
             for key, some in goldens.items() if len(flat) == len(group) > 1 else ():
                 sizes = [one.inputs[0].size for one in some]
-                pieces = [one for own in flat.values() for one in own.get(key, ()) if one.inputs[0].size <= max(sizes)]
+                own = [[one for one in flat[rank].get(key, ()) if one.inputs[0].size <= max(sizes)] for rank in group]
+                pieces = [one for some_pieces in own for one in some_pieces]
+                if not all(is_exchanged(self.ranks[rank], sum(one.inputs[0].size for one in some_pieces), group)
+                           for rank, some_pieces in zip(group, own)):
+                    continue
                 places = _places_of_pieces(sizes, [one.inputs[0].size for one in pieces])
                 if len({(one.rank, at) for one, at in zip(pieces, places)}) == len(places):
                     for one, at in zip(pieces, places):
@@ -383,27 +409,41 @@ class RankPartners:
     def _match_split_updates(self) -> None:
         """Match the updates that data-parallel ranks split: those without a partner with the parts of flat buffers, and
         those of rows."""
-        missing = {one.name for one in self.golden.update if self.mesh(one) is None}
+        missing = {one.name for one in self.golden.update if self.mesh(one) is None or self._are_flat(one)}
         readers = self._parameters(self.golden)
         parameters: dict[str, dict[int, HeldTensor]] = {}
         for golden in self.golden.update:
             for one in golden.inputs:
-                for name, slot in readers.get(one.content, ())[:1] if one.content is not None else ():
-                    held = {rank: tensor_in(partner, slot) for (rank, batch), partner in self.found[name].items()
-                            if batch == 0}  # fmt: skip
-                    parameters[golden.name] = {rank: each for rank, each in held.items() if each is not None}
+                read = readers.get(one.content, ()) if one.content is not None else ()
+                held = [{rank: each for (rank, batch), partner in self.found[name].items() if batch == 0
+                         for each in [tensor_in(partner, slot)] if each is not None} for name, slot in read]  # fmt: skip
+                if held:  # the whole parameter, where modules have flat parts and products read what is gathered
+                    sizes = [max((each.size for each in some.values()), default=0) for some in held]
+                    parameters[golden.name] = held[sizes.index(max(sizes))]
         split = SplitUpdates(self.ranks, self.golden, self.groups)
         found = split.of_rows(parameters)
         found.update(split.of_buffers({name: one for name, one in parameters.items() if name in missing}, missing))
         for name, parts in found.items():
             self.found[name] = {(one.rank, 0): one for one in parts}
 
+    def _are_flat(self, golden: RankOperator) -> bool:
+        """Whether the partners of an update hold flat parts of its parameter."""
+        pairs = (pair for one in self.found[golden.name].values() for pair in zip(one.tensors, golden.tensors))
+        return any(len(a.shape) == 1 < len(b.shape) for a, b in pairs)
+
     def _drop_other_stages(self) -> None:
         """Keep the updates of the parameter that the golden updates, among those of several stages."""
+        lost: set[str] = set()
         for golden in self.golden.update:
             some = self.found.get(golden.name, {})
             stages = [self.stages[rank] for rank, _ in some]
             whole = {stage for stage in stages if stages.count(stage) == len(self.lanes)}
+            is_unknown = (len({*stages}) > 1 and not whole) or _lacks_parts(some, golden)
+            writers = [self.golden.origin(one).operator for one in golden.inputs if one.size == 1]
+            if not self.missing and (is_unknown or any(one is not None and one.name in lost for one in writers)):
+                some.clear()  # the lists of some ranks are shorter, and nothing shows which of them it is
+                lost.add(golden.name)
+                continue
             if whole and len({*stages}) > len(whole):  # a stage of which some ranks lack it has another parameter
                 for at in [at for at in some if self.stages[at[0]] not in whole]:
                     del some[at]

@@ -13,6 +13,7 @@ from typing import Any, Callable, Hashable, Iterator, NamedTuple, Optional, Sequ
 
 from npucmp.align.content_hash import WIDTH, hash_values
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers import assembly
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Payload, RankGroup, Run, TensorRef
 from npucmp.model.dtypes import lookup
@@ -180,6 +181,15 @@ class HeldTensor:
         if found is None or found.max is None or found.min is None:
             return None
         return found.max, found.min, found.mean, found.norm
+
+    def in_rows(self, row: tuple[int, ...]) -> HeldTensor:
+        """Return the tensor as rows of a shape; itself if its numbers are no whole rows."""
+        if not row or not math.prod(row) or self.size % math.prod(row):
+            return self
+        shape = (self.size // math.prod(row), *row)
+        payload = self.payload and assembly.reshaped(self.payload, shape)
+        ref = self.ref._replace(shape=shape, payload=payload, file="" if payload else self.ref.file)
+        return HeldTensor(self.operator, ref, self._values)
 
     @property
     def norm(self) -> Optional[float]:

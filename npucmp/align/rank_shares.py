@@ -8,6 +8,7 @@ place follows, it is none, and the run diverges there.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import Hashable, Optional
 
@@ -18,6 +19,7 @@ from npucmp.align.rank_run import HeldTensor, RankOperator
 
 ROUNDING = 1e-5  # chosen: places of clean float32 runs have smaller errors
 ROUNDING_FIGURES = 1e-4  # of statistics: chosen likewise
+UPDATE = (False, True)  # the phase of an optimizer step
 HIDES = 0.1  # of the error of what a place is made of: chosen: a place with a larger error does not disprove it
 
 
@@ -44,6 +46,7 @@ class RankShares:
         self._proven: set[Key] = set()  # those of which something that identifies itself is made
         for _ in range(2):  # the gradient of a share is a share
             self._behind = self._wrong = False  # whether a place follows, or a tensor that differs
+            self._update_agrees = False  # whether the optimizer step, as far as it was visited, agrees
             self._next: list[HeldTensor] = []  # the tensors of the next operator
             self._fed: set[tuple[bool, bool]] = set()  # phases in which a place follows that code without a record made
             for operator in reversed(self._golden.operators):
@@ -84,6 +87,8 @@ class RankShares:
         data = (one for at, one in enumerate(operator.inputs) if at not in operator.parameter_places and one.is_float)
         if any(self._is_proof(one) and self._golden.origin(one).how == "none" for one in data):
             self._fed.add(self._phase(operator))
+        if self._golden.is_update(operator):
+            self._update_agrees = not self._wrong and UPDATE in self._fed
 
     def _cover(self, one: HeldTensor) -> None:
         """Cover an output if all that reads it is a place or covered. One that no recorded operator reads is, if it
@@ -97,7 +102,9 @@ class RankShares:
             again = self._golden.origin(one).tensor  # a module returns what an operator in it wrote
             is_fed = self._phase(one.operator) in self._fed
             is_read = is_fed and self._search.state(one.operator, one) != "differs"  # by code that is not recorded
-            if not self._wrong and (is_read or (again is not None and self._is_proof(again))):
+            if one.operator.is_gradient_record and self._update_agrees and self._error(one) in (None, math.inf):
+                self._add(one, True)  # parts of one micro batch that do not make the golden's; the update reads the sum
+            elif not self._wrong and (is_read or (again is not None and self._is_proof(again))):
                 self._add(one, True)
             elif not one.is_float or self._has_gradient(one.operator):
                 self._add(one, False)
