@@ -22,6 +22,7 @@ ROUTED = 0.3  # share of elements: chosen: tokens of two experts share fewer
 NEXT = 0.01  # chosen: less than what similar content adds
 SURE = 3.0  # chosen: more than what similar content adds
 Matched = list[tuple[RankOperator, RankOperator]]
+Rows = Optional[tuple[int, int]]
 Known = Optional[Callable[[RankOperator, RankOperator], Optional[bool]]]
 
 
@@ -63,6 +64,7 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
     lengths = [{(one.key, each.size) for one in side for each in one.inputs if len(each.shape) == 1}
                for side in (lane, golden)]  # fmt: skip
     in_pieces = {key for key, _ in lengths[0] - lengths[1]}
+    batch = _rows_of_batch(lane, golden)
     best = np.zeros((len(lane) + 1, len(golden) + 1), np.float32)
     ends = np.zeros(best.shape, bool)  # whether a pair ends the best sequence
     for i, one in enumerate(lane):
@@ -78,7 +80,7 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
                 and (is_number or _is_other_flat(one, golden[j], one.key in in_pieces))
             ):
                 continue
-            gains[j] = similarity(one, golden[j], most) + SURE * bool(told)
+            gains[j] = similarity(one, golden[j], most, batch) + SURE * bool(told)
         diagonal = np.where(gains > 0, best[i, :-1] + gains + NEXT * ends[i, :-1], 0.0)
         best[i + 1, 1:] = np.maximum.accumulate(np.maximum(best[i, 1:], diagonal))
         ends[i + 1, 1:] = (diagonal > 0) & (diagonal == best[i + 1, 1:])
@@ -95,8 +97,23 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
     return found[::-1]
 
 
-def similarity(one: RankOperator, golden: RankOperator, most: float) -> float:
-    """0 for operators that cannot be partners, else 1, and up to 2 more for what is alike in content."""
+def _rows_of_batch(lane: Sequence[RankOperator], golden: Sequence[RankOperator]) -> Rows:
+    """How many rows of the golden's data the first operator reads, and of how many."""
+    first = next(iter(golden), None)
+    same = next((one for one in lane if first is not None and one.key == first.key), None)
+    pairs = [*zip(same.inputs, first.inputs)] if same is not None and first is not None else []
+    return next(((a.shape[0], b.shape[0]) for at, (a, b) in enumerate(pairs)
+                 if at not in same.parameter_places and a.shape and b.shape), None)  # type: ignore[union-attr]  # fmt: skip
+
+
+def _are_rows_of_batch(one: HeldTensor, golden: HeldTensor, batch: Rows) -> bool:
+    """Whether a tensor has the same share of rows as the data of the rank: no tokens of an expert."""
+    return batch is not None and one.shape[0] * batch[1] == golden.shape[0] * batch[0]
+
+
+def similarity(one: RankOperator, golden: RankOperator, most: float, batch: Rows = None) -> float:
+    """0 for operators that cannot be partners, else 1, and up to 2 more for what is alike in content. `batch`: how many
+    rows of the data the rank reads, and of how many."""
     if one.key != golden.key or len(one.outputs) != len(golden.outputs):
         return 0.0
     pairs = [*zip(one.outputs, golden.outputs)]
@@ -104,9 +121,14 @@ def similarity(one: RankOperator, golden: RankOperator, most: float) -> float:
         pairs += zip(one.inputs, golden.inputs)
     uneven = [both for both in pairs if not may_be_part(*both, most)]
     if not all(may_be_part(*both, most, rows=True) for both in uneven):
-        return 0.5 if one.op.path else 0.0
+        if one.op.path:
+            return 0.5
+        if not golden.parameter_places or not _are_parts_beside_data(one, golden, most):
+            return 0.0
+        uneven = []
     alike = [found for found in (share_of(*both) for both in pairs) if found is not None]
-    uneven = [both for both in uneven if both[0].size]  # an expert may get no token
+    # an expert may get no token
+    uneven = [both for both in uneven if both[0].size and not _are_rows_of_batch(*both, batch)]
     if uneven and len(one.inputs) == len(golden.inputs) > 1 and not one.parameter_places:
         uneven = [*uneven, *zip(one.inputs, golden.inputs)]  # pieces of tokens, which may have equal lengths by chance
     tokens = [found for found in (share_of(*both) for both in uneven) if found is not None]
@@ -164,6 +186,18 @@ def _reads_equal_weight(one: RankOperator, golden: RankOperator) -> bool:
     places = [at for at in golden.parameter_places if at < len(one.inputs)]
     shares = [share_of(one.inputs[at], golden.inputs[at]) for at in places]
     return any(share is not None and share == 1.0 for share in shares)
+
+
+def _are_parts_beside_data(one: RankOperator, golden: RankOperator, most: float) -> bool:
+    """Whether the parameters and outputs of an operator may be parts of the golden's: its data may hold rows of
+    neighbours too, as a convolution of a part of an image reads."""
+    if len(one.inputs) != len(golden.inputs):
+        return False
+    pairs = [(one.inputs[at], golden.inputs[at]) for at in golden.parameter_places]
+    pairs += zip(one.outputs, golden.outputs)
+    return all(len(a.shape) == len(b.shape) for a, b in zip(one.inputs, golden.inputs)) and all(
+        may_be_part(*both, most) for both in pairs
+    )
 
 
 def _fits(one: RankOperator, golden: RankOperator, most: float) -> bool:

@@ -18,7 +18,7 @@ from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import NOWHERE, HeldTensor, Origin, RankOperator, tensor_in
 from npucmp.localise.evidence import reason
 from npucmp.localise.root_cause import with_root_verdict
-from npucmp.model import Cause, Comparison, Evidence, Pair, Root, Verdict
+from npucmp.model import Cause, Comparison, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.relation import ranks_in_words
 from npucmp.model.roles import is_output, peer_of
 
@@ -83,6 +83,24 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
         collective=_collective(search, place) or _mates_collective(search, place),
         evidence=(*root.evidence, *evidence),
     )
+
+
+def with_other_operators(root: Root, search: PlacementSearch, findings: Sequence[Finding]) -> Root:
+    """The root at the output of a golden operator in whose place the ranks have others, if an input that such an output
+    should be is the first to differ: batch norm from reduced sums, attention in blocks."""
+    golden_op = root.pair.golden_op
+    golden = search.golden.by_name.get(golden_op.name) if golden_op is not None else None
+    tensor = tensor_in(golden, root.slot) if golden is not None and root.cause is Cause.GAP else None
+    made = search.golden.origin(tensor).tensor if tensor is not None and not tensor.ref.is_output else None
+    if made is None or made.operator.is_collective or search.partners.found.get(made.operator.name):
+        return root
+    pair = next((one.pair for one in findings if one.pair.golden_op is not None and one.pair.slot == made.slot
+                 and one.pair.golden_op.name == made.operator.name), None)  # fmt: skip
+    if pair is None:
+        return root
+    words = "the ranks have other operators in its place; {reader} {slot} reads what they make"
+    own = reason("in its place", words, reader=root.pair.operator.name, slot=root.slot)
+    return replace(root, pair=pair, slot=made.slot, evidence=(own, *root.evidence))
 
 
 def _sender(search: PlacementSearch, place: _Place, rank: Optional[int]) -> Optional[int]:
