@@ -98,12 +98,16 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
 
 
 def _rows_of_batch(lane: Sequence[RankOperator], golden: Sequence[RankOperator]) -> Rows:
-    """How many rows of the golden's data the first operator reads, and of how many."""
+    """How many rows of the golden's data the first operator reads, and of how many; None if it reads other data."""
     first = next(iter(golden), None)
     same = next((one for one in lane if first is not None and one.key == first.key), None)
-    pairs = [*zip(same.inputs, first.inputs)] if same is not None and first is not None else []
-    return next(((a.shape[0], b.shape[0]) for at, (a, b) in enumerate(pairs)
-                 if at not in same.parameter_places and a.shape and b.shape), None)  # type: ignore[union-attr]  # fmt: skip
+    if same is None or first is None:
+        return None
+    for at, (one, whole) in enumerate(zip(same.inputs, first.inputs)):
+        if at not in same.parameter_places and one.shape and whole.shape:
+            share = share_of(one, whole)
+            return (one.shape[0], whole.shape[0]) if share is None or share > ROUTED else None
+    return None
 
 
 def _are_rows_of_batch(one: HeldTensor, golden: HeldTensor, batch: Rows) -> bool:
@@ -123,7 +127,7 @@ def similarity(one: RankOperator, golden: RankOperator, most: float, batch: Rows
     if not all(may_be_part(*both, most, rows=True) for both in uneven):
         if one.op.path:
             return 0.5
-        if not golden.parameter_places or not _are_parts_beside_data(one, golden, most):
+        if not _has_halo(one, golden, most):
             return 0.0
         uneven = []
     alike = [found for found in (share_of(*both) for both in pairs) if found is not None]
@@ -188,16 +192,17 @@ def _reads_equal_weight(one: RankOperator, golden: RankOperator) -> bool:
     return any(share is not None and share == 1.0 for share in shares)
 
 
-def _are_parts_beside_data(one: RankOperator, golden: RankOperator, most: float) -> bool:
-    """Whether the parameters and outputs of an operator may be parts of the golden's: its data may hold rows of
-    neighbours too, as a convolution of a part of an image reads."""
-    if len(one.inputs) != len(golden.inputs):
+def _has_halo(one: RankOperator, golden: RankOperator, most: float) -> bool:
+    """Whether an operator may be the golden's convolution of a part of an image, which reads rows of its neighbours
+    too: all but the length of its data may be parts."""
+    if len(one.inputs) != len(golden.inputs) or not golden.parameter_places:
+        return False
+    weight = golden.inputs[golden.parameter_places[0]]
+    if not len(one.inputs[0].shape) == len(golden.inputs[0].shape) == len(weight.shape) > 2:
         return False
     pairs = [(one.inputs[at], golden.inputs[at]) for at in golden.parameter_places]
-    pairs += zip(one.outputs, golden.outputs)
-    return all(len(a.shape) == len(b.shape) for a, b in zip(one.inputs, golden.inputs)) and all(
-        may_be_part(*both, most) for both in pairs
-    )
+    is_narrow = all(size <= whole for size, whole in zip(one.inputs[0].shape[:2], golden.inputs[0].shape))
+    return is_narrow and all(may_be_part(*both, most) for both in [*pairs, *zip(one.outputs, golden.outputs)])
 
 
 def _fits(one: RankOperator, golden: RankOperator, most: float) -> bool:
