@@ -199,15 +199,16 @@ def _is_wrong_behind(search: PlacementSearch) -> bool:
     first = min((search.golden.by_name[name] for name, _ in wrong), key=lambda one: one.order, default=None)
     if first is None or not (first.is_backward or search.golden.is_within_backward(first)):
         return True
-    updated: dict[int, bool] = {}  # whether gradients are right, by order of the backward operator that made them
+    updated: dict[int, bool] = {}  # whether gradients are right, by order of the operator that made them
+    is_one_pass = len(search.golden.micro_batches) == 1
     for operator in search.golden.update:
         for one in operator.inputs:
             made = search.golden.origin(one).operator
-            if made is not None and made.is_backward:
+            if made is not None and (made.is_backward or (is_one_pass and search.golden.is_within_backward(made))):
                 updated[made.order] = updated.get(made.order, True) and (operator.name, one.slot) not in wrong
     before = [is_right for order, is_right in updated.items() if order < first.order]
     behind = [is_right for order, is_right in sorted(updated.items()) if order >= first.order]
-    return all(before) and not all(behind[:1])
+    return not updated or (all(before) and not all(behind[:1]))
 
 
 def _placements(partners: RankPartners, has_values: bool, reduces_later: bool = False) -> PlacementSearch:
