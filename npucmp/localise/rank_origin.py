@@ -101,7 +101,7 @@ def with_other_operators(root: Root, search: PlacementSearch, findings: Sequence
     if pair is None:
         return root
     words = "the ranks have other operators in its place; {reader} {slot} reads what they make"
-    own = reason("in its place", words, reader=root.pair.operator.name, slot=root.slot)
+    own = reason("otherwise", words, reader=root.pair.operator.name, slot=root.slot)
     return replace(root, pair=pair, slot=made.slot, evidence=(own, *root.evidence))
 
 

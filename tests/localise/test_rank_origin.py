@@ -432,7 +432,7 @@ def test_a_golden_operator_in_whose_place_the_ranks_have_others_is_named(search_
     root = root_of(search, RELU, slot, Cause(cause))
     found = with_other_operators(root, search, [finding_of(search, norm, "output:0", None, 0.0)])
     assert (found.pair.operator.name, found.slot) == ((norm, "output:0") if is_moved else (RELU, slot))
-    assert words(found, "in its place") == [
+    assert words(found, "otherwise") == [
         f"the ranks have other operators in its place; {RELU} input:0 reads what they make"
     ] * is_moved  # fmt: skip
     assert with_other_operators(root, search, []) is root
