@@ -281,14 +281,18 @@ class PlacementSearch(PlacementChoice):
 
     @property
     def is_clean(self) -> bool:
-        """Whether no tensor differs by more than the rounding of the largest gradient: one that cancels is noise."""
+        """Whether no tensor differs by more than rounding."""
+        return not self.open_tensors()
+
+    def open_tensors(self) -> set[Key]:
+        """The tensors that differ by more than the rounding of the largest gradient: one that cancels is noise."""
         sizes = {(op.name, one.slot): (one.norm or 0.0) / max(1, one.size) ** 0.5 for op in self.golden.operators
                  for one in op.tensors if one.is_float}  # fmt: skip
         gradients = [sizes.get((op.name, one.slot), 0.0) for op in self.golden.operators if op.is_backward
                      for one in op.outputs]  # fmt: skip
         noise = NOISE * max((one for one in gradients if math.isfinite(one)), default=0.0)
         odd = [(key, one) for key, one in self.found.items() if one.state in ("differs", "shape")]
-        return all(one.fit is not None and one.fit.error * sizes.get(key, math.inf) <= noise for key, one in odd)
+        return {key for key, one in odd if one.fit is None or not one.fit.error * sizes.get(key, math.inf) <= noise}
 
     def forward_of_gradients(self, golden: RankOperator) -> Iterator[tuple[HeldTensor, HeldTensor]]:
         """The gradients that a backward operator reads and writes, with the forward tensor of each, as far as shapes

@@ -190,8 +190,10 @@ class RankPartners:
                 sizes = [one.inputs[0].size for one in some]
                 own = [[one for one in flat[rank].get(key, ()) if one.inputs[0].size <= max(sizes)] for rank in group]
                 pieces = [one for some_pieces in own for one in some_pieces]
-                if not all(is_exchanged(self.ranks[rank], sum(one.inputs[0].size for one in some_pieces), group)
-                           for rank, some_pieces in zip(group, own)):
+                if not all(
+                    is_exchanged(self.ranks[rank], sum(one.inputs[0].size for one in some_pieces), group)
+                    for rank, some_pieces in zip(group, own)
+                ):
                     continue
                 places = _places_of_pieces(sizes, [one.inputs[0].size for one in pieces])
                 if len({(one.rank, at) for one, at in zip(pieces, places)}) == len(places):
@@ -270,6 +272,11 @@ class RankPartners:
             return None
         partners = {(partner, slot) for name, slot in other for (rank, _), partner in self.found[name].items()
                     if rank == one.rank}  # fmt: skip
+        if not partners:  # a module that the ranks compute from operators: its parameter shows it, if it is right
+            contents = {part.content for name, slot in other
+                        for part in [tensor_in(self.golden.by_name[name], slot)] if part is not None}  # fmt: skip
+            parts = [tensor_in(operator, slot) for operator, slot in own]
+            return True if any(part is not None and part.content in contents for part in parts) else None
         return any(each in partners for each in own)
 
     def _updated(self, run: RankRun) -> dict[str, set[tuple[Any, str]]]:

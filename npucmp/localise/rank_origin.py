@@ -96,6 +96,26 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
     )
 
 
+def with_other_operators(root: Root, search: PlacementSearch, findings: Sequence[Finding]) -> Root:
+    """The root at the output of a golden operator in whose place the ranks have others, if an input that such an output
+    should be is the first to differ: batch norm from reduced sums, attention in blocks."""
+    golden_op = root.pair.golden_op
+    golden = search.golden.by_name.get(golden_op.name) if golden_op is not None else None
+    tensor = tensor_in(golden, root.slot) if golden is not None and root.cause is Cause.GAP else None
+    made = search.golden.origin(tensor).tensor if tensor is not None and not tensor.ref.is_output else None
+    if made is None or made.operator.is_collective or search.partners.found.get(made.operator.name):
+        return root
+    if golden is not None and search.golden.is_update(golden) and not search.golden.is_update(made.operator):
+        return root  # gradients are reduced between
+    pair = next((one.pair for one in findings if one.pair.golden_op is not None and one.pair.slot == made.slot
+                 and one.pair.golden_op.name == made.operator.name), None)  # fmt: skip
+    if pair is None:
+        return root
+    words = "the ranks have other operators in its place; {reader} {slot} reads what they make"
+    own = reason("otherwise", words, reader=root.pair.operator.name, slot=root.slot)
+    return replace(root, pair=pair, slot=made.slot, evidence=(own, *root.evidence))
+
+
 def _sender(search: PlacementSearch, place: _Place, rank: Optional[int]) -> Optional[int]:
     """The rank that sent what a rank received and read, as it was sent; None if a rank received nothing, or other
     values."""

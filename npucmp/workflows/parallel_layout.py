@@ -18,7 +18,14 @@ from npucmp.align.rank_shares import hold_shares
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.localise.evidence import reason
-from npucmp.localise.rank_origin import with_first_moved, with_gaps_first, with_odd_part, with_odd_type, with_ranks
+from npucmp.localise.rank_origin import (
+    with_first_moved,
+    with_gaps_first,
+    with_odd_part,
+    with_odd_type,
+    with_other_operators,
+    with_ranks,
+)
 from npucmp.model import Cause, Comparison, Report, Root, Run
 from npucmp.model.relation import LayoutFacts, ranks_in_words
 from npucmp.workflows.options import Options
@@ -173,7 +180,7 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
     search = _placements(partners, has_values)
     if not search.is_clean and search.golden.update:  # the update shows whether gradients were reduced
         scaled = _placements(partners, has_values, reduces_later=True)  # legal if all that is made of it agrees
-        search = scaled if scaled.is_clean else search
+        search = scaled if scaled.is_clean or not _is_wrong_behind(search) else search
     matched = sum(search.partners.mesh(one) is not None for one in search.golden.operators)
     count = len(search.golden.operators)
     if not missing and matched < FEWEST * count:
@@ -184,6 +191,25 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
         raise UsageError(f"--{option} {sizes.words} contradicts the dump: the shapes of {unfit} of {len(search.found)} "
                          "tensors allow no placement on it")  # fmt: skip
     return search
+
+
+def _is_wrong_behind(search: PlacementSearch) -> bool:
+    """Whether the gradient that the first differing tensor leads to is wrong in the update, and those before it are
+    right. If not, a later operator reduces or divides what differs, and an error is elsewhere."""
+    wrong = search.open_tensors()
+    first = min((search.golden.by_name[name] for name, _ in wrong), key=lambda one: one.order, default=None)
+    if first is None or not (first.is_backward or search.golden.is_within_backward(first)):
+        return True
+    updated: dict[int, bool] = {}  # whether gradients are right, by order of the operator that made them
+    is_one_pass = len(search.golden.micro_batches) == 1
+    for operator in search.golden.update:
+        for one in operator.inputs:
+            made = search.golden.origin(one).operator
+            if made is not None and (made.is_backward or (is_one_pass and search.golden.is_within_backward(made))):
+                updated[made.order] = updated.get(made.order, True) and (operator.name, one.slot) not in wrong
+    before = [is_right for order, is_right in updated.items() if order < first.order]
+    behind = [is_right for order, is_right in sorted(updated.items()) if order >= first.order]
+    return not updated or (all(before) and not all(behind[:1]))
 
 
 def _placements(partners: RankPartners, has_values: bool, reduces_later: bool = False) -> PlacementSearch:
@@ -210,7 +236,7 @@ def _with_ranks(one: Comparison, found: Assembled, context: ReadContext, recompu
         roots = with_gaps_first(roots)
     if recomputes and found.search.values:
         roots = [_with_guilty_rank(root, found.search, context) if root.place <= ASKED else root for root in roots]
-    return replace(known, roots=tuple(roots))
+    return replace(known, roots=tuple(with_other_operators(root, found.search, known.findings) for root in roots))
 
 
 def _with_guilty_rank(root: Root, search: PlacementSearch, context: ReadContext) -> Root:

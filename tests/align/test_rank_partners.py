@@ -307,6 +307,25 @@ def test_pieces_of_one_buffer(tmp_path, cuts, pieces):
     assert (names == pieces) == bool(pieces)
 
 
+@pytest.mark.parametrize("is_equal", [True, False])
+def test_the_update_of_a_parameter_whose_module_the_ranks_compute_otherwise(tmp_path, is_equal):
+    """Its values show it; else the order of the updates does, which is that of the golden here."""
+    weights = [numbers(6, seed=32), numbers(6, seed=33)]
+    step = numbers(6, seed=42)
+
+    def run(kind, given):
+        calls = [call(kind, [X, one], [X * one], at) for at, one in enumerate(given)]
+        calls.append(call(kind, [X], [X], 1, "backward"))
+        return calls + [call("add", [one, step], [one + step], at) for at, one in enumerate(given)]
+
+    own = weights if is_equal else [weights[0], weights[1] + 1]
+    partners = partners_of(tmp_path, [run("mul", own)], run("batch_norm", weights))
+    assert not partners.found["Torch.batch_norm.0.forward"]
+    assert [partners.found[f"Torch.add.{at}.forward"][0, 0].name for at in range(2)] == [
+        "Torch.add.0.forward", "Torch.add.1.forward"
+    ]  # fmt: skip
+
+
 def test_an_update_of_which_one_rank_splits_the_buffer(tmp_path):
     """FSDP: each rank has rows of the parameter, and the golden all."""
     weight, group = numbers(6, 6, seed=30), (0, 1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npucmp.localise.rank_origin import with_gaps_first, with_odd_type, with_ranks
+from npucmp.localise.rank_origin import with_gaps_first, with_odd_type, with_other_operators, with_ranks
 from npucmp.model import Cause, Statistics
 from npucmp.model.relation import Placement
 from tests.align.craft import Recorded
@@ -461,3 +461,41 @@ def test_the_rank_that_holds_a_coarser_type(search_of):
     assert (root.cause, root.slot, words(root, "rank")) == (
         Cause.GAP, "input:0", ["rank 1 holds it as bfloat16, the others as float32"],
     )  # fmt: skip
+
+
+# Operators of the golden that the ranks compute otherwise
+
+NORM = "Torch.batch_norm.0.forward"
+
+
+def computed_otherwise(kind="mul", phase="forward"):
+    """A batch norm, which the ranks compute from products, and its reader: an activation, or an update."""
+    x, made = LONG, LONG * 2
+    golden = [call("batch_norm", [x], [made], 0, phase)]
+    ranks = [[call(kind, [x[own]], [made[own]])] for own in (np.s_[:9], np.s_[9:])]
+    for calls, own in ((golden, np.s_[:]), (ranks[0], np.s_[:9]), (ranks[1], np.s_[9:])):
+        calls.insert(0, call("sin", [np.sin(x[own])], [x[own]]))
+        calls.append(call("relu", [made[own]], [np.abs(made[own])]))
+    return ranks, golden
+
+
+@pytest.mark.parametrize(
+    "kind, phase, cause, slot, is_moved",
+    [
+        ("mul", "forward", "GAP", "input:0", True),
+        ("mul", "forward", "BORN", "input:0", False),
+        ("mul", "forward", "GAP", "output:0", False),
+        ("batch_norm", "forward", "GAP", "input:0", False),  # the ranks have it too
+        ("mul", "backward", "GAP", "input:0", False),  # an update, before which gradients are reduced
+    ],
+)
+def test_a_golden_operator_in_whose_place_the_ranks_have_others_is_named(search_of, kind, phase, cause, slot, is_moved):
+    search = search_of(computed_otherwise, kind, phase)
+    norm = NORM.replace("forward", phase)
+    root = root_of(search, RELU, slot, Cause(cause))
+    found = with_other_operators(root, search, [finding_of(search, norm, "output:0", None, 0.0)])
+    assert (found.pair.operator.name, found.slot) == ((norm, "output:0") if is_moved else (RELU, slot))
+    assert words(found, "otherwise") == [
+        f"the ranks have other operators in its place; {RELU} input:0 reads what they make"
+    ] * is_moved  # fmt: skip
+    assert with_other_operators(root, search, []) is root

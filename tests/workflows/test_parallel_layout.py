@@ -14,6 +14,9 @@ import pytest
 import npucmp
 from npucmp.align import placement_choice, rank_run
 from npucmp.errors import UsageError
+from npucmp.workflows.parallel_layout import _is_wrong_behind
+from tests.align.rank_craft import numbers
+from tests.align.rank_networks import call, searched
 from tests.command import npucmp as run
 from tests.corpus.parallel.cases import LAYOUTS, Case, design_for, draw_cases, make
 from tests.corpus.parallel.faults import Fault
@@ -359,3 +362,31 @@ def test_a_rank_that_scales_by_another_number_is_no_match(tmp_path):
     assert report.exit_status == 1
     assert (report.roots[0].pair.operator.name, report.roots[0].cause.name) == ("Tensor.__mul__.0.forward", "BORN")
     assert report.roots[0].rank == 1
+
+
+@pytest.mark.parametrize(
+    "differing, is_wrong",
+    [
+        ("", True),
+        ("forward", True),
+        ("back 1, step 1", True),
+        ("back 0, step 0", True),
+        ("back 0", False),  # something reduces it later
+        ("back 0, step 0, step 1", False),  # all gradients are wrong: they were not divided
+        ("back 1, step 0", False),
+        ("back 1, forward, step 0", True),
+    ],
+)
+def test_a_gradient_is_wrong_if_its_update_is_and_those_before_are_right(tmp_path, differing, is_wrong):
+    """Two products and their backward operators, the last first; updates read the gradients of the weights."""
+    x, names = numbers(4, 6, seed=1), ("forward", "back 1", "back 0", "step 1", "step 0")
+
+    def calls(*wrong):
+        noise = {name: numbers(4, 6, seed=20 + at) * (name in wrong) for at, name in enumerate(names)}
+        made = [numbers(4, 6, seed=10 + at) for at in range(2)]
+        found = [call("linear", [x, x + 1], [x + 2 + noise["forward"]]), call("linear", [x + 3, x + 4], [x + 5], 1)]
+        found += [call("linear", [made[at] * 3 + noise[f"back {at}"]], [made[at]], at, "backward") for at in (1, 0)]
+        return found + [call("mul", [made[at] + noise[f"step {at}"]], [made[at] * 2], at) for at in (1, 0)]
+
+    search = searched(tmp_path, [calls(), calls(*differing.split(", "))], calls())
+    assert _is_wrong_behind(search) is is_wrong
