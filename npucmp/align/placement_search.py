@@ -105,8 +105,8 @@ class PlacementSearch(PlacementChoice):
         alike = [
             self.placed(golden, each) for each in golden.inputs if each.is_float and len(each.shape) == len(one.shape)
         ]
-        source = self.golden.origin(one).operator
-        is_of_parts = source is not None and source.type.name == "norm" and self.partners.mesh(source) is None
+        writer = self.golden.origin(one).operator
+        is_of_parts = writer is not None and writer.type.name == "norm" and self.partners.mesh(writer) is None
         norms = frozenset(mesh.split_axes) if is_of_parts else legal.norm_axes(linked)
         allowed = Allowed(frozenset(sums), False, self._zigzag, norms=norms)
         decision = self._decide(golden, one, mesh, allowed, linked, alike=alike)

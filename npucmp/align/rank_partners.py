@@ -13,7 +13,7 @@ from npucmp.align.lane_match import Matched, match_lane, may_be_part, share_of, 
 from npucmp.align.layout_sizes import LayoutSizes
 from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, primes, stages_of
 from npucmp.align.rank_run import HeldTensor, RankOperator, RankRun, tensor_in
-from npucmp.align.row_order import RowOrder, is_flat, order_of_values, row_axes
+from npucmp.align.row_order import RowOrder, flat_orders, is_flat
 from npucmp.align.split_updates import SplitUpdates, is_exchanged
 from npucmp.model.roles import peer_of
 
@@ -146,14 +146,10 @@ class RankPartners:
         an update."""
         for golden in self.golden.update:
             mesh = self.mesh(golden)
-            for one in golden.inputs if mesh is not None and mesh.split_axes else ():
-                parts = {id(op): tensor_in(op, one.slot) for op in mesh.cells.values()}
-                if one.size < 2 or any(part is None or not is_flat(part) for part in (one, *parts.values())):
-                    continue
-                if self.golden.origin(one).how == "none":
-                    axes = row_axes(mesh, lambda op: parts[id(op)], one.size)
-                    some = (order_of_values(mesh, lambda op: parts[id(op)], one, each) for each in axes)
-                    yield from (order for order in some if order is not None and not order.is_identity)
+            if mesh is not None and mesh.split_axes:
+                for one in golden.inputs:
+                    if one.size > 1 and is_flat(one) and self.golden.origin(one).how == "none":
+                        yield from flat_orders(mesh, one)
 
     def _match_forward(self) -> None:
         goldens = self.golden.micro_batches
@@ -189,12 +185,11 @@ class RankPartners:
             for key, some in goldens.items() if len(flat) == len(group) > 1 else ():
                 sizes = [one.inputs[0].size for one in some]
                 own = [[one for one in flat[rank].get(key, ()) if one.inputs[0].size <= max(sizes)] for rank in group]
-                pieces = [one for some_pieces in own for one in some_pieces]
-                if not all(
-                    is_exchanged(self.ranks[rank], sum(one.inputs[0].size for one in some_pieces), group)
-                    for rank, some_pieces in zip(group, own)
-                ):
+                held = [sum(one.inputs[0].size for one in pieces) for pieces in own]
+                fullest = group[held.index(max(held))]  # the last part may end with padding
+                if not is_exchanged(self.ranks[fullest], max(held), group):
                     continue
+                pieces = [*chain.from_iterable(own)]
                 places = _places_of_pieces(sizes, [one.inputs[0].size for one in pieces])
                 if len({(one.rank, at) for one, at in zip(pieces, places)}) == len(places):
                     for one, at in zip(pieces, places):
@@ -422,8 +417,7 @@ class RankPartners:
         for golden in self.golden.update:
             for one in golden.inputs:
                 read = readers.get(one.content, ()) if one.content is not None else ()
-                held = [{rank: each for (rank, batch), partner in self.found[name].items() if batch == 0
-                         for each in [tensor_in(partner, slot)] if each is not None} for name, slot in read]  # fmt: skip
+                held = [self._held(name, slot) for name, slot in read]
                 if held:  # the whole parameter, where modules have flat parts and products read what is gathered
                     sizes = [max((each.size for each in some.values()), default=0) for some in held]
                     parameters[golden.name] = held[sizes.index(max(sizes))]
@@ -432,6 +426,11 @@ class RankPartners:
         found.update(split.of_buffers({name: one for name, one in parameters.items() if name in missing}, missing))
         for name, parts in found.items():
             self.found[name] = {(one.rank, 0): one for one in parts}
+
+    def _held(self, name: str, slot: str) -> dict[int, HeldTensor]:
+        """A tensor of a golden operator on each rank, in the first micro batch."""
+        some = ((rank, tensor_in(one, slot)) for (rank, batch), one in self.found[name].items() if batch == 0)
+        return {rank: each for rank, each in some if each is not None}
 
     def _are_flat(self, golden: RankOperator) -> bool:
         """Whether the partners of an update hold flat parts of its parameter."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from typing import Any, Iterable, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.placement import ARRAYS, Get, Placements, splits
 from npucmp.align.rank_mesh import Coordinates, Mesh, Misfit, assemble, same_copies
-from npucmp.align.rank_run import MARKS, HeldTensor
+from npucmp.align.rank_run import MARKS, HeldTensor, RankOperator, tensor_in
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model.relation import SUM, WHOLE, Placement
 
@@ -85,7 +85,19 @@ def find_order(mesh: Mesh, get: Get, golden: HeldTensor, axes: tuple[int, ...]) 
     return RowOrder(axes, order, lengths_of(mesh, get))
 
 
-def order_of_values(mesh: Mesh, get: Get, golden: HeldTensor, axes: tuple[int, ...]) -> Optional[RowOrder]:
+def flat_orders(mesh: Mesh, golden: HeldTensor) -> Iterator[RowOrder]:
+    """Yield the orders of the numbers of a flat tensor by their values, along each set of axes."""
+    parts = {id(op): tensor_in(op, golden.slot) for op in mesh.cells.values()}
+    if all(part is not None and is_flat(part) for part in parts.values()):
+
+        def get(op: RankOperator) -> HeldTensor:
+            return parts[id(op)]  # type: ignore[return-value]
+
+        some = (_order_of_values(mesh, get, golden, axes) for axes in row_axes(mesh, get, golden.size))
+        yield from (order for order in some if order is not None and not order.is_identity)
+
+
+def _order_of_values(mesh: Mesh, get: Get, golden: HeldTensor, axes: tuple[int, ...]) -> Optional[RowOrder]:
     """The order of the numbers of a flat tensor by their values. Equal numbers stand beside the same neighbours. None
     if numbers are too many, not known, or mostly others than the golden's."""
     import numpy as np
@@ -116,9 +128,9 @@ def _order_of_equal(own: Any, exact: Any) -> Any:
     for step, rows in ((1, range(1, exact.size)), (-1, range(exact.size - 2, -1, -1))):
         for row in rows:
             place = order[row - step] + step
-            if order[row] < 0 and order[row - step] >= 0 and 0 <= place < own.size and free[place]:
-                if own[place] == exact[row]:
-                    order[row], free[place] = place, False
+            is_next = order[row] < 0 <= order[row - step] and 0 <= place < own.size and free[place]
+            if is_next and own[place] == exact[row]:
+                order[row], free[place] = place, False
     order[order < 0] = np.flatnonzero(free)
     return order
 

@@ -167,7 +167,7 @@ def _places_in_order(values: Any, known: Sequence[tuple[str, HeldTensor]], ranks
 
 
 def is_exchanged(run: RankRun, size: int, group: Sequence[int]) -> bool:
-    """Return whether the ranks of a group gather, or scatter, parts of this size: beside the whole, or as a list of parts."""
+    """Return whether the ranks of a group gather, or scatter, parts of this size: beside the whole, or as a list."""
     collectives = (one for one in run.operators if one.is_collective and tuple(group) in one.groups)
     sizes = ([each.size for each in one.tensors] for one in collectives)
     return any(some.count(size) > len(group) or (size in some and size * len(group) in some) for some in sizes)
