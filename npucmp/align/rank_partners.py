@@ -276,7 +276,7 @@ class RankPartners:
 
     def _updated(self, run: RankRun) -> dict[str, set[tuple[Any, str]]]:
         """The forward readers of the parameter that each operator behind the backward pass reads, or that one reads
-        which reads its output, by operator. One number, such as the norm of all gradients, leads to no parameter."""
+        which reads its output or its input, by operator. One number, such as the norm of all gradients, leads to no parameter."""
         if id(run) not in self._updates:
             readers, found = self._parameters(run), self._updates.setdefault(id(run), {})
             later: dict[Hashable, set[tuple[Any, str]]] = defaultdict(set)
@@ -284,7 +284,8 @@ class RankPartners:
                 own = {
                     each for one in operator.inputs if one.content is not None for each in readers.get(one.content, ())
                 }
-                own = own or {each for one in operator.outputs for each in later.get(one.content, ())}
+                for some in (operator.outputs, operator.inputs):  # the second of the norm of a gradient
+                    own = own or {each for one in some for each in later.get(one.content, ())}
                 found[operator.name] = own
                 for one in operator.inputs if own else ():
                     if one.size > 1 and one.content is not None and one.content not in readers:
