@@ -27,6 +27,7 @@ from npucmp.localise.rank_origin import (
     with_ranks,
 )
 from npucmp.model import Cause, Comparison, Report, Root, Run
+from npucmp.model.gc_pause import gc_paused
 from npucmp.model.relation import LayoutFacts, ranks_in_words
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
@@ -59,6 +60,7 @@ class _Layouts(NamedTuple):
         return cls(stated_layout("layout", options.layout), stated_layout("golden-layout", options.golden_layout))
 
 
+@gc_paused()
 def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
     """Compare the runs of unequal layouts; None if the layouts are equal."""
     layouts = _Layouts.of(options)
