@@ -284,7 +284,7 @@ class RankPartners:
                 for (rank, _), partner in self.found[name].items()
                 if rank == one.rank
             }
-        if not self._update_partners[at]:  # a module that the ranks compute from operators: its parameter shows it, if it is right
+        if not self._update_partners[at]:  # a module that the ranks compute from operators: its parameter shows it
             contents = {part.content for name, slot in other
                         for part in [tensor_in(self.golden.by_name[name], slot)] if part is not None}  # fmt: skip
             parts = [tensor_in(operator, slot) for operator, slot in own]
