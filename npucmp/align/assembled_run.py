@@ -33,8 +33,8 @@ def assembled_run(search: PlacementSearch, path: str) -> Run:
 
 
 def golden_run(search: PlacementSearch) -> Run:
-    """The golden run, with the headers that the search has read. Tensors of which each rank has a share are marked: what
-    is made of them is compared."""
+    """The golden run, with the headers that the search has read. Tensors of which each rank has a share are marked:
+    what is made of them is compared."""
     local = Relation(tuple(sorted(search.partners.ranks)), (LOCAL,))
     operators = []
     for one in search.golden.operators:
@@ -57,7 +57,8 @@ def placed(search: PlacementSearch, step: Optional[int]) -> Iterator[PlacedTenso
         mesh = search.partners.mesh(golden)
         for one in golden.tensors:
             if mesh is None:
-                yield PlacedTensor(step, golden.name, one.slot, "without a partner")
+                is_share = (golden.name, one.slot) in search.covered
+                yield PlacedTensor(step, golden.name, one.slot, "local" if is_share else "without a partner")
                 continue
             decision = search.found[golden.name, one.slot]
             relation = None if decision.fit is None else relation_of(search, one, decision, mesh)
