@@ -104,7 +104,6 @@ class RankPartners:
         self._updates: dict[int, dict[str, set[tuple[Any, str]]]] = {}
         self._readers: dict[int, dict[Hashable, list[tuple[Any, str]]]] = {}
         self._meshes: dict[str, Optional[Mesh]] = {}  # of all operators, once all are matched
-        self._update_partners: dict[tuple[int, str], set[tuple[Any, str]]] = {}
         self._ranks_of: dict[int, set[int]] = defaultdict(set)  # by micro batch of the golden
         self.micro_batches = max(len(run.micro_batches) for run in ranks.values())
         self._match_forward()
@@ -276,20 +275,14 @@ class RankPartners:
         own, other = self._updated(self.ranks[one.rank]).get(one.name), self._updated(self.golden).get(golden.name)
         if not own or not other:
             return None
-        at = one.rank, golden.name
-        if at not in self._update_partners:
-            self._update_partners[at] = {
-                (partner, slot)
-                for name, slot in other
-                for (rank, _), partner in self.found[name].items()
-                if rank == one.rank
-            }
-        if not self._update_partners[at]:  # a module that the ranks compute from operators: its parameter shows it
+        partners = {(partner, slot) for name, slot in other for (rank, _), partner in self.found[name].items()
+                    if rank == one.rank}  # fmt: skip
+        if not partners:  # a module that the ranks compute from operators: its parameter shows it, if it is right
             contents = {part.content for name, slot in other
                         for part in [tensor_in(self.golden.by_name[name], slot)] if part is not None}  # fmt: skip
             parts = [tensor_in(operator, slot) for operator, slot in own]
             return True if any(part is not None and part.content in contents for part in parts) else None
-        return not own.isdisjoint(self._update_partners[at])
+        return not own.isdisjoint(partners)
 
     def _updated(self, run: RankRun) -> dict[str, set[tuple[Any, str]]]:
         """The forward readers of the parameter that each operator behind the backward pass reads, or that one reads
