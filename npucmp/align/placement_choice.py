@@ -65,6 +65,7 @@ class Decision(NamedTuple):
 LOCAL, NO_SHAPE = Decision("local"), Decision("shape")
 UNKNOWN = Decision("unknown")  # it needs a rank that is missing
 Key = tuple[str, str]  # operator and slot of the golden
+Fits = dict[tuple[str, str, Placements, float], Optional[Fit]]
 
 
 class PlacementChoice:
@@ -72,7 +73,9 @@ class PlacementChoice:
     the target's gradients; `covered`: shares of ranks (rank_shares.py); `part_errors`: errors of ranks with the fit
     that they belong to, as far as part_errors.py computed them."""
 
-    def __init__(self, partners: RankPartners, values: bool, reduces_later: bool = False) -> None:
+    def __init__(
+        self, partners: RankPartners, values: bool, reduces_later: bool = False, fits: Optional[Fits] = None
+    ) -> None:
         self.reduces_later = (
             reduces_later  # whether gradients may stay sums, of equal ones or partial, that later operators reduce
         )
@@ -81,7 +84,7 @@ class PlacementChoice:
         self.part_errors: dict[Key, tuple[Optional[Fit], dict[int, float]]] = {}
         self.scaled_from = ""
         self.covered: set[Key] = set()
-        self._fits: dict[tuple[str, str, Placements, float], Optional[Fit]] = {}  # of both walks
+        self._fits: Fits = {} if fits is None else fits  # of all walks
         self._learned: dict[Hashable, Counter[Placements]] = {}
         # float32 tensors of such a run hold the rounding of the 16-bit tensors that they were made of
         self.is_coarse = any(_is_short(one) for operator in self.golden.operators for one in operator.outputs)

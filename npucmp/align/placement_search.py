@@ -14,7 +14,7 @@ from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align import partial_sums as legal
 from npucmp.align.placement import Allowed, Placements
-from npucmp.align.placement_choice import LOCAL, Decision, Key, PlacementChoice
+from npucmp.align.placement_choice import LOCAL, Decision, Fits, Key, PlacementChoice
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
 from npucmp.align.rank_run import HeldTensor, Origin, RankOperator, tensor_in
@@ -25,8 +25,10 @@ NOISE = 1e-6  # of the largest gradient: chosen: some roundings of its terms
 class PlacementSearch(PlacementChoice):
     """Placements of one step."""
 
-    def __init__(self, partners: RankPartners, values: bool, reduces_later: bool = False) -> None:
-        super().__init__(partners, values, reduces_later)
+    def __init__(
+        self, partners: RankPartners, values: bool, reduces_later: bool = False, fits: Optional[Fits] = None
+    ) -> None:
+        super().__init__(partners, values, reduces_later, fits)
         self._zigzag = True
         for _ in range(2):
             learned = self._walk()
@@ -36,7 +38,7 @@ class PlacementSearch(PlacementChoice):
             for one in operator.inputs:
                 if self.found.get((operator.name, one.slot), LOCAL).illegal:
                     self._blame_first_reader(one)
-        self._fits.clear()
+        self._fits = {}
 
     def _walk(self) -> dict[Hashable, Counter[Placements]]:
         self._forget()

@@ -103,6 +103,7 @@ class RankPartners:
         self.found: dict[str, Partners] = defaultdict(dict)
         self._updates: dict[int, dict[str, set[tuple[Any, str]]]] = {}
         self._readers: dict[int, dict[Hashable, list[tuple[Any, str]]]] = {}
+        self._meshes: dict[str, Optional[Mesh]] = {}  # of all operators, once all are matched
         self._ranks_of: dict[int, set[int]] = defaultdict(set)  # by micro batch of the golden
         self.micro_batches = max(len(run.micro_batches) for run in ranks.values())
         self._match_forward()
@@ -114,6 +115,7 @@ class RankPartners:
         self.golden_of = {(rank, one.name): self.golden.by_name[name]
                           for name, some in self.found.items() for (rank, _), one in some.items()}  # fmt: skip
         self.flat_orders = [*self._flat_orders()]
+        self._meshes = {one.name: self._mesh(one) for one in golden.operators}
 
     @property
     def groups(self) -> list[tuple[int, ...]]:
@@ -122,6 +124,9 @@ class RankPartners:
 
     def mesh(self, golden: RankOperator) -> Optional[Mesh]:
         """The mesh of an operator; None if not every rank and micro batch of it has a partner."""
+        return self._meshes[golden.name] if golden.name in self._meshes else self._mesh(golden)
+
+    def _mesh(self, golden: RankOperator) -> Optional[Mesh]:
         some = self.found.get(golden.name)
         if not some:
             return None
@@ -272,7 +277,7 @@ class RankPartners:
                         for part in [tensor_in(self.golden.by_name[name], slot)] if part is not None}  # fmt: skip
             parts = [tensor_in(operator, slot) for operator, slot in own]
             return True if any(part is not None and part.content in contents for part in parts) else None
-        return any(each in partners for each in own)
+        return not own.isdisjoint(partners)
 
     def _updated(self, run: RankRun) -> dict[str, set[tuple[Any, str]]]:
         """The forward readers of the parameter that each operator behind the backward pass reads, or that one reads

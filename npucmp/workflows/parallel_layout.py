@@ -10,6 +10,7 @@ from npucmp.align.assembled_run import assembled_run, collectives, golden_run, l
 from npucmp.align.layer_mates import follow_layers
 from npucmp.align.layout_sizes import LayoutSizes, stated_layout, subset
 from npucmp.align.part_errors import odd_rank
+from npucmp.align.placement_choice import Fits
 from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import stages_of
 from npucmp.align.rank_partners import RankPartners, groups_of, missing_ranks
@@ -27,6 +28,7 @@ from npucmp.localise.rank_origin import (
     with_ranks,
 )
 from npucmp.model import Cause, Comparison, Report, Root, Run
+from npucmp.model.gc_pause import gc_paused
 from npucmp.model.relation import LayoutFacts, ranks_in_words
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
@@ -59,6 +61,7 @@ class _Layouts(NamedTuple):
         return cls(stated_layout("layout", options.layout), stated_layout("golden-layout", options.golden_layout))
 
 
+@gc_paused()
 def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
     """Compare the runs of unequal layouts; None if the layouts are equal."""
     layouts = _Layouts.of(options)
@@ -177,9 +180,10 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
             raise UsageError(f"--{option} {sizes.words} contradicts the dump: {why}")
     has_values = any(tensor.file or tensor.payload for op in single.run.operators for tensor in op.tensors)
     partners = RankPartners(ranks, single, sizes, missing)
-    search = _placements(partners, has_values)
+    fits: Fits = {}
+    search = _placements(partners, has_values, fits)
     if not search.is_clean and search.golden.update:  # the update shows whether gradients were reduced
-        scaled = _placements(partners, has_values, reduces_later=True)  # legal if all that is made of it agrees
+        scaled = _placements(partners, has_values, fits, reduces_later=True)  # legal if all that is made of it agrees
         search = scaled if scaled.is_clean or not _is_wrong_behind(search) else search
     matched = sum(search.partners.mesh(one) is not None for one in search.golden.operators)
     count = len(search.golden.operators)
@@ -212,8 +216,8 @@ def _is_wrong_behind(search: PlacementSearch) -> bool:
     return not updated or (all(before) and not all(behind[:1]))
 
 
-def _placements(partners: RankPartners, has_values: bool, reduces_later: bool = False) -> PlacementSearch:
-    search = PlacementSearch(partners, has_values, reduces_later)
+def _placements(partners: RankPartners, has_values: bool, fits: Fits, reduces_later: bool = False) -> PlacementSearch:
+    search = PlacementSearch(partners, has_values, reduces_later, fits)
     follow_layers(search)
     hold_shares(search)
     return search

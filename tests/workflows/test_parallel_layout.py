@@ -14,6 +14,8 @@ import pytest
 import npucmp
 from npucmp.align import placement_choice, rank_run
 from npucmp.errors import UsageError
+from npucmp.model.comparison import Coverage, OpenTensor
+from npucmp.report.coverage import open_words
 from npucmp.workflows.parallel_layout import _is_wrong_behind
 from tests.align.rank_craft import numbers
 from tests.align.rank_networks import call, searched
@@ -56,6 +58,21 @@ def test_a_clean_layout_agrees_and_covers_the_golden(tmp_path, layout):
     report = npucmp.compare(written.target, written.golden, jobs=1)
     assert report.exit_status == 0 and not report.roots
     assert report.layout is not None and {one.state for one in report.layout.placed} <= {"agrees", "local"}
+
+
+def test_the_last_line_counts_shares_of_ranks(tmp_path):
+    """Masks and numbers of words of a rank's part of the vocabulary: what is made of them is compared."""
+    written = pair(tmp_path, LAYOUTS["tp2"])
+    last = run("compare", written.target, written.golden).stdout.splitlines()[-1]
+    assert " of ranks" in last and "without a partner" not in last
+
+
+def test_what_a_layout_leaves_open_has_one_cause():
+    first = tuple(OpenTensor(name, "output:0", 4, "missing", "not compared") for name in ("lt", "ge", "or"))
+    said = open_words(Coverage(988, 12, 3, first=first), 5, is_of_layout=True)
+    assert said.endswith("accept with --coverage 0.98") and "--exclude" in open_words(
+        Coverage(988, 12, 3, first=first), 5
+    )
 
 
 @pytest.mark.few(1)
