@@ -55,7 +55,8 @@ class RankShares:
         for operator in self._golden.operators:
             open_tensors = [one for one in operator.tensors if self._differs(one)]
             forward = self._search.forward_of(operator)
-            is_born = not any(map(self._differs, operator.inputs))  # else what arrives is wrong, and no saved tensor
+            states = {self._search.state(operator, one) for one in operator.inputs}
+            is_born = not states & {"differs", "shape"}  # else what arrives is wrong, and no saved tensor
             self._broken |= {forward.name} if forward is not None and open_tensors and is_born else set()
             same = [each for one in open_tensors if one.content is not None for each in self._readers[one.content]]
             self._broken |= {each.operator.name for each in same}  # one tensor, one verdict
