@@ -271,8 +271,8 @@ class RankPartners:
         if not own or not other:
             return None
         partners = {(partner, slot) for name, slot in other for (rank, _), partner in self.found[name].items()
-                    if rank == one.rank}  # fmt: skip
-        if not partners:  # a module that the ranks compute from operators: its parameter shows it, if it is right
+                    if rank == one.rank and tensor_in(partner, slot) is not None}  # fmt: skip
+        if not partners:  # an operator that the ranks compute from others: its parameter shows it, if it is right
             contents = {part.content for name, slot in other
                         for part in [tensor_in(self.golden.by_name[name], slot)] if part is not None}  # fmt: skip
             parts = [tensor_in(operator, slot) for operator, slot in own]
@@ -281,7 +281,8 @@ class RankPartners:
 
     def _updated(self, run: RankRun) -> dict[str, set[tuple[Any, str]]]:
         """The forward readers of the parameter that each operator behind the backward pass reads, or that one reads
-        which reads its output or its input, by operator. One number, such as the norm of all gradients, leads to no parameter."""
+        which reads its output or its input, by operator. One number, such as the norm of all gradients, leads to no
+        parameter."""
         if id(run) not in self._updates:
             readers, found = self._parameters(run), self._updates.setdefault(id(run), {})
             later: dict[Hashable, set[tuple[Any, str]]] = defaultdict(set)
