@@ -113,7 +113,7 @@ _INNER = (
     Fault("wrong_offset", ("embedding",), 1),
 )
 _APART = (
-    Fault(f"experts_reversed@{_MOE}", _experts(_MOE, 4, 5), 2),
+    Fault(f"experts_reversed@{_MOE}", _experts(_MOE, 6, 7), 3),
     Fault("not_reduced@layers.2.moe", ("layers.2.out",)),
     Fault(f"not_scaled@{_MOE}", (f"{_MOE}.weights",)),
     Fault("logits_rolled", ("logits.gathered",)),
