@@ -104,7 +104,9 @@ class Layer(Weights):
     def _attended(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         rank, cp = self.rank, self.rank.group("cp")
         q, k, v = (self.linear(x, key).unflatten(-1, (-1, HEAD)) for key in "qkv")
-        turned = cp.number * len(positions) + torch.arange(len(positions))
+        turned = positions
+        if rank.hit("positions_in_a_row") or rank.hit("mask_in_a_row", self.name):
+            turned = cp.number * len(positions) + torch.arange(len(positions))
         with rank.at(self.place("rope")):
             q = self._rotated(q, turned if rank.hit("positions_in_a_row") else positions)
         with rank.at(self.place("rope.k")):

@@ -127,7 +127,8 @@ class Mixture(nn.Module):
             scores = logits.sigmoid()
         with rank.at(f"{name}.choice"):
             choice = scores if rank.hit("bias_missing", name) else scores + self.bias
-        bunches = choice.view(len(choice), BUNCHES, -1).sum(dim=-1)
+        with rank.at(f"{name}.bunches"):
+            bunches = choice.view(len(choice), BUNCHES, -1).sum(dim=-1)
         best = torch.topk(bunches, k=2, dim=-1)[1]
         mask = torch.zeros_like(bunches).scatter_(1, best, 1).unsqueeze(-1).expand(-1, -1, EXPERTS // BUNCHES)
         choice = choice.masked_fill(~mask.reshape(len(choice), -1).bool(), 0.0)

@@ -108,7 +108,7 @@ _INNER = (
     Fault("wrong_shard@layers.1.attn.q_b", ("layers.1.attn.q_b",), 1),
     Fault("stale@layers.0.attn.kv_a", ("layers.0.attn.kv_a",), 1),
     Fault("positions_shifted@layers.1.attn", ("layers.1.attn.rope",), 0),
-    Fault(f"bias_missing@{_MOE}", (f"{_MOE}.choice",), 1),
+    Fault(f"bias_missing@{_MOE}", (f"{_MOE}.choice", f"{_MOE}.bunches"), 1),
     Fault(f"coarse@{_MOE}.shared.gate_up", (f"{_MOE}.shared.gate_up",), 1),
     Fault("wrong_offset", ("embedding",), 1),
 )
