@@ -145,7 +145,7 @@ _HEADS = (
     Fault("bias_everywhere@blocks.0.proj", ("blocks.0.proj", "blocks.0.attended")),
     Fault("wrong_shard@blocks.1.table", ("blocks.1.biased",), 1),
     Fault("backward_not_reduced@whole.mlp", ("whole.norm2:backward",)),
-    Fault("not_by_blocks@blocks.0.qkv", ("blocks.0.qkv",)),
+    Fault("not_by_blocks@blocks.0.qkv", ("blocks.0.qkv", "blocks.0.scores")),
     Fault("norm_local", ("sum_of_split_squares", "total_norm")),
     Fault("coarse@whole.fc1", ("whole.fc1",), 1),
     Fault("labels_shifted", ("loss.classes",), 1),
