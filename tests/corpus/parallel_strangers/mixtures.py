@@ -64,8 +64,8 @@ class Model(nn.Module):
         with rank.at("last"):
             x = self.norm(x)[torch.tensor(lengths).cumsum(0) - 1]
         logits = linear(rank, "logits", "logits", x, self.head)
-        if rank.size("tp") > 1:
-            with rank.at("logits.gathered"):
+        with rank.at("logits.gathered"):
+            if rank.size("tp") > 1:
                 whole = gathered(logits, rank.group("tp"), -1)
                 logits = torch.roll(whole, logits.shape[-1], -1) if rank.hit("logits_rolled") else whole
         return logits[..., :WORDS]

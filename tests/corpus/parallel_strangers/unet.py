@@ -156,7 +156,9 @@ class Run:
         self.average = [one.detach().clone() for one in self.model.parameters()]
 
     def _loss(self) -> torch.Tensor:
-        rank, kept = self.rank, (torch.cos(self.steps * 0.07) ** 2).to(self.rank.dtype)[:, None, None, None]
+        rank = self.rank
+        with rank.at("kept"):
+            kept = (torch.cos(self.steps * 0.07) ** 2).to(rank.dtype)[:, None, None, None]
         with rank.at("noisy"):
             noisy = kept.sqrt() * self.images + (1 - kept).sqrt() * self.noise
         made = self.model(noisy, self.steps)
@@ -216,7 +218,7 @@ _IMAGES = (
     Fault("noise_equal", ("noisy",), 1),
     Fault("undivided", ("norm.*", "clip.*", "norm_of_split")),
     Fault("stale@down", ("down",), 1),
-    Fault("steps_equal", ("time", "noisy"), 1),
+    Fault("steps_equal", ("time", "kept"), 1),
     Fault("other_eps@mid.norm2", ("mid.norm2",), 1),
     Fault("coarse@enc.conv1", ("enc.conv1",), 0),
     Fault("not_summed@up", ("norm.up*", "clip.up*")),
