@@ -33,17 +33,22 @@ def assembled_run(search: PlacementSearch, path: str) -> Run:
 
 
 def golden_run(search: PlacementSearch) -> Run:
-    """The golden run. Tensors of which each rank has a share are marked: what is made of them is compared."""
+    """The golden run, with the headers that the search has read. Tensors of which each rank has a share are marked:
+    what is made of them is compared."""
     local = Relation(tuple(sorted(search.partners.ranks)), (LOCAL,))
-    operators = tuple(
-        op._replace(
-            tensors=tuple(
-                one._replace(relation=local) if (op.name, one.slot) in search.covered else one for one in op.tensors
-            )
-        )
-        for op in search.golden.run.operators
-    )
-    return replace(search.golden.run, rank=None, operators=operators)
+    operators = []
+    for one in search.golden.operators:
+        tensors = {each.slot: _with_header(each) for each in one.tensors}
+        tensors.update({slot: ref._replace(relation=local) for slot, ref in tensors.items()
+                        if (one.name, slot) in search.covered})  # fmt: skip
+        operators.append(one.op._replace(tensors=tuple(tensors[each.slot] for each in one.op.tensors)))
+    return replace(search.golden.run, rank=None, operators=tuple(operators))
+
+
+def _with_header(one: HeldTensor) -> TensorRef:
+    """The tensor with its header, unless the header contradicts the dump."""
+    payload = one.payload
+    return one.ref if payload is None or payload.dtype != one.ref.dtype else one.ref._replace(payload=payload)
 
 
 def placed(search: PlacementSearch, step: Optional[int]) -> Iterator[PlacedTensor]:
@@ -52,7 +57,8 @@ def placed(search: PlacementSearch, step: Optional[int]) -> Iterator[PlacedTenso
         mesh = search.partners.mesh(golden)
         for one in golden.tensors:
             if mesh is None:
-                yield PlacedTensor(step, golden.name, one.slot, "without a partner")
+                is_share = (golden.name, one.slot) in search.covered
+                yield PlacedTensor(step, golden.name, one.slot, "local" if is_share else "without a partner")
                 continue
             decision = search.found[golden.name, one.slot]
             relation = None if decision.fit is None else relation_of(search, one, decision, mesh)

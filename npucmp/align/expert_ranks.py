@@ -20,7 +20,7 @@ class ExpertRanks:
         own = {rank: {*_parameters(run)} for rank, run in ranks.items()}
         self._experts: set[frozenset[int]] = set()
         for one in golden.operators:
-            others = self._others(one)
+            others = self.others(one)
             if not others or one.is_backward:
                 continue
             for partner in partners[one.name].values():
@@ -33,7 +33,7 @@ class ExpertRanks:
 
     def is_of_some_ranks(self, golden: RankOperator) -> bool:
         """Whether some ranks of its stage do not have an operator."""
-        return bool(self._others(golden))
+        return bool(self.others(golden))
 
     def lacks_a_rank(self, golden: RankOperator) -> bool:
         """Whether some ranks of its stage do not have an operator that is of no expert. Updates may be split over
@@ -41,11 +41,12 @@ class ExpertRanks:
         if golden.is_backward:
             calls = self._golden.of_call(golden.op.call) if golden.op.call else []
             return any(self.lacks_a_rank(one) for one in calls if not one.is_backward)
-        if self._golden.is_update(golden) or not self._others(golden):
+        if self._golden.is_update(golden) or not self.others(golden):
             return False
         return self.holders(golden) not in self._experts
 
-    def _others(self, golden: RankOperator) -> list[int]:
+    def others(self, golden: RankOperator) -> list[int]:
+        """The ranks of its stage that do not have an operator."""
         holders = self.holders(golden)
         stages = {self._stages[rank] for rank in holders}
         batch = self._batch_ranks.get(golden.name, {*self._stages})

@@ -22,6 +22,7 @@ ROUTED = 0.3  # share of elements: chosen: tokens of two experts share fewer
 NEXT = 0.01  # chosen: less than what similar content adds
 SURE = 3.0  # chosen: more than what similar content adds
 Matched = list[tuple[RankOperator, RankOperator]]
+Rows = Optional[tuple[int, int]]
 Known = Optional[Callable[[RankOperator, RankOperator], Optional[bool]]]
 
 
@@ -63,6 +64,7 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
     lengths = [{(one.key, each.size) for one in side for each in one.inputs if len(each.shape) == 1}
                for side in (lane, golden)]  # fmt: skip
     in_pieces = {key for key, _ in lengths[0] - lengths[1]}
+    batch = _rows_of_batch(lane, golden)
     best = np.zeros((len(lane) + 1, len(golden) + 1), np.float32)
     ends = np.zeros(best.shape, bool)  # whether a pair ends the best sequence
     for i, one in enumerate(lane):
@@ -75,10 +77,14 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
             if (
                 known is not None
                 and told is None
-                and (is_number or _is_other_flat(one, golden[j], one.key in in_pieces))
+                and (
+                    is_number
+                    or _is_other_flat(one, golden[j], one.key in in_pieces)
+                    or _has_other_rows(one, golden[j], int(2 * most))
+                )
             ):
                 continue
-            gains[j] = similarity(one, golden[j], most) + SURE * bool(told)
+            gains[j] = similarity(one, golden[j], most, batch) + SURE * bool(told)
         diagonal = np.where(gains > 0, best[i, :-1] + gains + NEXT * ends[i, :-1], 0.0)
         best[i + 1, 1:] = np.maximum.accumulate(np.maximum(best[i, 1:], diagonal))
         ends[i + 1, 1:] = (diagonal > 0) & (diagonal == best[i + 1, 1:])
@@ -95,8 +101,27 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
     return found[::-1]
 
 
-def similarity(one: RankOperator, golden: RankOperator, most: float) -> float:
-    """0 for operators that cannot be partners, else 1, and up to 2 more for what is alike in content."""
+def _rows_of_batch(lane: Sequence[RankOperator], golden: Sequence[RankOperator]) -> Rows:
+    """How many rows of the golden's data the first operator reads, and of how many; None if it reads other data."""
+    first = next(iter(golden), None)
+    same = next((one for one in lane if first is not None and one.key == first.key), None)
+    if same is None or first is None:
+        return None
+    for at, (one, whole) in enumerate(zip(same.inputs, first.inputs)):
+        if at not in same.parameter_places and one.shape and whole.shape:
+            share = share_of(one, whole)
+            return (one.shape[0], whole.shape[0]) if share is None or share > ROUTED else None
+    return None
+
+
+def _are_rows_of_batch(one: HeldTensor, golden: HeldTensor, batch: Rows) -> bool:
+    """Whether a tensor has the same share of rows as the data of the rank: no tokens of an expert."""
+    return batch is not None and one.shape[0] * batch[1] == golden.shape[0] * batch[0]
+
+
+def similarity(one: RankOperator, golden: RankOperator, most: float, batch: Rows = None) -> float:
+    """0 for operators that cannot be partners, else 1, and up to 2 more for what is alike in content. `batch`: how many
+    rows of the data the rank reads, and of how many."""
     if one.key != golden.key or len(one.outputs) != len(golden.outputs):
         return 0.0
     pairs = [*zip(one.outputs, golden.outputs)]
@@ -104,9 +129,14 @@ def similarity(one: RankOperator, golden: RankOperator, most: float) -> float:
         pairs += zip(one.inputs, golden.inputs)
     uneven = [both for both in pairs if not may_be_part(*both, most)]
     if not all(may_be_part(*both, most, rows=True) for both in uneven):
-        return 0.5 if one.op.path else 0.0
+        if one.op.path:
+            return 0.5
+        if not _has_halo(one, golden, most):
+            return 0.0
+        uneven = []
     alike = [found for found in (share_of(*both) for both in pairs) if found is not None]
-    uneven = [both for both in uneven if both[0].size]  # an expert may get no token
+    # an expert may get no token
+    uneven = [both for both in uneven if both[0].size and not _are_rows_of_batch(*both, batch)]
     if uneven and len(one.inputs) == len(golden.inputs) > 1 and not one.parameter_places:
         uneven = [*uneven, *zip(one.inputs, golden.inputs)]  # pieces of tokens, which may have equal lengths by chance
     tokens = [found for found in (share_of(*both) for both in uneven) if found is not None]
@@ -159,11 +189,35 @@ def _is_other_flat(one: RankOperator, golden: RankOperator, in_pieces: bool) -> 
     return any(a.size not in (b.size // count, -(-b.size // count)) for (a, b), count in zip(parts, counts))
 
 
+def _has_other_rows(one: RankOperator, golden: RankOperator, count: int) -> bool:
+    """Whether an operator of an update reads a number of rows that no split of the golden's over up to `count` ranks
+    leaves: equal ones, and fewer on the last. Values show more."""
+    for a, b in zip(one.inputs, golden.inputs):
+        if len(a.shape) == len(b.shape) > 1 and a.shape[0] != b.shape[0] and a.array is None:
+            equal = [-(-b.shape[0] // ranks) for ranks in range(2, count + 1)]
+            if a.shape[0] not in equal and a.shape[0] not in [b.shape[0] % rows for rows in equal]:
+                return True
+    return False
+
+
 def _reads_equal_weight(one: RankOperator, golden: RankOperator) -> bool:
     """Whether both read one weight: the parameter of a product, all of whose values are those of the golden's."""
     places = [at for at in golden.parameter_places if at < len(one.inputs)]
     shares = [share_of(one.inputs[at], golden.inputs[at]) for at in places]
     return any(share is not None and share == 1.0 for share in shares)
+
+
+def _has_halo(one: RankOperator, golden: RankOperator, most: float) -> bool:
+    """Whether an operator may be the golden's convolution of a part of an image, which reads rows of its neighbours
+    too: all but the length of its data may be parts."""
+    if len(one.inputs) != len(golden.inputs) or not golden.parameter_places:
+        return False
+    weight = golden.inputs[golden.parameter_places[0]]
+    if not len(one.inputs[0].shape) == len(golden.inputs[0].shape) == len(weight.shape) > 2:
+        return False
+    pairs = [(one.inputs[at], golden.inputs[at]) for at in golden.parameter_places]
+    is_narrow = all(size <= whole for size, whole in zip(one.inputs[0].shape[:2], golden.inputs[0].shape))
+    return is_narrow and all(may_be_part(*both, most) for both in [*pairs, *zip(one.outputs, golden.outputs)])
 
 
 def _fits(one: RankOperator, golden: RankOperator, most: float) -> bool:

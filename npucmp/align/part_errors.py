@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from typing import Optional, Sequence
 
 from npucmp.align.placement import ARRAYS, BLOCK, PAYLOADS, Get, distance, fit_figures, squared_distance
@@ -16,6 +17,7 @@ from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload
 
 Figures = Sequence[Optional[float]]
+SAME = 1e-4  # relative: chosen: rounding of float32 is below, two parts differ by more
 STANDS_OUT = 8.0  # times: chosen: parts of one tensor err alike within a factor of 3 in clean runs
 
 
@@ -88,16 +90,28 @@ def _streamed_error(part: Payload, exact: Payload, golden: HeldTensor, scale: fl
 
 
 def _by_figures(mesh: Mesh, get: Get, golden: HeldTensor, decision: Decision) -> dict[int, float]:
-    """By statistics, copies alone have an error of their own."""
+    """By statistics, copies alone have an error of their own: that of the whole which is made of them, or none if it
+    equals a copy in a whole that agrees."""
     assert decision.fit is not None
-    if any(one.kind != "whole" for one in decision.fit.placements):
+    placements, scale = decision.fit.placements, decision.fit.scale
+    copied = [axis for axis, one in enumerate(placements) if one.kind == "whole" and mesh.sizes[axis] > 1]
+    if len(copied) == 0 or any(one.kind not in ("whole", "shard") for one in placements):
         return {}
-    found: dict[int, float] = {}
+    sizes = tuple(1 if axis in copied else size for axis, size in enumerate(mesh.sizes))
+    wholes: dict[Coordinates, dict[Coordinates, RankOperator]] = defaultdict(dict)
     for at, op in mesh.cells.items():
-        one = Mesh({(0,) * len(at): op}, (1,) * len(at), (op.rank,))
-        fitted = fit_figures(one, get, golden, decision.fit.placements, decision.fit.scale)
-        if fitted is not None:
-            found[op.rank] = max(found.get(op.rank, 0.0), fitted.error)
+        rest = tuple(0 if axis in copied else place for axis, place in enumerate(at))
+        wholes[tuple(at[axis] for axis in copied)][rest] = op
+    errors: list[tuple[float, dict[Coordinates, RankOperator]]] = []
+    for cells in wholes.values():
+        fitted = fit_figures(Mesh(cells, sizes, mesh.ranks), get, golden, placements, scale)
+        errors += [(fitted.error, cells)] if fitted is not None else []
+    found: dict[int, float] = {}
+    least: dict[object, float] = {}
+    for error, cells in sorted(errors, key=lambda both: both[0]):
+        for at, op in cells.items():
+            own = least.setdefault((at, get(op).content or op.rank), error)
+            found[op.rank] = max(found.get(op.rank, 0.0), own)
     return found
 
 
@@ -127,6 +141,15 @@ def _exceeds(own: Figures, whole: Figures, scale: float, room: float) -> bool:
         mine is not None and theirs is not None and unit and mine / scale - theirs > room * unit
         for mine, theirs, unit in pairs
     )
+
+
+def holds_extreme(part: HeldTensor, golden: HeldTensor, scale: float) -> bool:
+    """Whether the largest or smallest value of a part, by its statistics, is that of the golden."""
+    own, whole = part.figures, golden.figures
+    if own is None or whole is None:
+        return False
+    pairs = [(a / scale, b) for a, b in zip(own[:2], whole[:2]) if a is not None and b is not None]
+    return any(abs(a - b) <= SAME * abs(b) for a, b in pairs)
 
 
 def _negative(value: Optional[float]) -> Optional[float]:

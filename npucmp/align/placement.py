@@ -140,7 +140,12 @@ def _numpy_maker() -> Maker:
         found = sum(parts[1:], parts[0])
         return found / len(parts) if how == "mean" else found
 
-    return Maker(np.concatenate, part, total, lambda array, dim: array.shape[dim])
+    def interleave(parts: Sequence[Any], dim: int, count: int) -> Any:
+        shape = parts[0].shape
+        blocks = [one.reshape(*shape[:dim], count, -1, *shape[dim + 1 :]) for one in parts]
+        return np.concatenate(blocks, dim + 1).reshape(*shape[:dim], -1, *shape[dim + 1 :])
+
+    return Maker(np.concatenate, part, total, lambda array, dim: array.shape[dim], interleave)
 
 
 def _payload_total(parts: Sequence[Payload], how: str) -> Payload:

@@ -65,6 +65,7 @@ class Decision(NamedTuple):
 LOCAL, NO_SHAPE = Decision("local"), Decision("shape")
 UNKNOWN = Decision("unknown")  # it needs a rank that is missing
 Key = tuple[str, str]  # operator and slot of the golden
+Fits = dict[tuple[str, str, Placements, float], Optional[Fit]]
 
 
 class PlacementChoice:
@@ -72,7 +73,9 @@ class PlacementChoice:
     the target's gradients; `covered`: shares of ranks (rank_shares.py); `part_errors`: errors of ranks with the fit
     that they belong to, as far as part_errors.py computed them."""
 
-    def __init__(self, partners: RankPartners, values: bool, reduces_later: bool = False) -> None:
+    def __init__(
+        self, partners: RankPartners, values: bool, reduces_later: bool = False, fits: Optional[Fits] = None
+    ) -> None:
         self.reduces_later = (
             reduces_later  # whether gradients may stay sums, of equal ones or partial, that later operators reduce
         )
@@ -81,7 +84,7 @@ class PlacementChoice:
         self.part_errors: dict[Key, tuple[Optional[Fit], dict[int, float]]] = {}
         self.scaled_from = ""
         self.covered: set[Key] = set()
-        self._fits: dict[tuple[str, str, Placements, float], Optional[Fit]] = {}  # of both walks
+        self._fits: Fits = {} if fits is None else fits  # of all walks
         self._learned: dict[Hashable, Counter[Placements]] = {}
         # float32 tensors of such a run hold the rounding of the 16-bit tensors that they were made of
         self.is_coarse = any(_is_short(one) for operator in self.golden.operators for one in operator.outputs)
@@ -97,19 +100,27 @@ class PlacementChoice:
         self._sources: dict[Key, dict[int, HeldTensor]] = {}
         self._is_whole_batch: Optional[bool] = None  # the first data that is read
         self._routed = RoutedTokens(self.partners)
+        self._rows: dict[tuple[str, str, int], HeldTensor] = {}  # flat parts of parameters in their rows
         self._new: dict[Hashable, Counter[Placements]] = defaultdict(Counter)
 
     # Facts
 
     def part(self, golden: str, operator: RankOperator, slot: str) -> Optional[HeldTensor]:
         """The tensor of a rank that takes part in a golden tensor."""
-        return self._sources.get((golden, slot), {}).get(id(operator)) or tensor_in(operator, slot)
+        found = self._sources.get((golden, slot), {}).get(id(operator)) or tensor_in(operator, slot)
+        if found is None or len(found.shape) != 1 or not slot.startswith(("param:", "grad:")):
+            return found
+        if (golden, slot, id(operator)) not in self._rows:
+            whole = tensor_in(self.golden.by_name[golden], slot)
+            self._rows[golden, slot, id(operator)] = found if whole is None else found.in_rows(whole.shape[1:])
+        return self._rows[golden, slot, id(operator)]
 
     def take(self, golden: HeldTensor, mesh: Mesh, reader: HeldTensor) -> None:
-        """Let what an operator reads in place of a golden tensor take part in it, if all ranks hold it."""
+        """Let what an operator reads in place of a golden tensor take part in it, if it agrees on all ranks."""
         other = self.partners.mesh(reader.operator)
         decision = self.found.get((reader.operator.name, reader.slot))
-        if other is None or decision is None or decision.fit is None or [*other.cells] != [*mesh.cells]:
+        agrees = decision is not None and decision.state == "agrees"
+        if other is None or decision is None or not agrees or [*other.cells] != [*mesh.cells]:
             return
         parts = {id(op): self.part(reader.operator.name, other.cells[at], reader.slot) for at, op in mesh.cells.items()}
         origins = self.origins(other, reader.slot)
@@ -294,9 +305,10 @@ class PlacementChoice:
             chosen, by = min(plain, key=lambda found: found.error).placements, "shape"
         return Decision("differs", min((f for f in tried if f.placements == chosen), key=lambda f: f.error), by)
 
-    def _is_sum_of_parts(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> bool:
+    def _sum_of_parts(self, golden: RankOperator, one: HeldTensor, mesh: Mesh) -> Optional[Placements]:
+        """The placement of a tensor that is a sum over ranks; None if it is none."""
         found = self._decide(golden, one, mesh, Allowed(frozenset(mesh.split_axes), False, False), None)
-        return found.state == "agrees" and bool(legal.partial_axes(found.placements))
+        return found.placements if found.state == "agrees" and legal.partial_axes(found.placements) else None
 
     def _by_rows(
         self, golden: RankOperator, one: HeldTensor, mesh: Mesh, decision: Decision, sums: set[int],
@@ -306,7 +318,8 @@ class PlacementChoice:
         parts = {id(op): self.part(golden.name, op, one.slot) for op in mesh.cells.values()}
         shapes = [part.shape if part is not None else () for part in parts.values()]
         rows_differ = decision.state in ("differs", "shape") and self.values and one.is_float
-        if not rows_differ or any(len(shape) != len(one.shape) or len(shape) < 2 for shape in shapes):
+        least = 1 if self.golden.is_update(golden) else 2
+        if not rows_differ or any(len(shape) != len(one.shape) or len(shape) < least for shape in shapes):
             return decision
 
         def get(op: RankOperator) -> HeldTensor:

@@ -14,7 +14,7 @@ from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align import partial_sums as legal
 from npucmp.align.placement import Allowed, Placements
-from npucmp.align.placement_choice import LOCAL, Decision, Key, PlacementChoice
+from npucmp.align.placement_choice import LOCAL, Decision, Fits, Key, PlacementChoice
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_partners import RankPartners
 from npucmp.align.rank_run import HeldTensor, Origin, RankOperator, tensor_in
@@ -25,8 +25,10 @@ NOISE = 1e-6  # of the largest gradient: chosen: some roundings of its terms
 class PlacementSearch(PlacementChoice):
     """Placements of one step."""
 
-    def __init__(self, partners: RankPartners, values: bool, reduces_later: bool = False) -> None:
-        super().__init__(partners, values, reduces_later)
+    def __init__(
+        self, partners: RankPartners, values: bool, reduces_later: bool = False, fits: Optional[Fits] = None
+    ) -> None:
+        super().__init__(partners, values, reduces_later, fits)
         self._zigzag = True
         for _ in range(2):
             learned = self._walk()
@@ -36,7 +38,7 @@ class PlacementSearch(PlacementChoice):
             for one in operator.inputs:
                 if self.found.get((operator.name, one.slot), LOCAL).illegal:
                     self._blame_first_reader(one)
-        self._fits.clear()
+        self._fits = {}
 
     def _walk(self) -> dict[Hashable, Counter[Placements]]:
         self._forget()
@@ -74,6 +76,9 @@ class PlacementSearch(PlacementChoice):
         differ = any(one.arguments != golden.arguments for one in mesh.cells.values())
         origins = {one.slot: self.origins(mesh, one.slot) for one in golden.inputs}
         linked = {slot: self._linked(some) for slot, some in origins.items()}
+        for one in golden.inputs if self._routed.running else ():
+            if linked[one.slot] is None and one.is_float:
+                linked[one.slot] = self._sum_of_experts(golden, one, mesh, origins[one.slot])
         floats = {one.slot for one in golden.inputs if one.is_float and not _is_zero(one, mesh)}
         for one in sorted(golden.inputs, key=lambda one: one.is_float):
             others = {slot: linked[slot] for slot in floats - {one.slot}}
@@ -92,7 +97,8 @@ class PlacementSearch(PlacementChoice):
         linked: Optional[Placements], others: Mapping[str, Any],
     ) -> None:  # fmt: skip
         key = golden.name, one.slot
-        rewritten = any(self._is_rewritten(origin) for origin in origins.values())
+        is_alone = not mesh.split_axes and not self.partners.experts.is_of_some_ranks(golden)  # it holds no part
+        rewritten = not is_alone and any(self._is_rewritten(origin) for origin in origins.values())
         if not one.is_float and rewritten and not golden.is_backward:
             self._reform.add(golden.name)
             self.found[key] = self._source_decision(golden, one, mesh) or LOCAL
@@ -101,14 +107,16 @@ class PlacementSearch(PlacementChoice):
         alike = [
             self.placed(golden, each) for each in golden.inputs if each.is_float and len(each.shape) == len(one.shape)
         ]
-        norms = legal.norm_axes(linked)
+        writer = self.golden.origin(one).operator
+        is_of_parts = writer is not None and writer.type.name == "norm" and self.partners.mesh(writer) is None
+        norms = frozenset(mesh.split_axes) if is_of_parts else legal.norm_axes(linked)
         allowed = Allowed(frozenset(sums), False, self._zigzag, norms=norms)
         decision = self._decide(golden, one, mesh, allowed, linked, alike=alike)
         decision = self._by_rows(golden, one, mesh, decision, sums, origins)
         if linked is not None and legal.partial_axes(linked) and not sums and decision.state == "differs":
             decision = decision._replace(illegal=True)
         elif decision.state == "differs" and one.size == 1 and self.golden.is_update(golden) and not sums:
-            if self._is_sum_of_parts(golden, one, mesh):  # a norm over the parts of gradients that a rank has
+            if self._sum_of_parts(golden, one, mesh):  # a norm over the parts of gradients that a rank has
                 decision = decision._replace(illegal=True, proven=True)
         elif decision.state == "differs" and one.is_float and not golden.is_backward:
             source = self.golden.origin(one)
@@ -117,8 +125,6 @@ class PlacementSearch(PlacementChoice):
             ):
                 self._routed.running.add(golden.name)
                 decision = LOCAL
-            elif self._is_unreduced(golden, one, mesh, origins):
-                decision = decision._replace(illegal=True)
         if decision.state == "differs" and golden.is_backward and golden.name in self._reform:
             decision = LOCAL
         elif decision.state == "differs" and not one.is_float and self._may_be_local(golden, one, mesh, decision):
@@ -192,7 +198,8 @@ class PlacementSearch(PlacementChoice):
         if forward is not None and forward.name in self._routed.running:
             self._pass_gradient(golden, one, mesh)
         decision = self._decide(golden, one, mesh, allowed, None, alike=inputs)
-        if decision.state == "differs" and one.is_float and one.size == 1 and differ and not golden.is_backward:
+        is_loss = one.is_float and one.size == 1 and not golden.is_backward and not self.golden.is_update(golden)
+        if decision.state == "differs" and is_loss and differ:
             self.found[key] = LOCAL
             return
         if decision.state == "differs" and golden.is_gradient_record:
@@ -211,8 +218,7 @@ class PlacementSearch(PlacementChoice):
                 decision = LOCAL
                 self._reform.add(golden.name)
         self.found[key] = decision
-        is_loss = decision.state == "agrees" and one.is_float and one.size == 1 and not golden.is_backward
-        if is_loss and not self.golden.is_update(golden) and decision.placements is not None:
+        if is_loss and decision.state == "agrees" and decision.placements is not None:
             parts = [size for size, held in zip(mesh.sizes, decision.placements) if held.kind == "mean"]
             has_copies = len(parts) < sum(size > 1 for size in mesh.sizes)
             self._loss_parts = None if golden.op.path and has_copies else math.prod(parts)
@@ -253,7 +259,10 @@ class PlacementSearch(PlacementChoice):
             self._sources[golden.name, one.slot] = found
 
     def _is_sum_of_others(self, golden: RankOperator, source: Origin, mesh: Mesh) -> bool:
-        """Whether a gradient is added to the golden's sum over micro batches before, which are those of other ranks."""
+        """Whether a gradient is added to the golden's sum over micro batches before, which are those of other ranks, or
+        is itself a sum over stages that share a parameter."""
+        if golden.name in self.partners.sums_over_stages:
+            return True
         producer = source.operator
         if producer is None or not golden.type.has("sums") or not self.golden.is_within_backward(golden):
             return False
@@ -261,25 +270,31 @@ class PlacementSearch(PlacementChoice):
         is_elsewhere = other is not None and not {*other.ranks} & {*mesh.ranks}
         return self.golden.is_within_backward(producer) and (is_elsewhere or producer.name in self._routed.running)
 
-    def _is_unreduced(self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin]) -> bool:
-        """Whether each rank reads the sum over its own experts, and the sum of those agrees."""
+    def _sum_of_experts(
+        self, golden: RankOperator, one: HeldTensor, mesh: Mesh, origins: Mapping[Any, Origin]
+    ) -> Optional[Placements]:
+        """The placement of the sum of what each rank has added up over its own experts, if it reads that."""
         read = [self._golden_tensor(origin) for origin in origins.values()]
         if not read or any(key is None or key[0] not in self._routed.running for key in read[-1:]):
-            return False
-        return self._is_sum_of_parts(golden, one, mesh)
+            return None
+        return self._sum_of_parts(golden, one, mesh)
 
     # Facts
 
     @property
     def is_clean(self) -> bool:
-        """Whether no tensor differs by more than the rounding of the largest gradient: one that cancels is noise."""
+        """Whether no tensor differs by more than rounding."""
+        return not self.open_tensors()
+
+    def open_tensors(self) -> set[Key]:
+        """The tensors that differ by more than the rounding of the largest gradient: one that cancels is noise."""
         sizes = {(op.name, one.slot): (one.norm or 0.0) / max(1, one.size) ** 0.5 for op in self.golden.operators
                  for one in op.tensors if one.is_float}  # fmt: skip
         gradients = [sizes.get((op.name, one.slot), 0.0) for op in self.golden.operators if op.is_backward
                      for one in op.outputs]  # fmt: skip
         noise = NOISE * max((one for one in gradients if math.isfinite(one)), default=0.0)
         odd = [(key, one) for key, one in self.found.items() if one.state in ("differs", "shape")]
-        return all(one.fit is not None and one.fit.error * sizes.get(key, math.inf) <= noise for key, one in odd)
+        return {key for key, one in odd if one.fit is None or not one.fit.error * sizes.get(key, math.inf) <= noise}
 
     def forward_of_gradients(self, golden: RankOperator) -> Iterator[tuple[HeldTensor, HeldTensor]]:
         """The gradients that a backward operator reads and writes, with the forward tensor of each, as far as shapes

@@ -130,6 +130,7 @@ class Maker(NamedTuple):
     part: Callable[[Any, int, int, int], Any]
     total: Callable[[Sequence[Any], str], Any]
     length: Callable[[Any, int], int]
+    interleave: Optional[Callable[[Sequence[Any], int, int], Any]] = None  # equal blocks of parts by turns
 
 
 class Misfit(Exception):
@@ -182,6 +183,8 @@ def _joined(parts: Sequence[Any], one: Placement, make: Maker, copy: int) -> Any
     unit, rest = divmod(length, sum(one.blocks))
     if rest:
         raise Misfit
+    if make.interleave is not None and one.kind == "shard" and sum(one.blocks) == len(one.blocks):
+        return make.interleave(parts, one.dim, len(one.blocks))
     found, start = [], 0
     for number, block in enumerate(one.blocks):
         stop = start + block * unit

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align.expert_ranks import ExpertRanks
@@ -12,7 +13,8 @@ from npucmp.align.lane_match import Matched, match_lane, may_be_part, share_of, 
 from npucmp.align.layout_sizes import LayoutSizes
 from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, primes, stages_of
 from npucmp.align.rank_run import HeldTensor, RankOperator, RankRun, tensor_in
-from npucmp.align.split_updates import SplitUpdates
+from npucmp.align.row_order import RowOrder, flat_orders, is_flat
+from npucmp.align.split_updates import SplitUpdates, is_exchanged
 from npucmp.model.roles import peer_of
 
 Partners = dict[tuple[int, int], RankOperator]
@@ -59,6 +61,34 @@ def _is_given(run: RankRun, one: HeldTensor) -> bool:
     )
 
 
+def _lacks_parts(partners: Partners, golden: RankOperator) -> bool:
+    """Whether partners hold fewer parts of a parameter than it has."""
+    pairs = [pair for one in partners.values() for pair in zip(one.inputs[:1], golden.inputs[:1])]
+    return any(len(b.shape) > 1 and a.size * len(partners) < b.size for a, b in pairs)
+
+
+def _flat_by_type(run: RankRun) -> dict[str, list[RankOperator]]:
+    """The operators of an update that read a flat tensor first, by type."""
+    found: dict[str, list[RankOperator]] = defaultdict(list)
+    for one in run.update:
+        if one.inputs and one.inputs[0].is_float and len(one.inputs[0].shape) == 1 and one.inputs[0].size > 1:
+            found[one.key].append(one)
+    return found
+
+
+def _places_of_pieces(sizes: Sequence[int], pieces: Sequence[int]) -> list[int]:
+    """The number of the tensor that each piece is of, if tensors and pieces fill one buffer; else none."""
+    if sum(sizes) != sum(pieces):
+        return []
+    ends, found, start = [*accumulate(sizes)], [], 0
+    for size in pieces:
+        found.append(bisect_right(ends, start))
+        start += size
+        if start > ends[found[-1]]:
+            return []
+    return found
+
+
 class RankPartners:
     """Ranks of the target lined up with one golden run."""
 
@@ -73,6 +103,7 @@ class RankPartners:
         self.found: dict[str, Partners] = defaultdict(dict)
         self._updates: dict[int, dict[str, set[tuple[Any, str]]]] = {}
         self._readers: dict[int, dict[Hashable, list[tuple[Any, str]]]] = {}
+        self._meshes: dict[str, Optional[Mesh]] = {}  # of all operators, once all are matched
         self._ranks_of: dict[int, set[int]] = defaultdict(set)  # by micro batch of the golden
         self.micro_batches = max(len(run.micro_batches) for run in ranks.values())
         self._match_forward()
@@ -80,8 +111,11 @@ class RankPartners:
         self._drop_other_stages()
         self.experts = ExpertRanks(ranks, golden, self.stages, self.found, self._ranks_of)
         self._match_split_updates()
+        self.sums_over_stages = self._sums_over_stages()
         self.golden_of = {(rank, one.name): self.golden.by_name[name]
                           for name, some in self.found.items() for (rank, _), one in some.items()}  # fmt: skip
+        self.flat_orders = [*self._flat_orders()]
+        self._meshes = {one.name: self._mesh(one) for one in golden.operators}
 
     @property
     def groups(self) -> list[tuple[int, ...]]:
@@ -90,6 +124,9 @@ class RankPartners:
 
     def mesh(self, golden: RankOperator) -> Optional[Mesh]:
         """The mesh of an operator; None if not every rank and micro batch of it has a partner."""
+        return self._meshes[golden.name] if golden.name in self._meshes else self._mesh(golden)
+
+    def _mesh(self, golden: RankOperator) -> Optional[Mesh]:
         some = self.found.get(golden.name)
         if not some:
             return None
@@ -109,10 +146,21 @@ class RankPartners:
             return [prime for size in sizes for prime in primes(size)]
         return axes_of(ranks, sorted(self._groups))
 
+    def _flat_orders(self) -> Iterator[RowOrder]:
+        """The orders of flat buffers of parameters, which both sides fill with their own parts, by the values before
+        an update."""
+        for golden in self.golden.update:
+            mesh = self.mesh(golden)
+            if mesh is not None and mesh.split_axes:
+                for one in golden.inputs:
+                    if one.size > 1 and is_flat(one) and self.golden.origin(one).how == "none":
+                        yield from flat_orders(mesh, one)
+
     def _match_forward(self) -> None:
         goldens = self.golden.micro_batches
         most = len(self.ranks) * self.micro_batches
-        golden_batches = self._golden_batches()
+        golden_batches, pieces = self._golden_batches(), self._pieces()
+        in_pieces = {golden.name for some in pieces.values() for _, golden in some}
         for number, lane in enumerate(self.lanes):
             for batch in range(self.micro_batches):
                 own, at = self._batch(lane, batch), golden_batches[number, batch]
@@ -126,8 +174,32 @@ class RankPartners:
             for rank in lane:
                 update, known = self.ranks[rank].update, self._same_parameter
                 pairs = match_lane(update, self.golden.update, len(self.lanes) / 2, known)
+                taken = {one.name for one, _ in pieces[rank]}
+                pairs = [(one, golden) for one, golden in pairs
+                         if one.name not in taken and golden.name not in in_pieces] + pieces[rank]  # fmt: skip
                 for one, golden in self._with_readers(pairs, update, self.golden.update):
                     self.found[golden.name][rank, 0] = one
+
+    def _pieces(self) -> dict[int, Matched]:
+        """The operators of an update on pieces of one flat buffer, by rank. The ranks of a group hold the pieces one
+        behind the other, and sizes show of which golden tensor each is a piece."""
+        found: dict[int, Matched] = defaultdict(list)
+        goldens = _flat_by_type(self.golden)
+        for group in self._groups:
+            flat = {rank: _flat_by_type(self.ranks[rank]) for rank in group if rank in self.ranks}
+            for key, some in goldens.items() if len(flat) == len(group) > 1 else ():
+                sizes = [one.inputs[0].size for one in some]
+                own = [[one for one in flat[rank].get(key, ()) if one.inputs[0].size <= max(sizes)] for rank in group]
+                held = [sum(one.inputs[0].size for one in pieces) for pieces in own]
+                fullest = group[held.index(max(held))]  # the last part may end with padding
+                if not is_exchanged(self.ranks[fullest], max(held), group):
+                    continue
+                pieces = [*chain.from_iterable(own)]
+                places = _places_of_pieces(sizes, [one.inputs[0].size for one in pieces])
+                if len({(one.rank, at) for one, at in zip(pieces, places)}) == len(places):
+                    for one, at in zip(pieces, places):
+                        found[one.rank].append((one, some[at]))
+        return found
 
     def _with_producers(self, pairs: Sequence[tuple[RankOperator, RankOperator]]) -> Matched:
         """The pairs in which the operators that pick the tokens of an expert are partners, as their readers are: few
@@ -199,12 +271,18 @@ class RankPartners:
         if not own or not other:
             return None
         partners = {(partner, slot) for name, slot in other for (rank, _), partner in self.found[name].items()
-                    if rank == one.rank}  # fmt: skip
-        return any(each in partners for each in own)
+                    if rank == one.rank and tensor_in(partner, slot) is not None}  # fmt: skip
+        if not partners:  # an operator that the ranks compute from others: its parameter shows it, if it is right
+            contents = {part.content for name, slot in other
+                        for part in [tensor_in(self.golden.by_name[name], slot)] if part is not None}  # fmt: skip
+            parts = [tensor_in(operator, slot) for operator, slot in own]
+            return True if any(part is not None and part.content in contents for part in parts) else None
+        return not own.isdisjoint(partners)
 
     def _updated(self, run: RankRun) -> dict[str, set[tuple[Any, str]]]:
         """The forward readers of the parameter that each operator behind the backward pass reads, or that one reads
-        which reads its output, by operator. One number, such as the norm of all gradients, leads to no parameter."""
+        which reads its output or its input, by operator. One number, such as the norm of all gradients, leads to no
+        parameter."""
         if id(run) not in self._updates:
             readers, found = self._parameters(run), self._updates.setdefault(id(run), {})
             later: dict[Hashable, set[tuple[Any, str]]] = defaultdict(set)
@@ -212,7 +290,8 @@ class RankPartners:
                 own = {
                     each for one in operator.inputs if one.content is not None for each in readers.get(one.content, ())
                 }
-                own = own or {each for one in operator.outputs for each in later.get(one.content, ())}
+                for some in (operator.outputs, operator.inputs):  # the second of the norm of a gradient
+                    own = own or {each for one in some for each in later.get(one.content, ())}
                 found[operator.name] = own
                 for one in operator.inputs if own else ():
                     if one.size > 1 and one.content is not None and one.content not in readers:
@@ -231,6 +310,23 @@ class RankPartners:
             self._readers[id(run)] = found
         return self._readers[id(run)]
 
+    def _sums_over_stages(self) -> set[str]:
+        """The golden's operators that add up, within the backward pass, the gradient of a parameter that several stages
+        read or update: each stage adds up its own."""
+        found: set[str] = set()
+        for operator in self.golden.update if len(self.lanes[0]) > 1 else ():
+            readers = {name for name, _ in self._updated(self.golden)[operator.name]}
+            ranks = {rank for name in (readers | {operator.name} if readers else ()) for rank, _ in self.found[name]}
+            if len({self.stages[rank] for rank in ranks}) < 2:
+                continue
+            pending = [one for one in operator.inputs if one.size > 1]
+            while pending:
+                writer = self.golden.origin(pending.pop()).operator
+                if writer is not None and self.golden.is_within_backward(writer) and writer.name not in found:
+                    found.add(writer.name)
+                    pending += [one for one in writer.inputs if one.size > 1]
+        return found
+
     def _batch(self, lane: Sequence[int], batch: int) -> list[RankOperator]:
         """The forward operators of a micro batch of a lane, and those within its backward pass."""
         runs = [self.ranks[rank] for rank in lane]
@@ -238,8 +334,8 @@ class RankPartners:
         return [one for own in batches if batch < len(own) for one in own[batch]]
 
     def _golden_batches(self) -> dict[tuple[int, int], int]:
-        """The golden's micro batch of each lane's: the one that reads the same data. By number, if the data do not show
-        as many of each."""
+        """The golden's micro batch of each lane's: the one that reads the same data. If the data do not show as many of
+        each, those of a lane are neighbours or a stride apart, whichever more data show."""
         places = [(lane, batch) for batch in range(self.micro_batches) for lane in range(len(self.lanes))]
         goldens = [*map(self._data, self.golden.micro_batches)]
         found = {}
@@ -250,9 +346,12 @@ class RankPartners:
         counts = Counter(found.values())
         if len(found) == len(places) and len({counts[at] for at in range(len(goldens))}) == 1:
             return found
-        split = len(goldens) == len(places) and len(goldens) > 1
-        by_number = {place: at if split else place[1] for at, place in enumerate(places)}
-        return by_number if len(goldens) > 1 else dict.fromkeys(places, 0)
+        if len(goldens) < 2:
+            return dict.fromkeys(places, 0)
+        if len(goldens) != len(places):
+            return {place: place[1] for place in places}
+        orders = [{place: at for at, place in enumerate(some)} for some in (places, sorted(places))]
+        return max(orders, key=lambda order: sum(order[place] == at for place, at in found.items()))
 
     def _data(self, batch: Sequence[RankOperator]) -> set[Hashable]:
         """The contents that a micro batch reads from outside, but for parameters."""
@@ -319,27 +418,45 @@ class RankPartners:
     def _match_split_updates(self) -> None:
         """Match the updates that data-parallel ranks split: those without a partner with the parts of flat buffers, and
         those of rows."""
-        missing = {one.name for one in self.golden.update if self.mesh(one) is None}
+        missing = {one.name for one in self.golden.update if self.mesh(one) is None or self._are_flat(one)}
         readers = self._parameters(self.golden)
         parameters: dict[str, dict[int, HeldTensor]] = {}
         for golden in self.golden.update:
             for one in golden.inputs:
-                for name, slot in readers.get(one.content, ())[:1] if one.content is not None else ():
-                    held = {rank: tensor_in(partner, slot) for (rank, batch), partner in self.found[name].items()
-                            if batch == 0}  # fmt: skip
-                    parameters[golden.name] = {rank: each for rank, each in held.items() if each is not None}
+                read = readers.get(one.content, ()) if one.content is not None else ()
+                held = [self._held(name, slot) for name, slot in read]
+                if held:  # the whole parameter, where modules have flat parts and products read what is gathered
+                    sizes = [max((each.size for each in some.values()), default=0) for some in held]
+                    parameters[golden.name] = held[sizes.index(max(sizes))]
         split = SplitUpdates(self.ranks, self.golden, self.groups)
         found = split.of_rows(parameters)
         found.update(split.of_buffers({name: one for name, one in parameters.items() if name in missing}, missing))
         for name, parts in found.items():
             self.found[name] = {(one.rank, 0): one for one in parts}
 
+    def _held(self, name: str, slot: str) -> dict[int, HeldTensor]:
+        """A tensor of a golden operator on each rank, in the first micro batch."""
+        some = ((rank, tensor_in(one, slot)) for (rank, batch), one in self.found[name].items() if batch == 0)
+        return {rank: each for rank, each in some if each is not None}
+
+    def _are_flat(self, golden: RankOperator) -> bool:
+        """Whether the partners of an update hold flat parts of its parameter."""
+        pairs = (pair for one in self.found[golden.name].values() for pair in zip(one.tensors, golden.tensors))
+        return any(len(a.shape) == 1 < len(b.shape) for a, b in pairs)
+
     def _drop_other_stages(self) -> None:
         """Keep the updates of the parameter that the golden updates, among those of several stages."""
+        lost: set[str] = set()
         for golden in self.golden.update:
             some = self.found.get(golden.name, {})
             stages = [self.stages[rank] for rank, _ in some]
             whole = {stage for stage in stages if stages.count(stage) == len(self.lanes)}
+            is_unknown = (len({*stages}) > 1 and not whole) or _lacks_parts(some, golden)
+            writers = [self.golden.origin(one).operator for one in golden.inputs if one.size == 1]
+            if not self.missing and (is_unknown or any(one is not None and one.name in lost for one in writers)):
+                some.clear()  # the lists of some ranks are shorter, and nothing shows which of them it is
+                lost.add(golden.name)
+                continue
             if whole and len({*stages}) > len(whole):  # a stage of which some ranks lack it has another parameter
                 for at in [at for at in some if self.stages[at[0]] not in whole]:
                     del some[at]

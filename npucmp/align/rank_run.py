@@ -13,6 +13,7 @@ from typing import Any, Callable, Hashable, Iterator, NamedTuple, Optional, Sequ
 
 from npucmp.align.content_hash import WIDTH, hash_values
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers import assembly
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Payload, RankGroup, Run, TensorRef
 from npucmp.model.dtypes import lookup
@@ -49,15 +50,22 @@ class Values:
             return None
         key = tensor.file, tensor.label
         if key not in self._payloads:
-            from npucmp.dump.readers import header
+            from npucmp.dump.readers import header_of
+            from npucmp.dump.readers.safe_open import open_regular
+            from npucmp.dump.readers.values import values_in_memory
 
+            found = values = None
             try:
-                found: Optional[Payload] = header(tensor.encoding, tensor.file, self.context)
+                with open_regular(tensor.file, self.context) as file:
+                    found = header_of(tensor.encoding, file)
+                    values = values_in_memory(found, file)
             except SystemFailure:
                 raise
             except NpucmpError as error:
                 found, self.problems[key] = None, getattr(error, "because", str(error))
             self._payloads[key] = found if found is not None and found.shape == tensor.shape else None
+            if self._payloads[key] is not None and values is not None:  # a small file is read once
+                self._keep(key, tensor, values.copy())
         return self._payloads[key]
 
     def array(self, tensor: TensorRef) -> Optional[Any]:
@@ -69,8 +77,8 @@ class Values:
             self._held.move_to_end(key)
             return self._held[key]
         payload = self.payload(tensor)
-        if payload is None:
-            return None
+        if payload is None or key in self._held:
+            return self._held.get(key)
         import numpy as np
 
         from npucmp.dump.readers.values import blocks
@@ -83,10 +91,15 @@ class Values:
             raise
         except NpucmpError:
             return None
-        flat = pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else np.empty(0)
+        return self._keep(
+            key, tensor, pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else np.empty(0)
+        )
+
+    def _keep(self, key: object, tensor: TensorRef, flat: Any) -> Optional[Any]:
+        """Hold the values of a tensor as an array of floats in its shape; None if they are complex."""
         if flat.dtype.kind == "c":
             return None
-        kind = np.float32 if flat.dtype in (np.float16, np.float32) else np.float64
+        kind = "float32" if flat.dtype in ("float16", "float32") else "float64"
         found = flat.astype(kind, copy=False).reshape(tensor.shape)
         self._hold(key, found)
         return found
@@ -148,7 +161,7 @@ def norm_of(values: Any) -> float:
 class HeldTensor:
     """A tensor of one rank, or of the golden run."""
 
-    __slots__ = ("_content", "_values", "is_float", "operator", "ref", "size")
+    __slots__ = ("_content", "_norm", "_values", "is_float", "operator", "ref", "size")
 
     def __init__(self, operator: RankOperator, ref: TensorRef, values: Values) -> None:
         self.operator, self.ref, self._values = operator, ref, values
@@ -156,6 +169,7 @@ class HeldTensor:
         self.is_float = row is not None and row.kind == "f"
         self.size = math.prod(ref.shape)
         self._content: Optional[Hashable] = None
+        self._norm: Optional[float] = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -181,12 +195,23 @@ class HeldTensor:
             return None
         return found.max, found.min, found.mean, found.norm
 
+    def in_rows(self, row: tuple[int, ...]) -> HeldTensor:
+        """Return the tensor as rows of a shape; itself if its numbers are no whole rows."""
+        if not row or not math.prod(row) or self.size % math.prod(row):
+            return self
+        shape = (self.size // math.prod(row), *row)
+        payload = self.payload and assembly.reshaped(self.payload, shape)
+        ref = self.ref._replace(shape=shape, payload=payload, file="" if payload else self.ref.file)
+        return HeldTensor(self.operator, ref, self._values)
+
     @property
     def norm(self) -> Optional[float]:
         """The L2 norm; None if it is not known."""
-        values = self.array
+        values = self.array if self._norm is None else None
         if values is not None:
-            return norm_of(values)
+            self._norm = norm_of(values)
+        if self._norm is not None:
+            return self._norm
         figures = self.figures
         return None if figures is None else figures[3] if figures[3] is not None or self.size > 1 else figures[0]
 
@@ -277,13 +302,17 @@ class RankOperator:
     """An operator of one rank. `key`: what it shares with its partner in another layout, in which numbers of calls and
     layers differ."""
 
-    __slots__ = ("arguments", "inputs", "key", "op", "outputs", "rank", "ranks", "type", "values")
+    __slots__ = (
+        "arguments", "by_slot", "inputs", "key", "op", "outputs", "rank", "ranks", "tensors", "type", "values",
+    )  # fmt: skip
 
     def __init__(self, op: Operator, rank: int, values: Values) -> None:
         self.op, self.rank, self.type, self.values = op, rank, op_type_of(op), values
         self.ranks: tuple[int, ...] = (rank,)  # several hold the parts of a flat buffer
         self.inputs = [HeldTensor(self, one, values) for one in op.tensors if not one.is_output]
         self.outputs = [HeldTensor(self, one, values) for one in op.tensors if one.is_output]
+        self.tensors = self.inputs + self.outputs
+        self.by_slot = {one.slot: one for one in reversed(self.tensors)}
         self.key = _without_numbers(op.kind) if op.path else op.kind
         own = [(slot, value) for slot, value in op.arguments.items() if not isinstance(value, RankGroup)]
         self.arguments = tuple((slot, repr(value)) for slot, value in own)
@@ -322,17 +351,13 @@ class RankOperator:
         return self.type.has("collective")
 
     @property
-    def tensors(self) -> list[HeldTensor]:
-        return self.inputs + self.outputs
-
-    @property
     def groups(self) -> list[tuple[int, ...]]:
         return [tuple(one) for one in self.op.arguments.values() if isinstance(one, RankGroup)]
 
 
 def tensor_in(operator: RankOperator, slot: str) -> Optional[HeldTensor]:
     """The tensor in a slot of an operator; None if it has none."""
-    return next((one for one in operator.tensors if one.slot == slot), None)
+    return operator.by_slot.get(slot)
 
 
 def _without_numbers(path: str) -> str:

@@ -8,6 +8,7 @@ place follows, it is none, and the run diverges there.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import Hashable, Optional
 
@@ -18,11 +19,13 @@ from npucmp.align.rank_run import HeldTensor, RankOperator
 
 ROUNDING = 1e-5  # chosen: places of clean float32 runs have smaller errors
 ROUNDING_FIGURES = 1e-4  # of statistics: chosen likewise
+UPDATE = (False, True)  # the phase of an optimizer step
 HIDES = 0.1  # of the error of what a place is made of: chosen: a place with a larger error does not disprove it
 
 
 class RankShares:
-    """The shares of one step. `covered`: by operator and slot of the golden."""
+    """The shares of one step. `covered`: by operator and slot of the golden; `open`: those that no place proves,
+    because what is made of them differs."""
 
     def __init__(self, search: PlacementSearch) -> None:
         self._search, self._golden = search, search.golden
@@ -33,6 +36,7 @@ class RankShares:
         self._rounding = COARSE if search.is_coarse else ROUNDING if search.values else ROUNDING_FIGURES
         self._broken: set[str] = set()  # operators of which gradients or other readers show that a tensor differs
         self.covered: set[Key] = set()
+        self.open: set[Key] = set()
         while self._cover_all():
             pass
 
@@ -42,6 +46,7 @@ class RankShares:
         self._proven: set[Key] = set()  # those of which something that identifies itself is made
         for _ in range(2):  # the gradient of a share is a share
             self._behind = self._wrong = False  # whether a place follows, or a tensor that differs
+            self._update_agrees = False  # whether the optimizer step, as far as it was visited, agrees
             self._next: list[HeldTensor] = []  # the tensors of the next operator
             self._fed: set[tuple[bool, bool]] = set()  # phases in which a place follows that code without a record made
             for operator in reversed(self._golden.operators):
@@ -50,7 +55,9 @@ class RankShares:
         for operator in self._golden.operators:
             open_tensors = [one for one in operator.tensors if self._differs(one)]
             forward = self._search.forward_of(operator)
-            self._broken |= {forward.name} if forward is not None and open_tensors else set()
+            states = {self._search.state(operator, one) for one in operator.inputs}
+            is_born = not states & {"differs", "shape"}  # else what arrives is wrong, and no saved tensor
+            self._broken |= {forward.name} if forward is not None and open_tensors and is_born else set()
             same = [each for one in open_tensors if one.content is not None for each in self._readers[one.content]]
             self._broken |= {each.operator.name for each in same}  # one tensor, one verdict
         return len(self._broken) > before
@@ -74,12 +81,16 @@ class RankShares:
         for one in operator.inputs if made else ():
             if not self._is_place(one) and all(self._is_closed(one, each) for each in made):
                 self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in made))
+        if not outputs and self._wrong:  # what it writes into, behind a mask of the rank
+            self.open |= {self._key(one) for one in operator.inputs[:1] if self._is_own(one)}
         self._next = [one for one in operator.tensors if one.is_float and one.size > 1] or self._next
         self._behind = self._behind or any(map(self._is_proof, operator.tensors))
         self._wrong = self._wrong or any(map(self._differs, operator.tensors))
         data = (one for at, one in enumerate(operator.inputs) if at not in operator.parameter_places and one.is_float)
         if any(self._is_proof(one) and self._golden.origin(one).how == "none" for one in data):
             self._fed.add(self._phase(operator))
+        if self._golden.is_update(operator):
+            self._update_agrees = not self._wrong and UPDATE in self._fed
 
     def _cover(self, one: HeldTensor) -> None:
         """Cover an output if all that reads it is a place or covered. One that no recorded operator reads is, if it
@@ -93,7 +104,9 @@ class RankShares:
             again = self._golden.origin(one).tensor  # a module returns what an operator in it wrote
             is_fed = self._phase(one.operator) in self._fed
             is_read = is_fed and self._search.state(one.operator, one) != "differs"  # by code that is not recorded
-            if not self._wrong and (is_read or (again is not None and self._is_proof(again))):
+            if one.operator.is_gradient_record and self._update_agrees and self._error(one) in (None, math.inf):
+                self._add(one, True)  # parts of one micro batch that do not make the golden's; the update reads the sum
+            elif not self._wrong and (is_read or (again is not None and self._is_proof(again))):
                 self._add(one, True)
             elif not one.is_float or self._has_gradient(one.operator):
                 self._add(one, False)
@@ -146,15 +159,25 @@ class RankShares:
         contents = {None if part is None else part.content for part in parts}
         return len(contents) == 1 and None not in contents
 
+    def _is_own(self, one: HeldTensor) -> bool:
+        """Whether each rank has another tensor, and no other layer shows how they make the golden's."""
+        decision, mesh = self._search.found.get(self._key(one), LOCAL), self._search.partners.mesh(one.operator)
+        if decision.state != "differs" or decision.by != "shape" or mesh is None or len(mesh.ranks) < 2:
+            return False
+        parts = [self._search.part(one.operator.name, op, one.slot) for op in mesh.cells.values()]
+        return len({part.content for part in parts if part is not None}) == len(parts)
+
     def _is_place(self, one: HeldTensor) -> bool:
         return not one.size or self._search.state(one.operator, one) == "agrees"
 
     def _is_proof(self, one: HeldTensor) -> bool:
-        """Whether a place identifies itself: not a constant, and by statistics no sum, of which the mean alone is
-        known."""
+        """Whether a place identifies itself: not a constant, and by statistics no sum of tensors, of which the mean
+        alone is known."""
         if not self._is_place(one) or one.content is None:
             return False
-        return self._search.values or (one.is_float and not partial_axes(self._search.placed(one.operator, one)))
+        if self._search.values or one.size == 1:
+            return True
+        return one.is_float and not partial_axes(self._search.placed(one.operator, one))
 
     @staticmethod
     def _key(one: HeldTensor) -> Key:
@@ -168,8 +191,9 @@ def _identity(one: HeldTensor) -> Hashable:
 
 def hold_shares(search: PlacementSearch) -> None:
     """Take tensors that do not agree for shares of the ranks, where all that is made of them agrees."""
-    search.covered = RankShares(search).covered
-    for key in search.covered:
+    shares = RankShares(search)
+    search.covered = shares.covered
+    for key in shares.covered | shares.open:
         if key in search.found:
             search.found[key] = LOCAL
     _take_from_readers(search)

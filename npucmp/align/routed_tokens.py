@@ -24,6 +24,8 @@ class RoutedTokens:
         self.orders: dict[str, RowOrder] = {}
         self.running: set[str] = set()
         self._recent: dict[object, RowOrder] = {}
+        for rows in partners.flat_orders:
+            self._recent[rows.lengths] = rows
         experts, golden = partners.experts, partners.golden.operators
         self._behind_experts = {one.name for before, one in zip(golden, golden[1:])
                                 if experts.is_of_some_ranks(before) and not experts.is_of_some_ranks(one)}  # fmt: skip

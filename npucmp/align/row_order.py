@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from typing import Any, Iterable, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.placement import ARRAYS, Get, Placements, splits
 from npucmp.align.rank_mesh import Coordinates, Mesh, Misfit, assemble, same_copies
-from npucmp.align.rank_run import MARKS, HeldTensor
+from npucmp.align.rank_run import MARKS, HeldTensor, RankOperator, tensor_in
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model.relation import SUM, WHOLE, Placement
 
 MOST = 1 << 14  # rows: work
 BLOCK = 1 << 16  # elements: work
 STEP = 512  # rows: work
+FLAT = 1 << 18  # numbers of a flat buffer: work
+MOST_EQUAL = 0.5  # share of numbers: chosen: a fault leaves as many, other values do not agree in as many
 
 
 class RowOrder(NamedTuple):
@@ -37,6 +39,11 @@ class RowOrder(NamedTuple):
     @property
     def is_identity(self) -> bool:
         return self.order == tuple(range(len(self.order)))
+
+
+def is_flat(one: HeldTensor) -> bool:
+    """Whether a tensor may be a buffer of several parameters."""
+    return one.is_float and len(one.shape) == 1
 
 
 def lengths_of(mesh: Mesh, get: Get) -> tuple[tuple[int, int], ...]:
@@ -76,6 +83,56 @@ def find_order(mesh: Mesh, get: Get, golden: HeldTensor, axes: tuple[int, ...]) 
         return None
     order = _nearest(np.concatenate(projected), exact)
     return RowOrder(axes, order, lengths_of(mesh, get))
+
+
+def flat_orders(mesh: Mesh, golden: HeldTensor) -> Iterator[RowOrder]:
+    """Yield the orders of the numbers of a flat tensor by their values, along each set of axes."""
+    parts = {id(op): tensor_in(op, golden.slot) for op in mesh.cells.values()}
+    if all(part is not None and is_flat(part) for part in parts.values()):
+
+        def get(op: RankOperator) -> HeldTensor:
+            return parts[id(op)]  # type: ignore[return-value]
+
+        some = (_order_of_values(mesh, get, golden, axes) for axes in row_axes(mesh, get, golden.size))
+        yield from (order for order in some if order is not None and not order.is_identity)
+
+
+def _order_of_values(mesh: Mesh, get: Get, golden: HeldTensor, axes: tuple[int, ...]) -> Optional[RowOrder]:
+    """The order of the numbers of a flat tensor by their values. Equal numbers stand beside the same neighbours. None
+    if numbers are too many, not known, or mostly others than the golden's."""
+    import numpy as np
+
+    parts = [(at[::-1], get(one).array) for at, one in mesh.cells.items()
+             if all(axis in axes or not place for axis, place in enumerate(at))]  # fmt: skip
+    exact = golden.array
+    if golden.size > FLAT or exact is None or any(array is None for _, array in parts):
+        return None
+    own = np.concatenate([array for _, array in sorted(parts, key=lambda both: both[0])]).astype(exact.dtype)
+    order = _order_of_equal(own, exact)
+    if (own[order] == exact).mean() < MOST_EQUAL:
+        return None
+    return RowOrder(axes, tuple(order.tolist()), lengths_of(mesh, get))
+
+
+def _order_of_equal(own: Any, exact: Any) -> Any:
+    """For each number of `exact` the place of an equal one in `own`, each once; other numbers get what is left."""
+    import numpy as np
+
+    order, free = np.full(exact.size, -1), np.ones(own.size, bool)
+    known, places, counts = np.unique(own, return_index=True, return_counts=True)
+    at = np.minimum(np.searchsorted(known, exact), known.size - 1)
+    _, back, count = np.unique(exact, return_inverse=True, return_counts=True)
+    single = (known[at] == exact) & (counts[at] == 1) & (count[back.reshape(-1)] == 1)
+    order[single] = places[at[single]]
+    free[order[single]] = False
+    for step, rows in ((1, range(1, exact.size)), (-1, range(exact.size - 2, -1, -1))):
+        for row in rows:
+            place = order[row - step] + step
+            is_next = order[row] < 0 <= order[row - step] and 0 <= place < own.size and free[place]
+            if is_next and own[place] == exact[row]:
+                order[row], free[place] = place, False
+    order[order < 0] = np.flatnonzero(free)
+    return order
 
 
 def order_of_indices(

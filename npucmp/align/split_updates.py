@@ -52,8 +52,12 @@ class SplitUpdates:
                 for name, place in self._places(buffer, parameters, group).items():
                     local = parameters[name][group[0]]
                     for golden, partners in self._chains(self._golden.by_name[name], buffer.operators):
-                        if golden.name in missing:
+                        if golden.name not in missing:
+                            continue
+                        if all(one.size > 1 for one in golden.outputs):
                             found[golden.name].append(_part(golden, partners, place, local.shape, group))
+                        elif len(buffer.values) == local.size and local.shape[0] % len(group) == 0:
+                            found[golden.name] += [_part_rows(one, local.shape, group) for one in partners]
         return {name: parts for name, parts in found.items() if len({one.rank for one in parts}) == len(parts)}
 
     def of_rows(self, parameters: Mapping[str, Mapping[int, HeldTensor]]) -> dict[str, list[RankOperator]]:
@@ -66,8 +70,12 @@ class SplitUpdates:
                 held = [self._holder(golden, local.get(rank), rank, group) for rank in group]
                 operators = tuple(one for one in held if one is not None)
                 if len(operators) == len(group):
+                    shape = local[group[0]].shape
                     for one, partners in self._chains(golden, operators):
-                        found[one.name].append(_rows(partners, local[group[0]].shape, group))
+                        if all(each.size > 1 for each in one.outputs):
+                            found[one.name].append(_rows(partners, shape, group))
+                        elif shape[0] % len(group) == 0:
+                            found[one.name] += [_part_rows(each, shape, group) for each in partners]
         return found
 
     def _holder(
@@ -103,7 +111,7 @@ class SplitUpdates:
                 run = self._ranks[group[0]]
                 if run.origin(tensors[0]).how == "operator" or any(one.array is None for one in tensors):
                     continue
-                if not _is_exchanged(run, tensors[0].size, group):
+                if not is_exchanged(run, tensors[0].size, group):
                     continue
                 if all(len(one.shape) == 1 and one.is_float and one.size > 1 for one in tensors):
                     values = np.concatenate([one.array for one in tensors])
@@ -122,10 +130,8 @@ class SplitUpdates:
     def _chains(
         self, golden: RankOperator, operators: Sequence[RankOperator]
     ) -> list[tuple[RankOperator, tuple[RankOperator, ...]]]:
-        """The operators of a parameter's update beside those of the ranks', by type in their order. A norm of a part,
-        which is one number, is that of the part on each rank."""
+        """The operators of a parameter's update beside those of the ranks', by type in their order."""
         mine = _chain(self._golden, golden)
-        mine = [one for one in mine if all(each.size > 1 for each in one.outputs)]
         chains = [_chain(self._ranks[one.rank], one) for one in operators]
         found: list[tuple[RankOperator, tuple[RankOperator, ...]]] = []
         ends = [len(chain) for chain in chains]
@@ -160,8 +166,8 @@ def _places_in_order(values: Any, known: Sequence[tuple[str, HeldTensor]], ranks
     return found
 
 
-def _is_exchanged(run: RankRun, size: int, group: Sequence[int]) -> bool:
-    """Whether the ranks of a group gather, or scatter, parts of this size: beside the whole, or as a list of parts."""
+def is_exchanged(run: RankRun, size: int, group: Sequence[int]) -> bool:
+    """Return whether the ranks of a group gather, or scatter, parts of this size: beside the whole, or as a list."""
     collectives = (one for one in run.operators if one.is_collective and tuple(group) in one.groups)
     sizes = ([each.size for each in one.tensors] for one in collectives)
     return any(some.count(size) > len(group) or (size in some and size * len(group) in some) for some in sizes)
@@ -253,6 +259,13 @@ def _rows(operators: Sequence[RankOperator], shape: tuple[int, ...], group: Sequ
         payload = assembly.reshaped(assembly.sliced(whole, 0, 0, length), shape)
         tensors.append(one.ref._replace(shape=shape, payload=payload, file="", statistics=None, checksum=""))
     return _operator(operators, tensors, group)
+
+
+def _part_rows(operator: RankOperator, shape: tuple[int, ...], group: Sequence[int]) -> RankOperator:
+    """The operator of a rank with the rows of a parameter in their shape. Its norm is that of its own rows."""
+    size = math.prod(shape) // len(group)
+    refs = tuple((one.in_rows(shape[1:]) if one.size == size > 1 else one).ref for one in operator.tensors)
+    return RankOperator(operator.op._replace(tensors=refs), operator.rank, operator.values)
 
 
 def _operator(operators: Sequence[RankOperator], tensors: Sequence[TensorRef], group: Sequence[int]) -> RankOperator:

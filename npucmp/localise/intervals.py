@@ -323,6 +323,8 @@ class Intervals:
             return Interval(0.0, math.inf, "overwritten")
         if source is not None and source.meaningless:
             return Interval(0.0, math.inf, "uninitialised")
+        if source is not None and source.finding.verdict is Verdict.MISSING and not source.tainted:
+            return self.unknown_producer(finding)  # one side lacks the output, or each rank has a share of its own
         if source is not None:
             high = math.inf if source.tainted else error_size(source.finding)
             return Interval(0.0, high, "behind a root" if source.tainted else "written")

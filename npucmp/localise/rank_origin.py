@@ -4,6 +4,7 @@ a layout or a scale is wrong."""
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import replace
 from typing import Iterator, NamedTuple, Optional, Sequence
 
@@ -17,8 +18,10 @@ from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import Mesh
 from npucmp.align.rank_run import NOWHERE, HeldTensor, Origin, RankOperator, tensor_in
 from npucmp.localise.evidence import reason
+from npucmp.localise.rank_facts import rank_facts
 from npucmp.localise.root_cause import with_root_verdict
-from npucmp.model import Cause, Comparison, Evidence, Pair, Root, Verdict
+from npucmp.model import Cause, Comparison, Evidence, Finding, Pair, Root, Verdict
+from npucmp.model.dtypes import size_of
 from npucmp.model.relation import ranks_in_words
 from npucmp.model.roles import is_output, peer_of
 
@@ -63,11 +66,19 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
     errors = part_errors(search, mesh, place.tensor, place.decision)
     rank = mesh.ranks[0] if len(mesh.ranks) == 1 else odd_rank(errors)
     evidence = [*_sentences(search, place, root, errors, rank)]
+    others = search.partners.experts.others(golden)
+    if len(others) == 1 and (place.decision.state == "shape" or place.decision.rows is not None):
+        rank = others[0]
+        evidence.append(reason("rank", "rank {rank} lacks the operator, of which the others have parts", rank=rank))
     if rank is None and not errors and place.tensor.ref.is_output:
         rank = rank_beyond(search, mesh, place.tensor, place.decision)
         if rank is not None:
             words = "the part of rank {rank} is no part of the golden: its statistics exceed those of the whole tensor"
             evidence.append(reason("rank", words, rank=rank))
+    if root.cause is not Cause.PROPAGATED and not any(one.kind == "rank" for one in evidence):
+        evidence += rank_facts(search, golden, place.tensor, mesh, place.decision, place.origins)
+        if len(mesh.ranks) == 1 and evidence and evidence[-1].kind == "lacks":  # it holds what ranks have reduced
+            rank = int(str(evidence[-1].facts["rank"].value))
     sender = _sender(search, place, rank) if root.cause is Cause.GAP else None
     if sender is not None:
         words = "rank {rank} received it from rank {sender}, which sent the same values"
@@ -83,6 +94,26 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
         collective=_collective(search, place) or _mates_collective(search, place),
         evidence=(*root.evidence, *evidence),
     )
+
+
+def with_other_operators(root: Root, search: PlacementSearch, findings: Sequence[Finding]) -> Root:
+    """The root at the output of a golden operator in whose place the ranks have others, if an input that such an output
+    should be is the first to differ: batch norm from reduced sums, attention in blocks."""
+    golden_op = root.pair.golden_op
+    golden = search.golden.by_name.get(golden_op.name) if golden_op is not None else None
+    tensor = tensor_in(golden, root.slot) if golden is not None and root.cause is Cause.GAP else None
+    made = search.golden.origin(tensor).tensor if tensor is not None and not tensor.ref.is_output else None
+    if made is None or made.operator.is_collective or search.partners.found.get(made.operator.name):
+        return root
+    if golden is not None and search.golden.is_update(golden) and not search.golden.is_update(made.operator):
+        return root  # gradients are reduced between
+    pair = next((one.pair for one in findings if one.pair.golden_op is not None and one.pair.slot == made.slot
+                 and one.pair.golden_op.name == made.operator.name), None)  # fmt: skip
+    if pair is None:
+        return root
+    words = "the ranks have other operators in its place; {reader} {slot} reads what they make"
+    own = reason("otherwise", words, reader=root.pair.operator.name, slot=root.slot)
+    return replace(root, pair=pair, slot=made.slot, evidence=(own, *root.evidence))
 
 
 def _sender(search: PlacementSearch, place: _Place, rank: Optional[int]) -> Optional[int]:
@@ -274,12 +305,61 @@ def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:
         words = "the part of rank {rank} differs ({error}), those of the others by at most {others}: parts of one "
         words += "tensor err alike"
         own = reason("rank", words, rank=rank, error=error, others=others)
-        cause = Cause.BORN if is_output(pair) else Cause.GAP
-        root = Root(1, pair, cause, pair.slot, "rel_l2", error, finding.limit, others, error, (own,), "odd_part")
-        kept = [each for each in one.roots if each.pair.order != pair.order]
-        roots = root, *(replace(each, place=at) for at, each in enumerate(kept, 2))
-        return replace(one, findings=with_root_verdict(one.findings, root), roots=roots)
+        return _with_first(one, finding, error, others, own, "odd_part")
     return one
+
+
+def _with_first(
+    one: Comparison, finding: Finding, error: Optional[float], others: Optional[float], own: Evidence, rule: str
+) -> Comparison:
+    """The comparison with a root for a finding, before all others."""
+    pair = finding.pair
+    cause = Cause.BORN if is_output(pair) else Cause.GAP
+    root = Root(1, pair, cause, pair.slot, "rel_l2", error, finding.limit, others, error, (own,), rule)
+    kept = [each for each in one.roots if each.pair.order != pair.order]
+    roots = root, *(replace(each, place=at) for at, each in enumerate(kept, 2))
+    return replace(one, findings=with_root_verdict(one.findings, root), roots=roots)
+
+
+def with_odd_type(one: Comparison, search: PlacementSearch) -> Comparison:
+    """The comparison with a root for the first tensor that one rank alone holds in a coarser type than the golden.
+    Other ranks hold it, in this call or in others, in the golden's. The limits of the coarser type hide the fault."""
+    first = min((root.pair.order for root in one.roots if root.cause is not Cause.PROPAGATED), default=None)
+    odd = _odd_type(search)
+    finding = next((each for each in one.findings if odd is not None and each.pair.golden_op is not None
+                    and (each.pair.golden_op.name, each.pair.slot) == odd[:2]), None)  # fmt: skip
+    if odd is None or finding is None or (first is not None and finding.pair.order >= first):
+        return one
+    words = "rank {rank} holds it as {own}, the others as {others}"
+    own = reason("rank", words, rank=odd[2], own=odd[3], others=odd[4])
+    return _with_first(one, finding, finding.error, None, own, "odd_type")
+
+
+def _odd_type(search: PlacementSearch) -> Optional[tuple[str, str, int, str, str]]:
+    """The first such tensor: operator and slot of the golden, the rank, its type, and that of the golden."""
+    types: dict[object, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    coarser: list[tuple[object, RankOperator, HeldTensor]] = []
+    for golden in search.golden.operators:
+        mesh = search.partners.mesh(golden)
+        for tensor in golden.tensors if mesh is not None else ():
+            if mesh is None or not tensor.is_float:
+                continue
+            parts = [(op.rank, search.part(golden.name, op, tensor.slot)) for op in mesh.cells.values()]
+            key = search.class_of(golden, tensor)
+            for rank, part in parts:
+                if part is not None:
+                    types[key][rank].add(part.ref.dtype)
+            if any(part is not None and _is_coarser(part.ref.dtype, tensor.ref.dtype) for _, part in parts):
+                coarser.append((key, golden, tensor))
+    for key, golden, tensor in coarser:
+        odd = [rank for rank, own in types[key].items() if own != {tensor.ref.dtype}]
+        if len(odd) == 1 and len(types[key]) > 1:
+            return golden.name, tensor.slot, odd[0], min(types[key][odd[0]]), tensor.ref.dtype
+    return None
+
+
+def _is_coarser(own: str, golden: str) -> bool:
+    return size_of(own, (1,)) < size_of(golden, (1,))
 
 
 def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tuple[int, float, float]]:

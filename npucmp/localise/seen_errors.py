@@ -50,6 +50,7 @@ class SeenErrors:
         self._sums: deque[float] = deque(maxlen=RECENT_OPERATORS)  # rms times elements of the same outputs
         self._elements: deque[set[int]] = deque(maxlen=RECENT_OPERATORS)  # numbers of elements of the same outputs
         self._gradients: deque[float] = deque(maxlen=RECENT_OPERATORS)  # norms of the latest gradients
+        self._largest_gradient = 0.0  # rms
         self._errors: list[float] = []  # sorted
         # shape → rows and errors of the latest outputs, in order
         self._shapes: dict[tuple[int, ...], list[tuple[int, float]]] = {}
@@ -76,18 +77,15 @@ class SeenErrors:
 
     def below_rounding(self, finding: Finding) -> float:
         """The error of a gradient that is smaller than the rounding of its terms, if the terms are as large as the
-        latest outputs. Such a gradient belongs to a bias (one axis) that does not affect the network, and is zero in
-        exact arithmetic."""
+        latest outputs, or, behind a backward pass, as the largest gradient. Such a gradient belongs to a bias (one
+        axis) that does not affect the network, as that of the keys of an attention, and is zero in exact arithmetic."""
         operator = finding.pair.operator
-        if (
-            not is_vector(finding)
-            or is_output(finding.pair)
-            or not (is_gradient(operator) or op_type_of(operator).has("collective"))
-        ):
+        if not is_vector(finding) or is_output(finding.pair):
             return 0.0
         self._catch_up()
+        is_latest = is_gradient(operator) or op_type_of(operator).has("collective")
         size, unit = scale_of(finding).rms, max(finding.working, finding.limit / FACTOR)
-        rounding = unit * max(self._sizes, default=0.0)
+        rounding = unit * (max(self._sizes, default=0.0) if is_latest else self._largest_gradient)
         return rounding / size if 0.0 < size <= FACTOR * rounding else 0.0
 
     def may_cancel(self, finding: Finding) -> bool:
@@ -144,7 +142,7 @@ class SeenErrors:
         self._learn_sizes(node)
         self._learn_terms(node)
         if node.is_gradient:
-            self._gradients.append(_largest_norm(node))
+            self._learn_gradients([node])
         self._last_agreeing = next(filter(agrees, _latest_first(node)), self._last_agreeing)
 
     def learn_shapes(self, node: OperatorFindings) -> None:
@@ -172,8 +170,7 @@ class SeenErrors:
             self._learn_terms(node)
         for node in nodes[-RECENT_OPERATORS:]:
             self._learn_sizes(node)
-        for node in [node for node in nodes if node.is_gradient][-RECENT_OPERATORS:]:
-            self._gradients.append(_largest_norm(node))
+        self._learn_gradients([node for node in nodes if node.is_gradient])
         agreeing = (one for node in reversed(nodes) for one in _latest_first(node) if agrees(one))
         self._last_agreeing = next(agreeing, self._last_agreeing)
 
@@ -194,6 +191,11 @@ class SeenErrors:
             if not self._is_read(finding):
                 elements = scale_of(finding).elements
                 self._unread[elements] = max(error, self._unread.get(elements, 0.0))
+
+    def _learn_gradients(self, nodes: Sequence[OperatorFindings]) -> None:
+        self._gradients += map(_largest_norm, nodes[-RECENT_OPERATORS:])
+        scales = (scale_of(one).rms for node in nodes for one in node.outputs)
+        self._largest_gradient = max([self._largest_gradient, *filter(math.isfinite, scales)])
 
     def _learn_sizes(self, node: OperatorFindings) -> None:
         scales = [scale_of(one) for one in node.outputs]

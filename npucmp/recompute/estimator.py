@@ -53,6 +53,8 @@ class RecomputedOperators:
         self._engine, self._settings = NumpyEngine(), ReplaySettings()
         self._found: dict[tuple[int, int], tuple[ReplayedOutput, ...]] = {}
         self._left = LEAST
+        self._known_tasks: dict[int, Mapping[int, Task]] = {}  # by side
+        self._kinds: dict[int, dict[str, list[int]]] = {}
         self.recomputed: set[int] = set()  # orders of target operators
         self.failed: dict[str, str] = {}  # operators that the system did not let recompute, with the reason
         self._sided: dict[tuple[int, str], int] = {}  # the first operator of each direction of rounding, by side
@@ -64,7 +66,7 @@ class RecomputedOperators:
         If coarser arithmetic explains similar errors of a whole kind, a guilty operator is no fault: its rows become
         AMPLIFIER. If another formula explains them, that is one fault, reported for the first operator of the kind.
         """
-        task = None if operator is None else self._tasks[side].get(operator.order)
+        task = None if operator is None else self._tasks_of(side).get(operator.order)
         if task is None or operator is None or task.operator.name != operator.name:
             return ()
         rows = self._rows(side, task)
@@ -111,28 +113,39 @@ class RecomputedOperators:
 
     @cached_property
     def _sample(self) -> frozenset[int]:
-        tasks = self._tasks[0]
+        tasks = self._tasks_of(0)
         orders_sampled = [*tasks][SAMPLE // 2 :: SAMPLE]
         firsts = (
             orders[0]
-            for orders in self._kinds[0].values()
+            for orders in self._kinds_of(0).values()
             if len(orders) >= FEWEST or op_type_of(tasks[orders[0]].operator).has("elementwise")
         )
         return frozenset([*orders_sampled, *firsts])
 
-    @cached_property
+    @property
     def _tasks(self) -> tuple[Mapping[int, Task], ...]:
-        return tuple(map(self._tasks_of, self._open()))
+        return self._tasks_of(0), self._tasks_of(1)
 
-    def _tasks_of(self, run: Run) -> Mapping[int, Task]:
+    @cached_property
+    def _runs(self) -> Sequence[Run]:
+        runs = self._open()
+        sizes = [sum(math.prod(one.shape) for operator in run.operators for one in operator.tensors) for run in runs]
+        self._left = max(self._left, *(elements // PART for elements in sizes))
+        return runs
+
+    def _tasks_of(self, side: int) -> Mapping[int, Task]:
+        """The tasks of a run by order; its records are read when they are first asked for."""
+        if side not in self._known_tasks:
+            self._known_tasks[side] = self._read_tasks(self._runs[side])
+        return self._known_tasks[side]
+
+    def _read_tasks(self, run: Run) -> Mapping[int, Task]:
         try:
             calls = calls_of(run, self._context)
         except (NpucmpError, OSError) as error:  # the records changed since they were read
             self._note("no operator", error)
             return {}
         calls = {**_calls_by_type(run), **calls}
-        elements = sum(math.prod(tensor.shape) for operator in run.operators for tensor in operator.tensors)
-        self._left = max(self._left, elements // PART)
         tasks = [task for task in tasks_of(run, calls) if task.outputs and self._is_due(task)]
         return _CompressedTasks(tasks) if self._compressed else {task.operator.order: task for task in tasks}
 
@@ -175,19 +188,18 @@ class RecomputedOperators:
         names = [f"{name}: {because}" for name, because in self.failed.items()]
         return (f"not recomputed, {len(names)}: {first_of(names)}",) if names else ()
 
-    @cached_property
-    def _kinds(self) -> tuple[Mapping[str, list[int]], ...]:
-        """The orders of the operators of each kind, for both runs."""
-        found = tuple(defaultdict[str, "list[int]"](list) for _ in self._tasks)
-        for kinds, tasks in zip(found, self._tasks):
-            for order, task in tasks.items():
-                kinds[_kind(task)].append(order)
-        return found
+    def _kinds_of(self, side: int) -> Mapping[str, list[int]]:
+        """The orders of the operators of each kind of a run."""
+        if side not in self._kinds:
+            self._kinds[side] = defaultdict(list)
+            for order, task in self._tasks_of(side).items():
+                self._kinds[side][_kind(task)].append(order)
+        return self._kinds[side]
 
     def _among_peers(self, side: int, task: Task) -> tuple[ReplayedOutput, ...]:
         """Return the rows of a guilty operator, excused if its peers have similar errors."""
-        orders = [order for order in self._kinds[side][_kind(task)] if order != task.operator.order]
-        peers = [self._tasks[side][order] for order in orders[:PEERS]]
+        orders = [order for order in self._kinds_of(side)[_kind(task)] if order != task.operator.order]
+        peers = [self._tasks_of(side)[order] for order in orders[:PEERS]]
         rows = [row for one in (task, *peers) for row in self._rows(side, one)]
         operators = {one.operator.order: one.operator._replace(kind=_kind(one)) for one in (task, *peers)}
         kinds = explain_kinds(rows, operators)
@@ -197,7 +209,7 @@ class RecomputedOperators:
             first = min((rows[place].order for place in kind.alike), default=-1)
             if kind.alike and kind.direction:  # kinds that are rounded to one side have one cause, too
                 first = self._sided.setdefault((side, kind.direction), first)
-                operators[first] = self._tasks[side][first].operator
+                operators[first] = self._tasks_of(side)[first].operator
             for place in kind.alike:
                 words = kind.words if rows[place].order == first else f"same as {operators[first].name}: {kind.words}"
                 verdict = ReplayVerdict.GUILTY if rows[place].order == first else ReplayVerdict.AMPLIFIER

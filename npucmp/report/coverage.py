@@ -171,8 +171,9 @@ def undecided_tensors(comparison: Comparison, groups: Groups, order: float = mat
     return UndecidedTensors(len(uncompared), len(counted) - len(uncompared), name)
 
 
-def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = ()) -> str:
-    """Explain why a comparison without differences is undecided, and which option accepts it."""
+def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = (), is_of_layout: bool = False) -> str:
+    """Explain why a comparison without differences is undecided, and which option accepts it. What a layout leaves open
+    has one cause, so one option is named."""
     said = ["1 tensor agrees" if agreeing == 1 else f"{count_of(agreeing, 'tensor')} agree"]
     options = []
     if coverage.tensors:
@@ -197,7 +198,7 @@ def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = ()) 
         runs = "1 golden step or rank has" if few else f"{len(unpaired):,} golden steps or ranks have"
         said.append(f"{runs} no partner, {'' if few else 'the first: '}{where}")
         options.append("select other runs with --step and --rank")
-    return "; ".join([*said, " or ".join(options)])
+    return "; ".join([*said, " or ".join(options[:1] if is_of_layout else options)])
 
 
 def _first(coverage: Coverage) -> str:

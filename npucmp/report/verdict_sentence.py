@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Iterator
 
 from npucmp.model import DIFFERS, Cause, Report, Verdict, VerdictTally
@@ -14,12 +15,16 @@ from npucmp.report.rank_summary import LEFT_OUT
 def sentence_of(report: Report, tally: VerdictTally) -> str:
     """Describe the outcome of a comparison in one sentence."""
     counts, status = tally.verdicts, report.exit_status
+    held = report.layout.placed if report.layout is not None else ()
+    shares = min(counts[Verdict.MISSING], sum(one.state == "local" for one in held))
     if status == 130:
         return f"interrupted after {count_of(tally.tensors, 'tensor')}"
     if status == 1:
-        return found_words(tally, len(report.unpaired))
+        return found_words(tally, len(report.unpaired), shares)
     if status == 0:
         words = [f"{count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"]
+        words += [f"{count_of(shares, 'share')} of ranks"] if shares else []
+        counts = counts - Counter({Verdict.MISSING: shares})
         words += [f"{counts[one]} {what}" for one, what in LEFT_OUT.items() if counts[one]]
         words += [f"{count_of(len(report.unpaired), 'run')} without a partner"] if report.unpaired else []
         return ", ".join([*words, *covered_words(report, report.coverage)])
@@ -36,7 +41,7 @@ def sentence_of(report: Report, tally: VerdictTally) -> str:
     uncompared = counts[Verdict.MATCH] and (tally.coverage.tensors > tally.undecided or not tally.undecided)
     unpaired = [run for side, run in report.unpaired if side == "golden"]
     if uncompared and (tally.coverage.tensors or unpaired):
-        return "; ".join(filter(None, [bare, open_words(tally.coverage, counts[Verdict.MATCH], unpaired)]))
+        return "; ".join(filter(None, [bare, open_words(tally.coverage, counts[Verdict.MATCH], unpaired, bool(held))]))
     if report.tokens is not None and report.tokens.problem and not report.tokens.tokens:
         return "no tensor was compared: the tokens of the runs have no index, as a note says"
     if undecided := tally.undecided:
@@ -63,12 +68,13 @@ def _absent_ranks(report: Report) -> str:
     return f"{'rank' if few else 'ranks'} {ranks_in_words(missing)} of the layout {'is' if few else 'are'} missing"
 
 
-def found_words(tally: VerdictTally, unpaired: int = 0) -> str:
-    """Describe the tensors that differ, or that statistics suggest."""
+def found_words(tally: VerdictTally, unpaired: int = 0, shares: int = 0) -> str:
+    """Describe the tensors that differ, or that statistics suggest. `shares`: tensors of which each rank of a layout
+    has its own."""
     if tally.is_suspected:
         why = "the alignment is uncertain" if tally.uncertain else "statistics only"
         return f"{why}, not proven: {', '.join(_suspected_words(tally))}"
-    return ", ".join(_diverged_words(tally, unpaired))
+    return ", ".join(_diverged_words(tally, unpaired, shares))
 
 
 def _suspected_words(tally: VerdictTally) -> Iterator[str]:
@@ -80,7 +86,7 @@ def _suspected_words(tally: VerdictTally) -> Iterator[str]:
         yield f"{causes[Cause.PROPAGATED]} downstream proven to differ"
 
 
-def _diverged_words(tally: VerdictTally, unpaired: int) -> Iterator[str]:
+def _diverged_words(tally: VerdictTally, unpaired: int, shares: int) -> Iterator[str]:
     causes, counts = tally.causes, tally.verdicts
     differing = sum(counts[verdict] for verdict in DIFFERS)
     if causes[Cause.BORN] + causes[Cause.GAP]:
@@ -96,5 +102,8 @@ def _diverged_words(tally: VerdictTally, unpaired: int) -> Iterator[str]:
     elif not causes:
         alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(unpaired, "run")
         yield f"--strict: {' and '.join(alone)} without a partner"
+    if shares:
+        yield f"{count_of(shares, 'share')} of ranks"
+    counts = counts - Counter({Verdict.MISSING: shares})
     left_out = [Verdict.UNREADABLE, *([Verdict.MISSING] if causes or differing else [])]
     yield from (f"{count_of(counts[one], 'tensor')} {LEFT_OUT[one]}" for one in left_out if counts[one])

@@ -10,6 +10,7 @@ from npucmp.align.assembled_run import assembled_run, collectives, golden_run, l
 from npucmp.align.layer_mates import follow_layers
 from npucmp.align.layout_sizes import LayoutSizes, stated_layout, subset
 from npucmp.align.part_errors import odd_rank
+from npucmp.align.placement_choice import Fits
 from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import stages_of
 from npucmp.align.rank_partners import RankPartners, groups_of, missing_ranks
@@ -18,8 +19,16 @@ from npucmp.align.rank_shares import hold_shares
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.localise.evidence import reason
-from npucmp.localise.rank_origin import with_first_moved, with_gaps_first, with_odd_part, with_ranks
+from npucmp.localise.rank_origin import (
+    with_first_moved,
+    with_gaps_first,
+    with_odd_part,
+    with_odd_type,
+    with_other_operators,
+    with_ranks,
+)
 from npucmp.model import Cause, Comparison, Report, Root, Run
+from npucmp.model.gc_pause import gc_paused
 from npucmp.model.relation import LayoutFacts, ranks_in_words
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
@@ -52,6 +61,7 @@ class _Layouts(NamedTuple):
         return cls(stated_layout("layout", options.layout), stated_layout("golden-layout", options.golden_layout))
 
 
+@gc_paused()
 def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
     """Compare the runs of unequal layouts; None if the layouts are equal."""
     layouts = _Layouts.of(options)
@@ -170,10 +180,11 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
             raise UsageError(f"--{option} {sizes.words} contradicts the dump: {why}")
     has_values = any(tensor.file or tensor.payload for op in single.run.operators for tensor in op.tensors)
     partners = RankPartners(ranks, single, sizes, missing)
-    search = _placements(partners, has_values)
+    fits: Fits = {}
+    search = _placements(partners, has_values, fits)
     if not search.is_clean and search.golden.update:  # the update shows whether gradients were reduced
-        scaled = _placements(partners, has_values, reduces_later=True)  # legal if all that is made of it agrees
-        search = scaled if scaled.is_clean else search
+        scaled = _placements(partners, has_values, fits, reduces_later=True)  # legal if all that is made of it agrees
+        search = scaled if scaled.is_clean or not _is_wrong_behind(search) else search
     matched = sum(search.partners.mesh(one) is not None for one in search.golden.operators)
     count = len(search.golden.operators)
     if not missing and matched < FEWEST * count:
@@ -186,8 +197,27 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
     return search
 
 
-def _placements(partners: RankPartners, has_values: bool, reduces_later: bool = False) -> PlacementSearch:
-    search = PlacementSearch(partners, has_values, reduces_later)
+def _is_wrong_behind(search: PlacementSearch) -> bool:
+    """Whether the gradient that the first differing tensor leads to is wrong in the update, and those before it are
+    right. If not, a later operator reduces or divides what differs, and an error is elsewhere."""
+    wrong = search.open_tensors()
+    first = min((search.golden.by_name[name] for name, _ in wrong), key=lambda one: one.order, default=None)
+    if first is None or not (first.is_backward or search.golden.is_within_backward(first)):
+        return True
+    updated: dict[int, bool] = {}  # whether gradients are right, by order of the operator that made them
+    is_one_pass = len(search.golden.micro_batches) == 1
+    for operator in search.golden.update:
+        for one in operator.inputs:
+            made = search.golden.origin(one).operator
+            if made is not None and (made.is_backward or (is_one_pass and search.golden.is_within_backward(made))):
+                updated[made.order] = updated.get(made.order, True) and (operator.name, one.slot) not in wrong
+    before = [is_right for order, is_right in updated.items() if order < first.order]
+    behind = [is_right for order, is_right in sorted(updated.items()) if order >= first.order]
+    return not updated or (all(before) and not all(behind[:1]))
+
+
+def _placements(partners: RankPartners, has_values: bool, fits: Fits, reduces_later: bool = False) -> PlacementSearch:
+    search = PlacementSearch(partners, has_values, reduces_later, fits)
     follow_layers(search)
     hold_shares(search)
     return search
@@ -204,12 +234,13 @@ def _with_ranks(one: Comparison, found: Assembled, context: ReadContext, recompu
     if not found.of_target:
         return one
     known = with_odd_part(with_first_moved(one, found.search), found.search)
+    known = with_odd_type(known, found.search)
     roots = [with_ranks(root, found.search) for root in known.roots]
     if any(root.cause is not before.cause for root, before in zip(roots, known.roots)):
         roots = with_gaps_first(roots)
     if recomputes and found.search.values:
         roots = [_with_guilty_rank(root, found.search, context) if root.place <= ASKED else root for root in roots]
-    return replace(known, roots=tuple(roots))
+    return replace(known, roots=tuple(with_other_operators(root, found.search, known.findings) for root in roots))
 
 
 def _with_guilty_rank(root: Root, search: PlacementSearch, context: ReadContext) -> Root:

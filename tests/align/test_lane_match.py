@@ -422,6 +422,52 @@ def test_an_operator_of_another_expert_is_no_partner(tmp_path, lane, is_partner)
     assert pairs == ([(0, 0), (1, 1)] if is_partner else [(1, 1)])
 
 
+# Batches and images in parts
+
+
+def convolution(data, out, *weight):
+    return call("conv2d", [numbers(*data, seed=70), numbers(*(weight or (3, 2, 3, 3)), seed=71)],
+                [numbers(*out, seed=72)])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "lane, is_partner",
+    [
+        (convolution((4, 2, 6, 8), (4, 3, 4, 8)), True),  # four rows and one of each neighbour
+        (convolution((3, 2, 6, 8), (2, 3, 4, 8)), True),
+        (convolution((5, 2, 6, 8), (4, 3, 4, 8)), False),  # more images
+        (convolution((4, 3, 6, 8), (4, 3, 4, 8)), False),  # more channels
+        (convolution((4, 2, 6, 8), (4, 3, 5, 8)), False),  # its output is no part
+        (convolution((4, 2, 6, 8), (4, 3, 4, 8), 3, 2, 3, 4), False),  # nor its weight
+        (convolution((4, 2, 6), (4, 3, 4, 8)), False),
+        (call("linear", [numbers(4, 2, 6, 8), numbers(3, 8)], [numbers(4, 3, 4, 8)]), False),
+    ],
+)
+def test_a_convolution_of_a_part_of_an_image_reads_rows_of_its_neighbours(tmp_path, lane, is_partner):
+    golden = convolution((4, 2, 8, 8), (4, 3, 8, 8))
+    if "linear" in lane[0]:
+        golden = call("linear", [numbers(4, 2, 8, 8), numbers(3, 8)], [numbers(4, 3, 8, 8)])
+    pairs = matched(tmp_path, [lane, call("sin", [X])], [golden, call("cos", [X])], most=2.0)
+    assert pairs == [(0, 0)] * is_partner
+
+
+@pytest.mark.parametrize(
+    "rows, first, is_partner",
+    [
+        (3, numbers(7, 6, seed=73)[:3], True),  # three of seven images, whose activations are wrong
+        (2, numbers(7, 6, seed=73)[:3], False),  # fewer rows than the batch: tokens of an expert
+        (3, numbers(3, 6, seed=74), False),  # other data
+        (3, np.arange(18).reshape(3, 6), True),  # which no value shows
+    ],
+)
+def test_rows_of_an_uneven_batch_are_no_tokens_of_an_expert(tmp_path, rows, first, is_partner):
+    data = numbers(7, 6, seed=73) if first.dtype != int else np.arange(42).reshape(7, 6)
+    golden = [call("neg", [data]), call("relu", [numbers(7, 5, seed=75)])]
+    lane = [call("neg", [first]), call("relu", [numbers(rows, 5, seed=76)])]
+    pairs = matched(tmp_path, [*lane, call("sin", [X])], [*golden, call("cos", [X])])
+    assert ((1, 1) in pairs) is is_partner
+
+
 # Updates
 
 

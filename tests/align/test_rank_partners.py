@@ -122,6 +122,8 @@ QUARTERS = [np.s_[at : at + 1] for at in range(4)]
         ([micro(UPPER), micro(LOWER)], micro(UPPER, LOWER), [{(0, 0): 0}, {(1, 0): 0}]),  # one of each rank
         ([micro(*QUARTERS[::2]), micro(*QUARTERS[1::2])], micro(*QUARTERS),
          [{(0, 0): 0}, {(1, 0): 0}, {(0, 0): 1}, {(1, 0): 1}]),
+        ([micro(*QUARTERS[:2]), micro(*QUARTERS[:2])], micro(*QUARTERS),  # rank 1 reads the data of rank 0
+         [{(0, 0): 0}, {(0, 0): 1}, {(1, 0): 0}, {(1, 0): 1}]),
         ([micro(ALL)], micro(ALL), [{(0, 0): 0}]),
         ([micro(*QUARTERS)], micro(QUARTERS[0], QUARTERS[1]), [{(0, 0): 0}, {(0, 0): 1}]),  # more than the golden has
         ([micro(UPPER, LOWER), micro(UPPER)], micro(ALL), [{(0, 0): 0, (0, 1): 1, (1, 0): 0}]),
@@ -280,6 +282,49 @@ def test_updates_are_those_of_one_parameter(tmp_path):
         ["Torch.mul.1.forward", None],
         [None, "Torch.mul.0.forward"],
     )
+
+
+@pytest.mark.parametrize(
+    "cuts, pieces",
+    [
+        ((4, 6, 12), {0: {0: 0}, 1: {0: 1, 1: 0}, 2: {1: 1}}),  # the second gradient borders on both parts
+        ((4, 6, 11), {}),  # not all of the buffer
+        ((4, 5, 12), {}),  # other parts than those that the ranks exchange
+    ],
+)
+def test_pieces_of_one_buffer(tmp_path, cuts, pieces):
+    """Sizes alone show them: equal gradients would have several places by their values."""
+    flat, (first, border, end) = np.tile(numbers(2, seed=50), 6), cuts
+    tensors = [flat[:4], flat[4:10], flat[10:]]
+    parts = [[flat[:first], flat[first:border]],
+             [one for one in (flat[border:10], flat[10:end]) if one.size]]  # fmt: skip
+    before = [call("linear", [X, W], [Y]), call("linear", [Y], [X], phase="backward")]
+    before.append(shared("reduce_scatter_tensor", flat, flat[:6]))
+    own, golden = ([[*before, *(call("norm", [one], [np.float32(at + 0.3)], at) for at, one in enumerate(some))]
+                    for some in side] for side in (parts, [tensors]))  # fmt: skip
+    found = partners_of(tmp_path, own, golden[0]).found
+    names = {at: {rank: int(one.name.split(".")[2]) for (rank, _), one in found[f"Torch.norm.{at}.forward"].items()}
+             for at in range(3)}  # fmt: skip
+    assert (names == pieces) == bool(pieces)
+
+
+@pytest.mark.parametrize("is_equal", [True, False])
+def test_the_update_of_a_parameter_whose_module_the_ranks_compute_otherwise(tmp_path, is_equal):
+    """Its values show it; else the order of the updates does, which is that of the golden here."""
+    weights = [numbers(6, seed=32), numbers(6, seed=33)]
+    step = numbers(6, seed=42)
+
+    def run(kind, given):
+        calls = [call(kind, [X, one], [X * one], at) for at, one in enumerate(given)]
+        calls.append(call(kind, [X], [X], 1, "backward"))
+        return calls + [call("add", [one, step], [one + step], at) for at, one in enumerate(given)]
+
+    own = weights if is_equal else [weights[0], weights[1] + 1]
+    partners = partners_of(tmp_path, [run("mul", own)], run("batch_norm", weights))
+    assert not partners.found["Torch.batch_norm.0.forward"]
+    assert [partners.found[f"Torch.add.{at}.forward"][0, 0].name for at in range(2)] == [
+        "Torch.add.0.forward", "Torch.add.1.forward"
+    ]  # fmt: skip
 
 
 def test_an_update_of_which_one_rank_splits_the_buffer(tmp_path):

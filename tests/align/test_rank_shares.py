@@ -129,3 +129,40 @@ def test_a_small_addend_hides_in_a_large_sum(tmp_path, factor, is_share):
               call("abs", [large + small], [large])] for _ in range(2)]  # fmt: skip
     found = unplaced(searched(tmp_path, ranks, golden))
     assert found["add.0.forward input:1"] is is_share
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_what_a_rank_writes_into_is_left_to_the_reader(tmp_path, is_wrong):
+    """Each rank looks up its own part, and sets the rest to zero before the reduction."""
+    whole, other, masks = numbers(8, 6), numbers(8, 6, seed=1), np.arange(8)[:, None] // 4 == np.arange(2)
+    read = np.roll(whole, 1, 0) if is_wrong else whole
+    looked_up = [np.where(masks[:, at, None], read, numbers(8, 6, seed=2 + at)) for at in range(2)]
+    golden = [call("setitem", [whole, np.zeros((8, 1), bool)], []), call("sub", [other, whole], [other - whole])]
+    ranks = [[call("setitem", [own, ~masks[:, at, None]], []), shared("all_reduce", own, read),
+              call("sub", [other, read], [other - read])] for at, own in enumerate(looked_up)]  # fmt: skip
+    search = searched(tmp_path, ranks, golden)
+    found = unplaced(search)
+    assert search.found["Torch.setitem.0.forward", "input:0"].state == "local"
+    assert found["setitem.0.forward input:0"] is not is_wrong
+    assert ("sub.0.forward input:1" in found) is is_wrong
+
+
+@pytest.mark.parametrize("is_reduced", [True, False])
+def test_an_output_is_taken_from_a_reader_that_agrees(tmp_path, is_reduced):
+    """Rows of a table in parts: without the reduction, the reader differs, and not what was looked up."""
+    ids, table = np.array([0, 5, 3, 7, 2]), numbers(8, 6)
+    whole, parts = table[ids], []
+    for rank, own in enumerate((table[:4], table[4:])):
+        is_own = ids // 4 == rank
+        local = np.where(is_own, ids - 4 * rank, 0)
+        term = np.where(is_own[:, None], own[local], 0).astype(np.float32)
+        read = whole if is_reduced else term
+        parts.append([call("embedding", [local, own], [own[local]]),
+                      *([shared("all_reduce", term, whole)] if is_reduced else []),
+                      call("abs", [read], [np.abs(read)])])  # fmt: skip
+    golden = [call("embedding", [ids, table], [whole]), call("abs", [whole], [np.abs(whole)])]
+    search = searched(tmp_path, parts, golden)
+    unplaced(search)
+    state = search.found["Torch.embedding.0.forward", "output:0"].state
+    assert state == ("agrees" if is_reduced else "local")
+    assert search.found["Torch.abs.0.forward", "input:0"].state == ("agrees" if is_reduced else "differs")

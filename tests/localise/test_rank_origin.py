@@ -5,13 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npucmp.localise.rank_origin import with_gaps_first, with_ranks
+from npucmp.localise.rank_origin import with_gaps_first, with_odd_type, with_other_operators, with_ranks
 from npucmp.model import Cause, Statistics
 from npucmp.model.relation import Placement
 from tests.align.craft import Recorded
 from tests.align.rank_craft import numbers
 from tests.align.rank_networks import call, searched
-from tests.localise.rank_craft import COPIES, SHARD, decided, facts, root_of, words
+from tests.localise.rank_craft import (
+    COPIES,
+    SHARD,
+    comparison_of,
+    decided,
+    facts,
+    finding_of,
+    root_of,
+    words,
+)
 
 RELU, ADD, NEXT = "Torch.relu.0.forward", "Torch.add.0.forward", "Torch.add.1.forward"
 X, W, B = numbers(4, 6, seed=1), numbers(5, 6, seed=2), numbers(4, 5, seed=3)
@@ -389,7 +398,7 @@ def recorded(*largest):
 
 @pytest.mark.parametrize(
     "largest, rank",
-    [((3.0, 5.0), 1), ((5.0, 3.0), 0), ((3.0, 4.0), None), ((5.0, 5.0), None)],  # that of the whole is 4
+    [((3.0, 5.0), 1), ((5.0, 3.0), 0), ((3.0, 4.0), None), ((5.0, 6.0), None)],  # that of the whole is 4
 )
 def test_a_part_beyond_the_whole_by_its_statistics(search_of, largest, rank):
     search = decided(search_of(recorded, *largest, values=False), RELU, "output:0", 0.2, SHARD)
@@ -398,3 +407,95 @@ def test_a_part_beyond_the_whole_by_its_statistics(search_of, largest, rank):
     assert all("no part of the golden" in one for one in words(root, "rank"))
     read = decided(search_of(recorded, *largest, values=False), RELU, "input:0", 0.2, SHARD)
     assert with_ranks(root_of(read, RELU, "input:0"), read).rank is None
+
+
+def part_figures(*parts):
+    """Parts of a tensor by their largest and smallest value; the golden's are 4 and -4."""
+
+    def relu(shape, most, least):
+        figures = Recorded(Statistics(most, least, 0.1, 2.0), shape)
+        return [call("relu", [figures], [figures])]
+
+    return [relu((2, 3), *one) for one in parts], relu((2 * len(parts), 3), 4.0, -4.0)
+
+
+@pytest.mark.parametrize(
+    "parts, found",
+    [
+        (((4.0, -3.0), (3.5, -3.5)), [{"rank": 1}]),
+        (((3.5, -3.5), (4.0, -4.0)), [{"rank": 0}]),
+        (((4.0, -3.0), (3.5, -4.0)), []),  # each has one
+        (((3.0, -3.0), (3.5, -3.5)), []),  # none has one
+        (((4.0, -3.0), (4.0, -3.0)), [{"rank": 1, "other": 0}]),
+    ],
+)
+def test_parts_that_have_an_extreme_of_the_golden_or_are_equal(search_of, parts, found):
+    search = decided(search_of(part_figures, *parts, values=False), RELU, "input:0", 0.2, SHARD)
+    assert facts(with_ranks(root_of(search, RELU, "input:0", Cause.GAP), search), "rank") == found
+
+
+def looked_up(*wrong):
+    """The sum over ranks of rows that each looks up in its own part of a table, the others zero."""
+    table = numbers(6, 3, seed=8)
+    own = np.arange(6)[:, None] // 3
+    terms = [np.where(own == rank, np.roll(table, 1, 0) if rank in wrong else table, 0) for rank in range(2)]
+    whole = terms[0] + terms[1]
+    ranks = [[reduced(0, [one, whole]), call("relu", [whole], [np.abs(whole)])] for one in terms]
+    return ranks, [call("relu", [table], [np.abs(table)])]
+
+
+@pytest.mark.parametrize("wrong, found", [((1,), [{"rank": 1}]), ((0,), [{"rank": 0}]), ((0, 1), [])])
+def test_the_rank_whose_term_of_a_sum_differs(search_of, wrong, found):
+    search = decided(search_of(looked_up, *wrong), RELU, "input:0", 0.2, COPIES)
+    assert facts(with_ranks(root_of(search, RELU, "input:0", Cause.GAP), search), "rank") == found
+
+
+def test_the_rank_that_holds_a_coarser_type(search_of):
+    search = search_of(shards, 1, 1)
+    cells = search.partners.mesh(search.golden.by_name[RELU]).cells.values()
+    findings = [finding_of(search, RELU, slot, 1e-3, 1e-2) for slot in ("input:0", "output:0")]
+    assert with_odd_type(comparison_of(search, findings), search).roots == ()
+    part = next(one for op in cells if op.rank == 1 for one in op.inputs)
+    part.ref = part.ref._replace(dtype="bfloat16")
+    (root,) = with_odd_type(comparison_of(search, findings), search).roots
+    assert (root.cause, root.slot, words(root, "rank")) == (
+        Cause.GAP, "input:0", ["rank 1 holds it as bfloat16, the others as float32"],
+    )  # fmt: skip
+
+
+# Operators of the golden that the ranks compute otherwise
+
+NORM = "Torch.batch_norm.0.forward"
+
+
+def computed_otherwise(kind="mul", phase="forward"):
+    """A batch norm, which the ranks compute from products, and its reader: an activation, or an update."""
+    x, made = LONG, LONG * 2
+    golden = [call("batch_norm", [x], [made], 0, phase)]
+    ranks = [[call(kind, [x[own]], [made[own]])] for own in (np.s_[:9], np.s_[9:])]
+    for calls, own in ((golden, np.s_[:]), (ranks[0], np.s_[:9]), (ranks[1], np.s_[9:])):
+        calls.insert(0, call("sin", [np.sin(x[own])], [x[own]]))
+        calls.append(call("relu", [made[own]], [np.abs(made[own])]))
+    return ranks, golden
+
+
+@pytest.mark.parametrize(
+    "kind, phase, cause, slot, is_moved",
+    [
+        ("mul", "forward", "GAP", "input:0", True),
+        ("mul", "forward", "BORN", "input:0", False),
+        ("mul", "forward", "GAP", "output:0", False),
+        ("batch_norm", "forward", "GAP", "input:0", False),  # the ranks have it too
+        ("mul", "backward", "GAP", "input:0", False),  # an update, before which gradients are reduced
+    ],
+)
+def test_a_golden_operator_in_whose_place_the_ranks_have_others_is_named(search_of, kind, phase, cause, slot, is_moved):
+    search = search_of(computed_otherwise, kind, phase)
+    norm = NORM.replace("forward", phase)
+    root = root_of(search, RELU, slot, Cause(cause))
+    found = with_other_operators(root, search, [finding_of(search, norm, "output:0", None, 0.0)])
+    assert (found.pair.operator.name, found.slot) == ((norm, "output:0") if is_moved else (RELU, slot))
+    assert words(found, "otherwise") == [
+        f"the ranks have other operators in its place; {RELU} input:0 reads what they make"
+    ] * is_moved  # fmt: skip
+    assert with_other_operators(root, search, []) is root

@@ -14,6 +14,11 @@ import pytest
 import npucmp
 from npucmp.align import placement_choice, rank_run
 from npucmp.errors import UsageError
+from npucmp.model.comparison import Coverage, OpenTensor
+from npucmp.report.coverage import open_words
+from npucmp.workflows.parallel_layout import _is_wrong_behind
+from tests.align.rank_craft import numbers
+from tests.align.rank_networks import call, searched
 from tests.command import npucmp as run
 from tests.corpus.parallel.cases import LAYOUTS, Case, design_for, draw_cases, make
 from tests.corpus.parallel.faults import Fault
@@ -53,6 +58,21 @@ def test_a_clean_layout_agrees_and_covers_the_golden(tmp_path, layout):
     report = npucmp.compare(written.target, written.golden, jobs=1)
     assert report.exit_status == 0 and not report.roots
     assert report.layout is not None and {one.state for one in report.layout.placed} <= {"agrees", "local"}
+
+
+def test_the_last_line_counts_shares_of_ranks(tmp_path):
+    """Masks and numbers of words of a rank's part of the vocabulary: what is made of them is compared."""
+    written = pair(tmp_path, LAYOUTS["tp2"])
+    last = run("compare", written.target, written.golden).stdout.splitlines()[-1]
+    assert " of ranks" in last and "without a partner" not in last
+
+
+def test_what_a_layout_leaves_open_has_one_cause():
+    first = tuple(OpenTensor(name, "output:0", 4, "missing", "not compared") for name in ("lt", "ge", "or"))
+    said = open_words(Coverage(988, 12, 3, first=first), 5, is_of_layout=True)
+    assert said.endswith("accept with --coverage 0.98") and "--exclude" in open_words(
+        Coverage(988, 12, 3, first=first), 5
+    )
 
 
 @pytest.mark.few(1)
@@ -359,3 +379,31 @@ def test_a_rank_that_scales_by_another_number_is_no_match(tmp_path):
     assert report.exit_status == 1
     assert (report.roots[0].pair.operator.name, report.roots[0].cause.name) == ("Tensor.__mul__.0.forward", "BORN")
     assert report.roots[0].rank == 1
+
+
+@pytest.mark.parametrize(
+    "differing, is_wrong",
+    [
+        ("", True),
+        ("forward", True),
+        ("back 1, step 1", True),
+        ("back 0, step 0", True),
+        ("back 0", False),  # something reduces it later
+        ("back 0, step 0, step 1", False),  # all gradients are wrong: they were not divided
+        ("back 1, step 0", False),
+        ("back 1, forward, step 0", True),
+    ],
+)
+def test_a_gradient_is_wrong_if_its_update_is_and_those_before_are_right(tmp_path, differing, is_wrong):
+    """Two products and their backward operators, the last first; updates read the gradients of the weights."""
+    x, names = numbers(4, 6, seed=1), ("forward", "back 1", "back 0", "step 1", "step 0")
+
+    def calls(*wrong):
+        noise = {name: numbers(4, 6, seed=20 + at) * (name in wrong) for at, name in enumerate(names)}
+        made = [numbers(4, 6, seed=10 + at) for at in range(2)]
+        found = [call("linear", [x, x + 1], [x + 2 + noise["forward"]]), call("linear", [x + 3, x + 4], [x + 5], 1)]
+        found += [call("linear", [made[at] * 3 + noise[f"back {at}"]], [made[at]], at, "backward") for at in (1, 0)]
+        return found + [call("mul", [made[at] + noise[f"step {at}"]], [made[at] * 2], at) for at in (1, 0)]
+
+    search = searched(tmp_path, [calls(), calls(*differing.split(", "))], calls())
+    assert _is_wrong_behind(search) is is_wrong

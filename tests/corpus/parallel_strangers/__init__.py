@@ -5,6 +5,11 @@
     megatron   a training step as Megatron has it: sequence parallel, ZeRO-1, pipeline, micro batches
     vision     a vision transformer: uneven batches, ring attention, all-to-all attention, parameters in flat parts
     split_convolutions  a convolution network: synchronised batch norm, split channels, split rows, uneven batches
+    mixtures    a DeepSeek-like model at prefill: latent attention, experts with tokens gathered or exchanged
+    llama       a training step: flat optimizer over tensor parallel, stages by turns, parts of a sequence, ZeRO-3
+    detection   windows and a decoder of queries in training: uneven batches, split heads, heads exchanged for rows
+    unet        a denoising network: synchronised norms, halos over strides, channels gathered
+    regions     what the last four do between ranks
 
 `python -m tests.corpus.parallel_strangers OUT [--only GLOB]` writes all pairs into OUT and OUT/manifest.json, which
 `check_parallel.py OUT OUT/manifest.json` scores. The true operators of a fault are those that one card ran at the place

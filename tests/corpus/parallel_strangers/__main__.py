@@ -12,11 +12,29 @@ from typing import Any, Iterator, NamedTuple
 import msprobe.pytorch  # once, for all processes  # noqa: F401
 import numpy as np
 
-from tests.corpus.parallel_strangers import megatron, serving, split_convolutions, vision
+from tests.corpus.parallel_strangers import (
+    detection,
+    llama,
+    megatron,
+    mixtures,
+    serving,
+    split_convolutions,
+    unet,
+    vision,
+)
 from tests.corpus.parallel_strangers.world import Fault, Layout, Made, names_at, ran, write_json
 
-NETWORKS = {"serving": serving, "megatron": megatron, "vision": vision, "convolutions": split_convolutions}
-IN_STATISTICS = 3  # faults of each layout that are recorded by statistics too
+NETWORKS = {
+    "serving": serving,
+    "megatron": megatron,
+    "vision": vision,
+    "convolutions": split_convolutions,
+    "mixtures": mixtures,
+    "llama": llama,
+    "detection": detection,
+    "unet": unet,
+}
+IN_STATISTICS = 3  # faults of each layout that are recorded by statistics too; a network may have a number of its own
 
 
 class Pair(NamedTuple):
@@ -38,7 +56,7 @@ def pairs() -> Iterator[Pair]:
             for number, fault in enumerate(layout.faults):
                 title = f"{kind}_{of}-{fault.kind.replace('@', '_at_')}"
                 yield Pair(title, network, of, layout, fault, "tensor", "L1")
-                if number < IN_STATISTICS:
+                if number < getattr(network, "IN_STATISTICS", IN_STATISTICS):
                     yield Pair(f"{title}-stat", network, of, layout, fault, "statistics", "L1")
 
 
@@ -82,7 +100,8 @@ def main() -> None:
                 if name.startswith("Distributed") and any(fnmatch.filter(places, scope) for scope in some)
             ),
         }  # fmt: skip
-        print(pair.name, made.figures[:2], truth and truth[:3], flush=True)
+        change = np.abs(np.subtract(made.figures, one_card.figures)).max()
+        print(pair.name, made.figures[:2], f"change {change:.2e}", truth and truth[:3], flush=True)
         write_json(options.out / "manifest.json", manifest)
 
 

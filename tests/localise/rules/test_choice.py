@@ -79,3 +79,10 @@ def test_choices_without_values_may_not_flip():
 )
 def test_choices_flip_if_an_error_came_in(error, dtype, applies):
     assert RULE.applies(case("topk", [], (*ones(9), dtype), input_error=error)) == applies
+
+
+@pytest.mark.parametrize("differing, count, given, bound", [
+    (1, 63, True, 0.0), (1, 63, False, inf), (2, 64, True, inf), (0, 63, True, inf),
+])  # fmt: skip
+def test_a_label_of_a_small_batch_is_no_near_tie(differing, count, given, bound):
+    assert RULE.bound(chosen(differing, 1e-9, count, no_producer=given)) == bound
