@@ -6,6 +6,7 @@ Figures have three digits. Of the rest of the tables, a checksum of all columns 
 from __future__ import annotations
 
 import csv
+import json
 import re
 import zlib
 from collections import Counter
@@ -14,6 +15,8 @@ from typing import Any, Callable, Iterator, Mapping
 
 import npucmp
 from npucmp.errors import NpucmpError
+
+Answer = dict[str, Any]
 
 ROOTS = 8  # roots that bear an error of their own, whose evidence is kept
 COUNTED = ("verdict", "status", "class", "level", "cause", "matched_by", "rule", "explained_by")
@@ -26,8 +29,8 @@ LISTED = 12  # members of a list that are kept as they are
 IS_FIGURE = re.compile(r"[-+]?(\d+\.\d*|\d+e[-+]?\d+|nan|inf)(e[-+]?\d+)?", re.IGNORECASE)
 
 
-def record(ask: Callable[[], Any], folder: Path, words: Mapping[str, str]) -> dict[str, Any]:
-    """Return what is kept of the answer to a question; the report is written below `folder`.
+def record(ask: Callable[[], Any], folder: Path, words: Mapping[str, str]) -> Answer:
+    """Return what is kept of the answer of a function of npucmp; the report is written below `folder`.
 
     `words` replaces paths, which differ from machine to machine.
     """
@@ -35,13 +38,18 @@ def record(ask: Callable[[], Any], folder: Path, words: Mapping[str, str]) -> di
         result = ask()
     except NpucmpError as error:
         return {"refused": _portable(str(error), words)}
-    told = result.to_dict()
-    found: dict[str, Any] = {
-        "exit": result.exit_status,
+    npucmp.write_reports(result, folder)
+    return of_report(folder, result.exit_status, words)
+
+
+def of_report(folder: Path, status: int, words: Mapping[str, str]) -> Answer:
+    """Return what is kept of a report and of the exit status of its command."""
+    told = json.loads((folder / "summary.json").read_text("utf-8"))
+    found: Answer = {
+        "exit": status,
         "last": f"{told['outcome']}: {told['sentence']}",
         "notes": [_portable(note, words) for note in told.get("notes", ())],
     }
-    npucmp.write_reports(result, folder)
     tables = {file.stem: _rows(file) for file in sorted(folder.glob("*.csv"))}
     found["roots"] = [*_roots(tables.pop("roots", []), words)]
     if "tensors" in tables:

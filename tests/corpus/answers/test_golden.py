@@ -11,7 +11,9 @@ TOGETHER = 12  # pairs of one test
 NAMES = [name for name in kept() if not name.startswith("shared/") or SHARED.is_dir()]
 
 
-@pytest.mark.parametrize("names", [NAMES[at : at + TOGETHER] for at in range(0, len(NAMES), TOGETHER)], ids=lambda names: names[0])
+@pytest.mark.parametrize(
+    "names", [NAMES[at : at + TOGETHER] for at in range(0, len(NAMES), TOGETHER)], ids=lambda names: names[0]
+)
 def test_answers_are_the_kept_ones(names: list[str]) -> None:
     """`python -m tests.corpus.answers --accept PATTERN` keeps other answers, after you have read the difference."""
     before, lines = kept(), []
