@@ -207,7 +207,11 @@ class RuleContext:
             return 0.0
         by_index = self.node.op.has("picks", "looks up")
         read = (one for one in (*self.node.inputs, *self.node.extra_inputs) if not self.node.writes_to(one))
-        told = [one for one in map(RuleContext, read) if one.moments is not None and one.is_choice and (by_index or one.is_mask)]
+        told = [
+            one
+            for one in map(RuleContext, read)
+            if one.moments is not None and one.is_choice and (by_index or one.is_mask)
+        ]
         return max((one.share_changed for one in told), default=0.0)
 
     @property
