@@ -438,7 +438,7 @@ def _first_moved(search: PlacementSearch) -> Optional[tuple[RankOperator, HeldTe
             ):
                 cancelled.add(id(tensor))
                 continue
-            if any(one.is_partial for one in decision.fit.placements):
+            if any(one.is_partial or one.kind == "grouped" for one in decision.fit.placements):
                 continue
             error = decision.fit.error
             most = max(COARSE_FLOOR if "16" in tensor.ref.dtype else FLOOR, JUMP * worst)
