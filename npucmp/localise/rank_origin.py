@@ -328,12 +328,15 @@ def with_odd_type(one: Comparison, search: PlacementSearch) -> Comparison:
     Other ranks hold it, in this call or in others, in the golden's. The limits of the coarser type hide the fault."""
     first = min((root.pair.order for root in one.roots if root.cause is not Cause.PROPAGATED), default=None)
     odd = _odd_type(search)
-    finding = next((each for each in one.findings if odd is not None and each.pair.golden_op is not None
-                    and (each.pair.golden_op.name, each.pair.slot) == odd[:2]), None)  # fmt: skip
-    if odd is None or finding is None or (first is not None and finding.pair.order >= first):
+    if odd is None:
+        return one
+    name, slot, rank, held_as, usual = odd
+    finding = next((each for each in one.findings if each.pair.golden_op is not None
+                    and (each.pair.golden_op.name, each.pair.slot) == (name, slot)), None)  # fmt: skip
+    if finding is None or (first is not None and finding.pair.order >= first):
         return one
     words = "rank {rank} holds it as {own}, the others as {others}"
-    own = reason("rank", words, rank=odd[2], own=odd[3], others=odd[4])
+    own = reason("rank", words, rank=rank, own=held_as, others=usual)
     return _with_first(one, finding, finding.error, None, own, "odd_type")
 
 
