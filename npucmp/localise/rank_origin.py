@@ -436,6 +436,7 @@ def _first_moved(search: PlacementSearch) -> Optional[tuple[RankOperator, HeldTe
             )
             if (
                 left
+                or search.is_noise(tensor)
                 or (source is not None and id(source) in cancelled)
                 or any(id(one) in cancelled for one in golden.inputs)
             ):
