@@ -353,8 +353,9 @@ def fit_figures(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements
         if found is None:
             return None
         error = _apart(found, known, golden.size, scale)
-        if error is not None and found.max is None and _is_centred(known, golden.size):
-            error = max(error, WEAK)  # any sum of centred tensors has that mean
+        has_copies = any(one.kind == "grouped" for one in placements)
+        if error is not None and (has_copies or (found.max is None and _is_centred(known, golden.size))):
+            error = max(error, WEAK)  # any sum of centred tensors has that mean; parts with copies have extremes alone
         if error is not None and (worst is None or error > worst.error):
             worst = Fit(error, placements, scale, tuple(choice.items()))
     return worst

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from functools import cached_property
 from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align import partial_sums as legal
@@ -288,13 +289,20 @@ class PlacementSearch(PlacementChoice):
 
     def open_tensors(self) -> set[Key]:
         """The tensors that differ by more than the rounding of the largest gradient: one that cancels is noise."""
-        sizes = {(op.name, one.slot): (one.norm or 0.0) / max(1, one.size) ** 0.5 for op in self.golden.operators
-                 for one in op.tensors if one.is_float}  # fmt: skip
-        gradients = [sizes.get((op.name, one.slot), 0.0) for op in self.golden.operators if op.is_backward
-                     for one in op.outputs]  # fmt: skip
-        noise = NOISE * max((one for one in gradients if math.isfinite(one)), default=0.0)
+        sizes = {(op.name, one.slot): _rms(one) for op in self.golden.operators for one in op.tensors if one.is_float}
         odd = [(key, one) for key, one in self.found.items() if one.state in ("differs", "shape")]
-        return {key for key, one in odd if one.fit is None or not one.fit.error * sizes.get(key, math.inf) <= noise}
+        return {key for key, one in odd
+                if one.fit is None or not one.fit.error * sizes.get(key, math.inf) <= self.noise}  # fmt: skip
+
+    @cached_property
+    def noise(self) -> float:
+        """The size (rms) of a gradient that is what rounding left of zero."""
+        sizes = (_rms(one) for op in self.golden.operators if op.is_backward for one in op.outputs if one.is_float)
+        return NOISE * max(filter(math.isfinite, sizes), default=0.0)
+
+    def is_noise(self, one: HeldTensor) -> bool:
+        """Return whether a tensor of an update is no larger than that."""
+        return self.golden.is_update(one.operator) and _rms(one) <= self.noise
 
     def forward_of_gradients(self, golden: RankOperator) -> Iterator[tuple[HeldTensor, HeldTensor]]:
         """The gradients that a backward operator reads and writes, with the forward tensor of each, as far as shapes
@@ -344,6 +352,10 @@ class PlacementSearch(PlacementChoice):
             if any(map(self._is_rewritten, origins.values())):
                 return True
         return False
+
+
+def _rms(one: HeldTensor) -> float:
+    return (one.norm or 0.0) / math.sqrt(max(1, one.size))
 
 
 def _is_zero(golden: HeldTensor, mesh: Mesh) -> bool:

@@ -55,8 +55,7 @@ class RankShares:
         for operator in self._golden.operators:
             open_tensors = [one for one in operator.tensors if self._differs(one)]
             forward = self._search.forward_of(operator)
-            states = {self._search.state(operator, one) for one in operator.inputs}
-            is_born = not states & {"differs", "shape"}  # else what arrives is wrong, and no saved tensor
+            is_born = not any(map(self._arrives_wrong, operator.inputs))  # else no saved tensor is wrong
             self._broken |= {forward.name} if forward is not None and open_tensors and is_born else set()
             same = [each for one in open_tensors if one.content is not None for each in self._readers[one.content]]
             self._broken |= {each.operator.name for each in same}  # one tensor, one verdict
@@ -65,6 +64,10 @@ class RankShares:
     def _differs(self, one: HeldTensor) -> bool:
         is_open = self._key(one) not in self.covered
         return is_open and self._search.state(one.operator, one) in ("differs", "shape")
+
+    def _arrives_wrong(self, one: HeldTensor) -> bool:
+        source = self._golden.origin(one).tensor
+        return self._differs(one) or (source is not None and self._differs(source))
 
     def _visit(self, operator: RankOperator) -> None:
         if operator.is_collective:

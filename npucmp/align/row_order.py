@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align.placement import ARRAYS, Get, Placements, splits
 from npucmp.align.rank_mesh import Coordinates, Mesh, Misfit, assemble, same_copies
@@ -102,16 +102,30 @@ def _order_of_values(mesh: Mesh, get: Get, golden: HeldTensor, axes: tuple[int, 
     if numbers are too many, not known, or mostly others than the golden's."""
     import numpy as np
 
-    parts = [(at[::-1], get(one).array) for at, one in mesh.cells.items()
+    cells = [(at[::-1], get(one).array) for at, one in mesh.cells.items()
              if all(axis in axes or not place for axis, place in enumerate(at))]  # fmt: skip
+    parts = [(at, array) for at, array in sorted(cells, key=lambda both: both[0]) if array is not None]
     exact = golden.array
-    if golden.size > FLAT or exact is None or any(array is None for _, array in parts):
+    if golden.size > FLAT or exact is None or len(parts) < len(cells):
         return None
-    own = np.concatenate([array for _, array in sorted(parts, key=lambda both: both[0])]).astype(exact.dtype)
+    own = np.concatenate([array for _, array in parts]).astype(exact.dtype)
     order = _order_of_equal(own, exact)
-    if (own[order] == exact).mean() < MOST_EQUAL:
-        return None
+    places, firsts, start = np.argsort(order), {}, 0
+    for at, array in parts:
+        firsts[at], start = int(places[start : start + array.size].min()), start + array.size
+    if (own[order] == exact).mean() < MOST_EQUAL or not _ascends(firsts):
+        return None  # other values, or ranks that hold parts of each other
     return RowOrder(axes, tuple(order.tolist()), lengths_of(mesh, get))
+
+
+def _ascends(firsts: Mapping[Coordinates, int]) -> bool:
+    """Whether a rank begins before the next rank along each axis."""
+    for at, first in firsts.items():
+        for axis in range(len(at)):
+            following = firsts.get((*at[:axis], at[axis] + 1, *at[axis + 1 :]))
+            if following is not None and following <= first:
+                return False
+    return True
 
 
 def _order_of_equal(own: Any, exact: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What data show of the rank that stands out, where no part of a tensor has an error of its own."""
+"""Facts of the data about the rank that stands out, where no part of a tensor has an error of its own."""
 
 from __future__ import annotations
 

@@ -105,6 +105,8 @@ def with_other_operators(root: Root, search: PlacementSearch, findings: Sequence
     made = search.golden.origin(tensor).tensor if tensor is not None and not tensor.ref.is_output else None
     if made is None or made.operator.is_collective or search.partners.found.get(made.operator.name):
         return root
+    if any(one.key == made.operator.key for run in search.partners.ranks.values() for one in run.operators):
+        return root  # the ranks have such operators: another one may be missing
     if golden is not None and search.golden.is_update(golden) and not search.golden.is_update(made.operator):
         return root  # gradients are reduced between
     pair = next((one.pair for one in findings if one.pair.golden_op is not None and one.pair.slot == made.slot
@@ -326,12 +328,15 @@ def with_odd_type(one: Comparison, search: PlacementSearch) -> Comparison:
     Other ranks hold it, in this call or in others, in the golden's. The limits of the coarser type hide the fault."""
     first = min((root.pair.order for root in one.roots if root.cause is not Cause.PROPAGATED), default=None)
     odd = _odd_type(search)
-    finding = next((each for each in one.findings if odd is not None and each.pair.golden_op is not None
-                    and (each.pair.golden_op.name, each.pair.slot) == odd[:2]), None)  # fmt: skip
-    if odd is None or finding is None or (first is not None and finding.pair.order >= first):
+    if odd is None:
+        return one
+    name, slot, rank, held_as, usual = odd
+    finding = next((each for each in one.findings if each.pair.golden_op is not None
+                    and (each.pair.golden_op.name, each.pair.slot) == (name, slot)), None)  # fmt: skip
+    if finding is None or (first is not None and finding.pair.order >= first):
         return one
     words = "rank {rank} holds it as {own}, the others as {others}"
-    own = reason("rank", words, rank=odd[2], own=odd[3], others=odd[4])
+    own = reason("rank", words, rank=rank, own=held_as, others=usual)
     return _with_first(one, finding, finding.error, None, own, "odd_type")
 
 
@@ -431,12 +436,13 @@ def _first_moved(search: PlacementSearch) -> Optional[tuple[RankOperator, HeldTe
             )
             if (
                 left
+                or search.is_noise(tensor)
                 or (source is not None and id(source) in cancelled)
                 or any(id(one) in cancelled for one in golden.inputs)
             ):
                 cancelled.add(id(tensor))
                 continue
-            if any(one.is_partial for one in decision.fit.placements):
+            if any(one.is_partial or one.kind == "grouped" for one in decision.fit.placements):
                 continue
             error = decision.fit.error
             most = max(COARSE_FLOOR if "16" in tensor.ref.dtype else FLOOR, JUMP * worst)

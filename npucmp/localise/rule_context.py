@@ -206,8 +206,12 @@ class RuleContext:
         if self.node is None:
             return 0.0
         by_index = self.node.op.has("picks", "looks up")
-        read = map(RuleContext, (*self.node.inputs, *self.node.extra_inputs))
-        told = [one for one in read if one.moments is not None and one.is_choice and (by_index or one.is_mask)]
+        read = (one for one in (*self.node.inputs, *self.node.extra_inputs) if not self.node.writes_to(one))
+        told = [
+            one
+            for one in map(RuleContext, read)
+            if one.moments is not None and one.is_choice and (by_index or one.is_mask)
+        ]
         return max((one.share_changed for one in told), default=0.0)
 
     @property

@@ -172,8 +172,8 @@ def undecided_tensors(comparison: Comparison, groups: Groups, order: float = mat
 
 
 def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = (), is_of_layout: bool = False) -> str:
-    """Explain why a comparison without differences is undecided, and which option accepts it. What a layout leaves open
-    has one cause, so one option is named."""
+    """Explain why a comparison without differences is undecided, and which option accepts it. Tensors that a layout
+    leaves open have one cause, so one option is named."""
     said = ["1 tensor agrees" if agreeing == 1 else f"{count_of(agreeing, 'tensor')} agree"]
     options = []
     if coverage.tensors:

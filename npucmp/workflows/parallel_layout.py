@@ -184,7 +184,7 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
     search = _placements(partners, has_values, fits)
     if not search.is_clean and search.golden.update:  # the update shows whether gradients were reduced
         scaled = _placements(partners, has_values, fits, reduces_later=True)  # legal if all that is made of it agrees
-        search = scaled if scaled.is_clean or not _is_wrong_behind(search) else search
+        search = scaled if _has_right_gradients(scaled) or not _is_wrong_behind(search) else search
     matched = sum(search.partners.mesh(one) is not None for one in search.golden.operators)
     count = len(search.golden.operators)
     if not missing and matched < FEWEST * count:
@@ -195,6 +195,14 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
         raise UsageError(f"--{option} {sizes.words} contradicts the dump: the shapes of {unfit} of {len(search.found)} "
                          "tensors allow no placement on it")  # fmt: skip
     return search
+
+
+def _has_right_gradients(search: PlacementSearch) -> bool:
+    """Whether no gradient and no tensor of the update differs, as all that is made of partial sums is right."""
+    some = (search.golden.by_name[name] for name, _ in search.open_tensors())
+    return not any(
+        one.is_backward or search.golden.is_update(one) or search.golden.is_within_backward(one) for one in some
+    )
 
 
 def _is_wrong_behind(search: PlacementSearch) -> bool:

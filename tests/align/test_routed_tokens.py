@@ -27,7 +27,7 @@ def routed(golden_of=None, holders=HOLDERS):
     experts = SimpleNamespace(holders=lambda one: frozenset(holders[one.name]),
                               is_of_some_ranks=lambda one: len(holders[one.name]) == 1)  # fmt: skip
     golden = SimpleNamespace(operators=[PLAIN, EXPERT, OTHER, AFTER, PLAIN])
-    return RoutedTokens(SimpleNamespace(experts=experts, golden=golden, golden_of=golden_of or {}))
+    return RoutedTokens(SimpleNamespace(experts=experts, golden=golden, golden_of=golden_of or {}, flat_orders=[]))
 
 
 def mesh_of(*ranks):

@@ -127,7 +127,12 @@ CASES = {  # name: (target, golden, what differs, words of the first of these)
         {"weights": "warning"},
         "4 of 6 hold the same values, on one side rounded to float16",
     ),
-    "buffers": (Net(mean=0.5), BASE, {"buffers": "error"}, "1 of 2 running statistics differ"),
+    "buffers": (
+        Net(mean=0.5),
+        BASE,
+        {"buffers": "error"},
+        "1 of 1 buffers and constants and 2 running statistics differ",
+    ),
     "frozen": (Net(frozen=("fc.weight",)), BASE, {"frozen": "error"}, "frozen only in target: fc.weight"),
     "shared": (
         Net(weights=tied(), apart=True),
