@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -16,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Iterator
 
+from tests.corpus.answers.command_lines import HERE
 from tests.corpus.answers.sheets import asked
 
 ROOMS = ("align", "flow", "judge", "localise", "recompute", "report", "health", "precheck", "token_parity", "overflow")
@@ -27,18 +29,17 @@ def measured(name: str) -> dict[str, Any]:
     """Return the seconds of a pair and the branches that it runs, in the process of the caller."""
     import coverage
 
-    began = time.perf_counter()
-    try:
-        asked(name)
-    except (IndexError, AttributeError):  # no such pair
-        return {"name": name, "seconds": 1e9, "arcs": []}
-    seconds = time.perf_counter() - began
     tracer = coverage.Coverage(branch=True, data_file=None, include=[str(PACKAGE / "*")], config_file=False)
+    os.environ[HERE] = "1"
+    began = time.perf_counter()
     tracer.start()
     try:
         asked(name)
+    except (IndexError, AttributeError, KeyError):  # no such pair
+        return {"name": name, "seconds": 1e9, "arcs": []}
     finally:
         tracer.stop()
+    seconds = time.perf_counter() - began
     data = tracer.get_data()
     arcs = [
         f"{Path(file).relative_to(PACKAGE)}:{first}>{last}"
@@ -71,13 +72,13 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     if options.what == "measure":
-        names = Path(options.given).read_text("utf-8").split()
+        names = Path(options.given).read_text("utf-8").splitlines()
         with (
             ProcessPoolExecutor(options.jobs, mp_context=get_context("forkserver")) as pool,
             open(options.more[0], "a") as out,
         ):
             for row in pool.map(measured, names, chunksize=4):
-                out.write(json.dumps(row) + "\n")
+                print(json.dumps(row), file=out, flush=True)
         return
     rows = [json.loads(line) for line in open(options.given, encoding="utf-8")]
     print(*chosen(rows, int(options.more[0]), float(options.more[1])), sep="\n")

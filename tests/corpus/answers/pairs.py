@@ -33,6 +33,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "fusion-diff": npucmp.fusion_diff,
     "rerun-diff": lambda target, golden: npucmp.rerun_diff([target, golden]),
     "parity": npucmp.parity,
+    "replay": lambda target, golden: npucmp.replay(target),
 }
 Pair = tuple[Path, Path]
 

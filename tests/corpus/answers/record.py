@@ -37,7 +37,7 @@ def record(ask: Callable[[], Any], folder: Path, words: Mapping[str, str]) -> An
     try:
         result = ask()
     except NpucmpError as error:
-        return {"refused": _portable(str(error), words)}
+        return {"refused": portable(str(error), words)}
     npucmp.write_reports(result, folder)
     return of_report(folder, result.exit_status, words)
 
@@ -48,7 +48,7 @@ def of_report(folder: Path, status: int, words: Mapping[str, str]) -> Answer:
     found: Answer = {
         "exit": status,
         "last": f"{told['outcome']}: {told['sentence']}",
-        "notes": [_portable(note, words) for note in told.get("notes", ())],
+        "notes": [portable(note, words) for note in told.get("notes", ())],
     }
     tables = {file.stem: _rows(file) for file in sorted(folder.glob("*.csv"))}
     found["roots"] = [*_roots(tables.pop("roots", []), words)]
@@ -70,7 +70,7 @@ def _roots(rows: list[dict[str, str]], words: Mapping[str, str]) -> Iterator[dic
     for row in bearing[:ROOTS]:
         kept = {name: row.get(name) for name in ("place", "step", "rank", "cause", "op", "golden_op", "slot", "rule")}
         kept = {name: value for name, value in kept.items() if value}
-        yield {**kept, "evidence": [_portable(part, words) for part in (row.get("evidence") or "").split("; ")]}
+        yield {**kept, "evidence": [portable(part, words) for part in (row.get("evidence") or "").split("; ")]}
 
 
 def _table(rows: list[dict[str, str]], words: Mapping[str, str]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _table(rows: list[dict[str, str]], words: Mapping[str, str]) -> dict[str, An
     reasons = [name for name in COUNTED if rows and name in rows[0]]
     counts = Counter(" · ".join(filter(None, (row[name] for name in reasons))) for row in rows)
     texts = ("\t".join(value for value in row.values() if value and not IS_FIGURE.fullmatch(value)) for row in rows)
-    text = _portable("\n".join(texts), words)
+    text = portable("\n".join(texts), words)
     return {"rows": dict(sorted(counts.items())), "sum": f"{zlib.crc32(NUMBER.sub('#', text).encode()):08x}"}
 
 
@@ -90,10 +90,10 @@ def _plain(value: Any, words: Mapping[str, str]) -> Any:
         return shown + ([f"and {len(value) - LISTED} more"] if len(value) > LISTED else [])
     if isinstance(value, float):
         return _three(value)
-    return _portable(value, words) if isinstance(value, str) else value
+    return portable(value, words) if isinstance(value, str) else value
 
 
-def _portable(text: str, words: Mapping[str, str]) -> str:
+def portable(text: str, words: Mapping[str, str]) -> str:
     for path, word in words.items():
         text = text.replace(path, word)
     return NUMBER.sub(lambda found: _three(float(found.group())), text).strip()

@@ -10,8 +10,8 @@ import warnings
 from pathlib import Path
 from typing import Iterator, Mapping, Optional
 
+from tests.corpus.answers.command_lines import printed, said
 from tests.corpus.answers.pairs import SAMPLES, SHARED, ask
-from tests.corpus.answers.public_reports import said
 from tests.corpus.answers.record import Answer, record
 
 FOLDER = Path(__file__).parent / "sheets"
@@ -34,6 +34,8 @@ def asked(name: str) -> Answer:
         words = {str(pair): "PAIR", str(SAMPLES): "SAMPLES", str(SHARED): "SHARED", folder: "FOLDER"}
         if name.startswith("reports/"):
             found = said(name, pair, report, words)
+        elif name.startswith("commands/"):
+            found = printed(name, pair, SAMPLES, words)
         else:
             found = record(lambda: ask(name, pair), report, words)
         return json.loads(json.dumps(found))
