@@ -128,6 +128,17 @@ def size_of(name: str, shape: Sequence[int]) -> int:
     return row.stored(math.prod(shape)) if row else 0
 
 
+def offset_of(name: str, elements: int) -> int:
+    """Bytes in front of an element, by the number of elements in front of it.
+
+    Raises UnsupportedError for a packed type whose element does not begin with a byte.
+    """
+    row = DTYPES.get(name)
+    if row and row.bits and elements * row.bits % 8:
+        raise UnsupportedError(f"a part of a tensor of type {name} that does not begin with a byte")
+    return elements * row.bits // 8 if row and row.bits else elements * size_of(name, ())
+
+
 @cache
 def numpy_dtype(name: str, byteorder: str = "<") -> np.dtype[Any]:
     """The numpy dtype for values of a canonical name; ml_dtypes is imported only for one of its types.

@@ -8,7 +8,7 @@ from npucmp.align.cross_framework.slots import open_payload
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.strides import c_strides, compact
 from npucmp.model import Payload, TensorRef
-from npucmp.model.dtypes import size_of
+from npucmp.model.dtypes import lookup, offset_of
 from npucmp.model.relation import SAME_ORDER, AxisOrder, SliceRelation
 
 
@@ -42,7 +42,7 @@ def columns_of(
     strides = payload.strides or c_strides(payload.shape)
     narrow = (*payload.shape[:-1], width)
     view = payload._replace(
-        shape=narrow, strides=strides, offset=payload.offset + start * strides[-1] * size_of(payload.dtype, ())
+        shape=narrow, strides=strides, offset=payload.offset + offset_of(payload.dtype, start * strides[-1])
     )
     found = tensor._replace(shape=shape, payload=_in_shape(view, shape), statistics=None, checksum="")
     return found._replace(relation=SliceRelation(len(payload.shape) - 1, start, start + width))
@@ -50,7 +50,8 @@ def columns_of(
 
 def _plain(tensor: TensorRef, context: ReadContext) -> Optional[Payload]:
     payload = open_payload(tensor, context)
-    if payload is None or payload.device or payload.parts or payload.dataset:
+    kind = payload and lookup(payload.dtype)
+    if payload is None or payload.device or payload.parts or payload.dataset or (kind and kind.bits):
         return None
     return payload
 

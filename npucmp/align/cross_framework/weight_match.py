@@ -332,17 +332,14 @@ def _with(operator: Operator, weight: WeightRead) -> Operator:
 def _chain(weight: WeightRead, others: Sequence[WeightRead], context: ReadContext) -> list[WeightRead]:
     """The weights that form this one from its first row to its last; empty if there is no way, or more than one."""
     payload, kind = open_payload(weight.tensor, context), lookup(weight.tensor.dtype)
-    if payload is None or kind is None or kind.bits:
+    if payload is None or kind is None or kind.bits or payload.device or payload.dataset:
         return []
-    step = (payload.strides or c_strides(payload.shape))[0] * (lookup(payload.dtype) or kind).itemsize
     found: list[WeightRead] = []
     start, rows = 0, weight.shape[0]
     while start < rows:
         near = []
         for size in {other.shape[0] for other in others if other.shape[0] <= rows - start}:
-            part = payload._replace(
-                shape=(size, payload.shape[1]), offset=payload.offset + start * step, strides=payload.strides
-            )
+            part = sliced(payload, 0, start, start + size)
             view = weight.tensor._replace(slot="param:", shape=part.shape, payload=part)
             mine = weight._replace(tensor=view, ends=ends_of(view, context))
             near += [other for other in others if other.shape[0] == size and _is_near(mine, other)]

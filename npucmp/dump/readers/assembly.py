@@ -15,7 +15,7 @@ from npucmp.dump.readers.computed_weights import COMPUTED, sliced_weight, weight
 from npucmp.dump.readers.strides import c_strides
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload
-from npucmp.model.dtypes import size_of
+from npucmp.model.dtypes import offset_of
 
 JOIN, SUM, MAX, NORM, RESHAPE = "join", "sum", "max", "norm", "reshape"
 _WIDE = {"float64", "int64", "uint64"}
@@ -76,7 +76,7 @@ def sliced(payload: Payload, axis: int, start: int, stop: int) -> Payload:
     if payload.device or payload.parts or payload.dataset:
         raise UnsupportedError("a part of a tensor in a device's layout or an HDF5 dataset")
     strides = payload.strides or c_strides(payload.shape)
-    offset = payload.offset + start * strides[axis] * size_of(payload.dtype, ())
+    offset = payload.offset + offset_of(payload.dtype, start * strides[axis])
     plain = axis == 0 and not payload.strides
     return payload._replace(shape=shape, offset=offset, strides=() if plain else tuple(strides))
 

@@ -9,7 +9,7 @@ from npucmp.dump.readers.computed_weights import PRODUCT, SCALED, STEP, TURNED
 from npucmp.dump.readers.strides import c_strides
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload
-from npucmp.model.dtypes import size_of
+from npucmp.model.dtypes import offset_of
 
 ENTRIES = 1 << 14  # layers or experts of a stack: work
 
@@ -41,7 +41,7 @@ def selected(payload: Payload, index: int) -> Payload:
                 return selected(part, index)
             index -= part.shape[0]
     strides = payload.strides or c_strides(payload.shape)
-    offset = payload.offset + index * strides[0] * size_of(payload.dtype, ())
+    offset = payload.offset + offset_of(payload.dtype, index * strides[0])
     return payload._replace(shape=payload.shape[1:], offset=offset, strides=payload.strides[1:])
 
 
@@ -59,10 +59,10 @@ def scaled(codes: Payload, scale: Payload, block: tuple[int, int]) -> Payload:
     rows = codes.shape[0]
     own = scale.strides or c_strides(scale.shape)
     if block[0] > 1:
-        pieces, size = [], size_of(scale.dtype, ())
+        pieces = []
         for at in range(scale.shape[0]):
             count = min(block[0], rows - at * block[0])
-            offset = scale.offset + at * own[0] * size
+            offset = scale.offset + offset_of(scale.dtype, at * own[0])
             pieces.append(scale._replace(shape=(count, scale.shape[1]), strides=(0, own[1]), offset=offset))
         scale = joined(pieces, 0)
     return Payload("", "float32", codes.shape, 0, parts=(codes, scale), axis=block[1], made_by=SCALED)
@@ -94,10 +94,12 @@ def paired_rows(payload: Payload, size: int) -> Payload:
         order = [head + 2 * at + part for head in range(0, rows, size) for part in (0, 1) for at in range(half)]
         return joined([sliced(payload, 0, row, row + 1) for row in order], 0)
     own = payload.strides or c_strides(payload.shape)
-    strides, step = (2 * own[0], *own[1:]), own[0] * size_of(payload.dtype, ())
+    strides = (2 * own[0], *own[1:])
     pieces = [
         payload._replace(
-            shape=(half, *payload.shape[1:]), strides=strides, offset=payload.offset + (head + part) * step
+            shape=(half, *payload.shape[1:]),
+            strides=strides,
+            offset=payload.offset + offset_of(payload.dtype, (head + part) * own[0]),
         )
         for head in range(0, rows, size)
         for part in (0, 1)

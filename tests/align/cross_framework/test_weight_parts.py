@@ -8,6 +8,7 @@ import pytest
 from npucmp.align.cross_framework.weight_match import (
     FusedGroup,
     agrees,
+    fused,
     groups_by_name,
     matches_of,
     transpose_weight,
@@ -16,6 +17,7 @@ from npucmp.align.cross_framework.weight_match import (
     why_not,
 )
 from npucmp.dump.limits import ANYWHERE
+from npucmp.dump.readers.assembly import joined
 from npucmp.model import Payload, TensorRef
 from tests.align.cross_framework.craft import NAMES, NZ, Files, W, X, Y, drawn, group, recorded, values
 
@@ -215,6 +217,21 @@ def test_views_of_a_turned_tensor(files):
         assert [values(one).tolist() for one in found] == [
             array.T.take(range(*both), axis).tolist() for both in zip(ends, ends[1:])
         ]
+
+
+def test_parts_of_a_weight_that_is_itself_joined(files):
+    """The rows of each part are read where they lie in the joined payload."""
+    of_one_file = [files.tensor("param:weight", rows) for rows in (np.concatenate(W)[:17], np.concatenate(W)[17:])]
+    payload = joined([Payload(one.file, "float32", one.shape, 128) for one in of_one_file], 0)
+    whole = of_one_file[0]._replace(file="", shape=payload.shape, payload=payload)
+    parts = [files.neutral(("layer", name), input_0=X, param_weight=w) for name, w in zip(NAMES, W)]
+    [found] = fused(
+        weights_of([files.neutral(("layer", "qkv"), input_0=X, param_weight=whole)], ANYWHERE),
+        weights_of(parts, ANYWHERE),
+        False,
+        ANYWHERE,
+    )
+    assert found.names == tuple(NAMES) and [part.name for part in found.parts] == [one.operator.name for one in parts]
 
 
 def test_parts_with_more_leading_axes_belong_to_a_whole(files):

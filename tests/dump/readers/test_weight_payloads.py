@@ -195,3 +195,24 @@ def test_neighbouring_rows_become_halves(stored, columns, is_plain):
     found = paired_rows(payload, 6)
     assert found.shape == a.shape
     np.testing.assert_array_equal(values(found), a[rows])
+
+
+@pytest.mark.parametrize("dtype, bits", [("int4", 4), ("float4_e2m1", 4), ("uint2", 2), ("uint1", 1)])
+def test_rows_of_packed_types_are_those_of_the_values(tmp_path, dtype, bits):
+    path = tmp_path / "packed.bin"
+    path.write_bytes(RNG.integers(0, 256, 4 * 8 * bits // 8, dtype=np.uint8).tobytes())
+    whole = Payload(str(path), dtype, (4, 8), 0)
+    assert np.array_equal(values(sliced(whole, 0, 1, 3)), values(whole)[1:3])
+    assert np.array_equal(values(selected(whole, 2)), values(whole)[2])
+    halves = sliced(whole, 0, 0, 2), sliced(whole, 0, 2, 4)
+    assert np.array_equal(values(joined(halves[::-1], 0)), np.roll(values(whole), 2, 0))
+
+
+def test_a_row_of_a_packed_type_that_begins_within_a_byte_is_refused(tmp_path):
+    path = tmp_path / "packed.bin"
+    path.write_bytes(bytes(8))
+    whole = Payload(str(path), "int4", (5, 3), 0)
+    for read in (lambda: sliced(whole, 0, 1, 2), lambda: selected(whole, 1)):
+        with pytest.raises(UnsupportedError, match="does not begin with a byte"):
+            read()
+    assert sliced(whole, 0, 2, 5).offset == 3
