@@ -22,7 +22,7 @@ LINES = 160  # printed lines that are kept as they are; of those behind them, a 
 HERE = "NPUCMP_ANSWERS_HERE"  # set: the commands run in this process, whose branches draw.py measures
 SCRIPTS = re.compile(r"<(script|style)\b.*?</\1>", re.DOTALL)
 TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?(\.\d+)?(\+\d\d:?\d\d|Z)?")
-SECONDS = re.compile(r"\b\d+(\.\d+)? (ms|s|min)\b")
+SECONDS = re.compile(r'\b\d+(\.\d+)? (ms|s|min)\b|(?<=seconds": )[\d.e+-]+|(?<=time=")[\d.e+-]+')
 TEXT = {".csv", ".json", ".jsonl", ".html", ".md", ".xml", ".txt", ".sarif", ".py", ".sh", ".yaml", ".toml", ".ipynb"}
 
 
