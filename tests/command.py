@@ -17,9 +17,12 @@ from functools import cache
 from tests.mutants.line_tests import TIMES
 
 SERVER = """
-import importlib, json, os, pkgutil, sys
-import numpy
+import contextlib, gc, importlib, json, os, pkgutil, sys
+import jinja2, numpy
 from npucmp import cli
+for name in ("ml_dtypes", "tomllib"):  # what many commands import late; tomllib since Python 3.11
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
 for place in ("commands", "workflows", "report"):
     package = importlib.import_module(f"npucmp.{place}")
     for module in pkgutil.iter_modules(package.__path__, f"npucmp.{place}."):
@@ -41,7 +44,13 @@ for line in sys.stdin:
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 else:
     sys.exit()
-cli.main()
+gc.freeze()  # a collection would copy the pages of all objects that the server made
+try:
+    cli.main()
+except SystemExit as end:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(end.code or 0)  # the interpreter takes 0.2 s to take itself apart
 """
 
 
