@@ -1,8 +1,8 @@
 """Declare every option once: its name, type, default, spelling on the command line and meaning.
 
 A dataclass holds the options of a command, and inherits options that commands share. The options of the command line
-(commands/options.py), the keyword arguments of the Python function (options.py) and the reference page
-(docs/options.md) are made from its fields. Importing this module loads neither numpy nor pandas.
+(commands/options.py), the keyword arguments of the Python function (options.py) and the manual page
+are made from its fields. Importing this module loads neither numpy nor pandas.
 """
 
 from __future__ import annotations
