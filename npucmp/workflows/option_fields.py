@@ -172,7 +172,7 @@ class ScreenFields:
     )
     metrics: Optional[str] = option(
         None,
-        "Additional columns of tensors.csv, comma-separated: --metrics euclidean,snr,gain; docs/metrics.md lists them.",
+        "Additional columns of tensors.csv, comma-separated: --metrics euclidean,snr,gain (npucmp columns tensors.csv).",
         metavar="NAMES",
         python='npucmp.write_reports(result, DIR, metrics="snr,gain")',
     )
