@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _KEY = "option"
 
-
 class Spelling(NamedTuple):
     """The spelling of an option on the command line.
 
@@ -61,38 +60,31 @@ class Spelling(NamedTuple):
     required: bool = False
     python: str = ""
 
-
 def option(default: Any, help: str, *flags: str, **more: Any) -> Any:
     """Return a field of a dataclass that is also an option of the command line; `more` are fields of Spelling."""
     return field(default=default, metadata={_KEY: Spelling(help, flags, **more)})
-
 
 def keyword(default: Any, help: str) -> Any:
     """Return a field that exists in Python only; `help` describes it."""
     return field(default=default, metadata={"help": help})
 
-
 def spell_options(kind: Any) -> Iterator[tuple[Field[Any], Spelling]]:
     """Return the options of the command line that a dataclass declares."""
     return ((one, one.metadata[_KEY]) for one in fields(kind) if _KEY in one.metadata)
-
 
 def spelling_of(one: Field[Any]) -> Optional[Spelling]:
     """Return the spelling of a field on the command line; None if it exists in Python only."""
     found: Optional[Spelling] = one.metadata.get(_KEY)
     return found
 
-
 def flag(name: str) -> str:
     """Return the flag of a field that declares no flags."""
     return f"--{name.replace('_', '-')}"
-
 
 def meaning(one: Field[Any]) -> str:
     """Return the description of a field, a sentence."""
     spelling = spelling_of(one)
     return spelling.help if spelling is not None else str(one.metadata["help"])
-
 
 def _limits_option() -> Any:
     """Return the field of --limit."""
@@ -105,7 +97,6 @@ def _limits_option() -> Any:
         check="limits",
         python='limits=npucmp.Limits().changed(["tensor_bytes=32T"])',
     )
-
 
 @dataclass(frozen=True)
 class DumpFields:
@@ -147,7 +138,6 @@ class DumpFields:
     progress: Optional[Progress] = keyword(None, "A function that is called with (bytes done, bytes in all).")
     limits: Limits = _limits_option()
 
-
 @dataclass(frozen=True)
 class ScreenFields:
     """The options of the screen and of the files that are written."""
@@ -172,7 +162,7 @@ class ScreenFields:
     )
     metrics: Optional[str] = option(
         None,
-        "Additional columns of tensors.csv, comma-separated: --metrics euclidean,snr,gain (npucmp columns tensors.csv).",
+        "Further columns of tensors.csv, comma-separated: --metrics euclidean,snr,gain (npucmp columns tensors.csv).",
         metavar="NAMES",
         python='npucmp.write_reports(result, DIR, metrics="snr,gain")',
     )
@@ -223,7 +213,6 @@ class ScreenFields:
         choices=("auto", "always", "never"),
         python="–",
     )
-
 
 @dataclass(frozen=True)
 class CompareFields(DumpFields):
@@ -353,7 +342,6 @@ class CompareFields(DumpFields):
         None, "Runs the tasks, for example npucmp.Cluster; None: processes on this machine."
     )
 
-
 @dataclass(frozen=True)
 class ClusterFields:
     """The option that runs compare on a cluster."""
@@ -366,7 +354,6 @@ class ClusterFields:
         metavar="ADDRESS",
         python="executor=npucmp.Cluster(ADDRESS, reads, writes)",
     )
-
 
 @dataclass(frozen=True)
 class FollowFields:
@@ -403,7 +390,6 @@ class FollowFields:
         None, "A function that is called with the findings of each complete step."
     )
 
-
 @dataclass(frozen=True)
 class FusionFields(CompareFields):
     """The options of fusion-diff."""
@@ -413,7 +399,6 @@ class FusionFields(CompareFields):
         (), "Graph of the run without fusion; repeatable.", metavar="FILE", repeats=True
     )
 
-
 @dataclass(frozen=True)
 class OverflowFields(DumpFields):
     """The options of overflow."""
@@ -422,7 +407,6 @@ class OverflowFields(DumpFields):
     headroom: Optional[float] = option(
         None, "Also list tensors closer than this to their type's limit.", metavar="BITS", least=0
     )
-
 
 @dataclass(frozen=True)
 class CheckFields(DumpFields):
@@ -456,7 +440,6 @@ class CheckFields(DumpFields):
         (), "A Python file with additional rules; npucmp executes it; repeatable.", metavar="FILE", repeats=True
     )
     plugins: bool = option(True, "Also apply rules of installed packages (default: yes).", "--plugins/--no-plugins")
-
 
 @dataclass(frozen=True)
 class PrecheckFields(DumpFields):
@@ -504,9 +487,7 @@ class PrecheckFields(DumpFields):
     skip: Sequence[str] = option((), "No rows whose name matches; repeatable.", metavar="GLOB", repeats=True)
     strict: bool = option(False, "Exit 1 also for rows that need an explanation.")
 
-
 _MEMORY = "Memory that {} may take (default 8192)."
-
 
 @dataclass(frozen=True)
 class ReplayFields(DumpFields):
@@ -525,7 +506,6 @@ class ReplayFields(DumpFields):
     )
     strict: bool = option(False, "Exit 2 also if an output could not be replayed.")
 
-
 @dataclass(frozen=True)
 class ExtractFields(DumpFields):
     """The options of extract."""
@@ -537,7 +517,6 @@ class ExtractFields(DumpFields):
     limit_memory: Optional[int] = option(
         None, _MEMORY.format("it"), metavar="MB", least=1, is_whole=True, python="limit_memory=BYTES"
     )
-
 
 @dataclass(frozen=True)
 class ShowFields(DumpFields):
@@ -553,7 +532,6 @@ class ShowFields(DumpFields):
         repeats=True,
     )
 
-
 @dataclass(frozen=True)
 class ParityFields:
     """The options of parity."""
@@ -567,7 +545,6 @@ class ParityFields:
     step: Numbers = option(None, "Only these steps: --step 3, --step 0-9.", metavar="N", check="numbers")
     progress: Optional[Progress] = keyword(None, "Is accepted and not called: a recording is read in one piece.")
     limits: Limits = _limits_option()
-
 
 @dataclass(frozen=True)
 class PlanFields:
@@ -618,7 +595,6 @@ class PlanFields:
         metavar="NAME",
     )
     limits: Limits = _limits_option()
-
 
 KINDS = (
     CompareFields,
