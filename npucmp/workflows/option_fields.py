@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _KEY = "option"
 
+
 class Spelling(NamedTuple):
     """The spelling of an option on the command line.
 
@@ -60,31 +61,38 @@ class Spelling(NamedTuple):
     required: bool = False
     python: str = ""
 
+
 def option(default: Any, help: str, *flags: str, **more: Any) -> Any:
     """Return a field of a dataclass that is also an option of the command line; `more` are fields of Spelling."""
     return field(default=default, metadata={_KEY: Spelling(help, flags, **more)})
+
 
 def keyword(default: Any, help: str) -> Any:
     """Return a field that exists in Python only; `help` describes it."""
     return field(default=default, metadata={"help": help})
 
+
 def spell_options(kind: Any) -> Iterator[tuple[Field[Any], Spelling]]:
     """Return the options of the command line that a dataclass declares."""
     return ((one, one.metadata[_KEY]) for one in fields(kind) if _KEY in one.metadata)
+
 
 def spelling_of(one: Field[Any]) -> Optional[Spelling]:
     """Return the spelling of a field on the command line; None if it exists in Python only."""
     found: Optional[Spelling] = one.metadata.get(_KEY)
     return found
 
+
 def flag(name: str) -> str:
     """Return the flag of a field that declares no flags."""
     return f"--{name.replace('_', '-')}"
+
 
 def meaning(one: Field[Any]) -> str:
     """Return the description of a field, a sentence."""
     spelling = spelling_of(one)
     return spelling.help if spelling is not None else str(one.metadata["help"])
+
 
 def _limits_option() -> Any:
     """Return the field of --limit."""
@@ -97,6 +105,7 @@ def _limits_option() -> Any:
         check="limits",
         python='limits=npucmp.Limits().changed(["tensor_bytes=32T"])',
     )
+
 
 @dataclass(frozen=True)
 class DumpFields:
@@ -137,6 +146,7 @@ class DumpFields:
     )
     progress: Optional[Progress] = keyword(None, "A function that is called with (bytes done, bytes in all).")
     limits: Limits = _limits_option()
+
 
 @dataclass(frozen=True)
 class ScreenFields:
@@ -213,6 +223,7 @@ class ScreenFields:
         choices=("auto", "always", "never"),
         python="–",
     )
+
 
 @dataclass(frozen=True)
 class CompareFields(DumpFields):
@@ -342,6 +353,7 @@ class CompareFields(DumpFields):
         None, "Runs the tasks, for example npucmp.Cluster; None: processes on this machine."
     )
 
+
 @dataclass(frozen=True)
 class ClusterFields:
     """The option that runs compare on a cluster."""
@@ -354,6 +366,7 @@ class ClusterFields:
         metavar="ADDRESS",
         python="executor=npucmp.Cluster(ADDRESS, reads, writes)",
     )
+
 
 @dataclass(frozen=True)
 class FollowFields:
@@ -390,6 +403,7 @@ class FollowFields:
         None, "A function that is called with the findings of each complete step."
     )
 
+
 @dataclass(frozen=True)
 class FusionFields(CompareFields):
     """The options of fusion-diff."""
@@ -399,6 +413,7 @@ class FusionFields(CompareFields):
         (), "Graph of the run without fusion; repeatable.", metavar="FILE", repeats=True
     )
 
+
 @dataclass(frozen=True)
 class OverflowFields(DumpFields):
     """The options of overflow."""
@@ -407,6 +422,7 @@ class OverflowFields(DumpFields):
     headroom: Optional[float] = option(
         None, "Also list tensors closer than this to their type's limit.", metavar="BITS", least=0
     )
+
 
 @dataclass(frozen=True)
 class CheckFields(DumpFields):
@@ -440,6 +456,7 @@ class CheckFields(DumpFields):
         (), "A Python file with additional rules; npucmp executes it; repeatable.", metavar="FILE", repeats=True
     )
     plugins: bool = option(True, "Also apply rules of installed packages (default: yes).", "--plugins/--no-plugins")
+
 
 @dataclass(frozen=True)
 class PrecheckFields(DumpFields):
@@ -487,7 +504,9 @@ class PrecheckFields(DumpFields):
     skip: Sequence[str] = option((), "No rows whose name matches; repeatable.", metavar="GLOB", repeats=True)
     strict: bool = option(False, "Exit 1 also for rows that need an explanation.")
 
+
 _MEMORY = "Memory that {} may take (default 8192)."
+
 
 @dataclass(frozen=True)
 class ReplayFields(DumpFields):
@@ -506,6 +525,7 @@ class ReplayFields(DumpFields):
     )
     strict: bool = option(False, "Exit 2 also if an output could not be replayed.")
 
+
 @dataclass(frozen=True)
 class ExtractFields(DumpFields):
     """The options of extract."""
@@ -517,6 +537,7 @@ class ExtractFields(DumpFields):
     limit_memory: Optional[int] = option(
         None, _MEMORY.format("it"), metavar="MB", least=1, is_whole=True, python="limit_memory=BYTES"
     )
+
 
 @dataclass(frozen=True)
 class ShowFields(DumpFields):
@@ -532,6 +553,7 @@ class ShowFields(DumpFields):
         repeats=True,
     )
 
+
 @dataclass(frozen=True)
 class ParityFields:
     """The options of parity."""
@@ -545,6 +567,7 @@ class ParityFields:
     step: Numbers = option(None, "Only these steps: --step 3, --step 0-9.", metavar="N", check="numbers")
     progress: Optional[Progress] = keyword(None, "Is accepted and not called: a recording is read in one piece.")
     limits: Limits = _limits_option()
+
 
 @dataclass(frozen=True)
 class PlanFields:
@@ -595,6 +618,7 @@ class PlanFields:
         metavar="NAME",
     )
     limits: Limits = _limits_option()
+
 
 KINDS = (
     CompareFields,
