@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from npucmp.measure.dask_executor import Cluster
     from npucmp.model import Report, Run
     from npucmp.report import write_format, write_junit, write_reports
+    from npucmp.report.columns import columns
     from npucmp.report.plan import write as write_plan
     from npucmp.report.ticket_zip import write_ticket
     from npucmp.workflows.check import CheckOptions, check
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from npucmp.workflows.precheck import PrecheckOptions, precheck
     from npucmp.workflows.replay import ReplayOptions, replay
     from npucmp.workflows.rerun_diff import rerun_diff
+    from npucmp.workflows.rule import rule
     from npucmp.workflows.show import ShowOptions, load, show
     from npucmp.workflows.ticket import ticket
 
@@ -76,8 +78,10 @@ _DOOR = {  # module → its names for users
     "workflows.precheck": "PrecheckOptions precheck",
     "workflows.replay": "ReplayOptions replay",
     "workflows.rerun_diff": "rerun_diff",
+    "workflows.rule": "rule",
     "workflows.ticket": "ticket",
     "report": "write_format write_junit write_reports",
+    "report.columns": "columns",
     "report.ticket_zip": "write_ticket",
     "report.plan": "write_plan",
 }
@@ -86,9 +90,9 @@ _INSIDE = {"check_rules": "rules_of", "write_plan": "write"}  # names inside the
 __all__ = [
     "RULES", "CheckOptions", "Cluster", "ExtractOptions", "FusionOptions", "Limits", "NpucmpError", "Options",
     "OverflowOptions", "ParityOptions", "PlanOptions", "Planned", "PrecheckOptions", "ReplayOptions", "Report", "Run",
-    "ShowOptions", "Tolerances", "check", "check_rules", "compare", "diff", "extract", "fit", "follow_check",
-    "follow_compare", "formats", "fusion_diff",
-    "load", "merge", "open_runs", "overflow", "parity", "plan", "precheck", "replay", "rerun_diff", "show", "ticket",
+    "ShowOptions", "Tolerances", "check", "check_rules", "columns", "compare", "diff", "extract", "fit", "follow_check",
+    "follow_compare", "formats", "fusion_diff", "load", "merge", "open_runs", "overflow", "parity",
+    "plan", "precheck", "replay", "rerun_diff", "rule", "show", "ticket",
     "write_format", "write_junit", "write_plan", "write_reports", "write_ticket",
 ]  # fmt: skip
 

@@ -36,6 +36,8 @@ COMMANDS = {  # name → module of npucmp.commands, imported only for a call of 
     "ticket": ("ticket", "Write a report as one page or an archive for a vendor's engineers."),
     "diff": ("diff", "Compare two reports: new, gone and unchanged findings."),
     "show": ("show", "Show the contents of a dump: runs, operators, tensors, statistics."),
+    "rule": ("rule", "Explain the rules: when each applies, its limits, and its constants with their sources."),
+    "columns": ("columns", "Explain the columns of the tables of a report."),
     "formats": ("show", "List the dump formats by producer, and the path to pass to npucmp."),
 }
 

@@ -227,6 +227,13 @@ def test_dumps_below_a_path_are_named(broken):
     assert got.stderr.endswith(f"no dump is recognised here, but in subfolders: pass {a} or {b} or {c}\n")
 
 
+def test_show_takes_a_part_of_a_name():
+    got = run("show", CLEAN[0], "softmax")
+    assert got.returncode == 0 and "softmax" in got.stdout
+    assert "note: no operator is named 'softmax'; the operators whose names contain it are shown" in got.stdout
+    assert got.stdout.partition("note: ")[0] == run("show", CLEAN[0], "*softmax*").stdout
+
+
 @pytest.mark.few(8)
 @pytest.mark.parametrize(
     "words, says",

@@ -16,14 +16,12 @@ from click.testing import CliRunner
 
 import npucmp
 from npucmp.cli import npucmp as group
-from npucmp.commands.reference import page
 from npucmp.dump.formats import FORMATS
 from npucmp.errors import DumpError, UsageError
 from tests.reports import named
 from tests.test_layers import HEAVY
 
 SOFTMAX = Path(__file__).parent.parent / "sample_dumps" / "msprobe_softmax"
-ROOT = Path(__file__).parents[1]
 TARGET, GOLDEN = SOFTMAX / "target", SOFTMAX / "golden"
 STEPS = SOFTMAX.parent / "msprobe_steps"  # which has two suspects
 
@@ -34,7 +32,8 @@ FUNCTIONS = {  # command → the functions that do the same
     "check": ("check", "follow_check", *WRITERS), "replay": ("replay", *WRITERS),
     "precheck": ("precheck", *WRITERS), "merge": ("merge", *WRITERS), "diff": ("diff", *WRITERS),
     "plan": ("plan", "write_plan"), "extract": ("extract",), "ticket": ("ticket", "write_ticket"),
-    "show": ("show", "fit"), "formats": ("formats",), "parity": ("parity", *WRITERS),
+    "show": ("show", "fit"), "formats": ("formats",), "rule": ("rule",), "columns": ("columns",),
+    "parity": ("parity", *WRITERS),
 }  # fmt: skip
 OF_SCREENS = {"top", "verbose", "quiet", "color", "json", "no_config"}  # print(result), str(result), result.to_dict()
 OTHERWISE = {  # parameter of a command → the one that does the same
@@ -68,11 +67,6 @@ def test_every_option_of_a_command_is_a_keyword_of_its_functions(command):
     given = {one.name for one in group.get_command(click.Context(group), command).params}
     missing = {name for name in given - OF_SCREENS if OTHERWISE.get(name, name) not in known}
     assert not {name for name in missing if ELSEWHERE.get((command, name)) not in npucmp.__all__}
-
-
-def test_the_reference_page_is_made_of_the_declarations():
-    """`python -m npucmp.commands.reference > docs/options.md` makes it again."""
-    assert (ROOT / "docs" / "options.md").read_text(encoding="utf-8") == page()
 
 
 @pytest.mark.parametrize("name", npucmp.__all__)

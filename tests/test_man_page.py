@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import click
 import pytest
@@ -13,13 +12,7 @@ import pytest
 from npucmp.cli import npucmp as group
 from npucmp.commands.man_page import man_page
 
-PAGE = Path(__file__).parent.parent / "docs" / "npucmp.1"
 SECTIONS = "NAME SYNOPSIS DESCRIPTION COMMANDS OPTIONS EXIT_STATUS ENVIRONMENT FILES EXAMPLES"
-
-
-def test_the_page_is_made_of_the_help():
-    """`python -m npucmp.commands.man_page > docs/npucmp.1` makes it again."""
-    assert PAGE.read_text(encoding="ascii") == man_page(group)
 
 
 def test_the_page_has_every_section_command_and_option():
@@ -34,8 +27,10 @@ def test_the_page_has_every_section_command_and_option():
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
-def test_roff_reads_it_without_a_warning():
-    got = subprocess.run(["groff", "-man", "-Tutf8", "-ww", PAGE], capture_output=True, encoding="utf-8", timeout=60)
+def test_roff_reads_it_without_a_warning(tmp_path):
+    page = tmp_path / "npucmp.1"
+    page.write_text(man_page(group), encoding="ascii")
+    got = subprocess.run(["groff", "-man", "-Tutf8", "-ww", page], capture_output=True, encoding="utf-8", timeout=60)
     assert (got.returncode, got.stderr) == (0, "")
     shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", got.stdout)
     assert "npucmp compare npu_dump gpu_dump -o report" in shown and "--include '*layer_norm*'" in shown

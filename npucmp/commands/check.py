@@ -16,7 +16,7 @@ activations, wrong modes, implausible losses and labels, unusual inputs.
 
 All steps and ranks of DUMP are read once. More steps and values allow more rules to decide. A finding that follows
 from another finding is listed below it, so fix the first line first. --list prints every rule; with DUMP, it also
-shows the rules that this dump can decide. docs/health.md explains the rules.
+shows the rules that this dump can decide. npucmp rule NAME explains a rule.
 
 \b
   npucmp check npu_dump -o report

@@ -32,7 +32,7 @@ not compared, unreadable tensors, statistics that prove nothing, no common tenso
 KINDS = """limit: rounding alone may make this error · explanation: the errors of the inputs may make this error
 accusation: a fault although the error is small · fact: a property that the search assumes
 e: error (rel_l2) of the inputs · u: unit round-off of the type · K: number of terms · s: share of elements
---skip-rule NAME switches a rule off; docs/rules.md has the reasons.
+--skip-rule NAME switches a rule off; npucmp rule NAME prints its reasons.
 """
 
 

@@ -1,6 +1,7 @@
 """The manual page, from the help of all commands: `python -m npucmp.commands.man_page > docs/npucmp.1` makes it.
 
-A wheel installs the page into share/man/man1. Source of the layout: man-pages(7); of the macros: groff_man(7).
+A wheel that is built with this file installs it into share/man/man1. The file is not kept in git.
+Source of the layout: man-pages(7); of the macros: groff_man(7).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The tools whose dumps npucmp reads: the file tree of each, where step and rank come from, and which path to give.
 
-The table serves only `npucmp formats` and docs/formats.md, which keep its order; format recognition does not use it.
+The table serves only `npucmp formats`; docs/formats.md has a section for each producer. Format recognition does not use
+it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ a hundred times as far as rounding shifts a norm of that many elements, and no t
 compared with the incoming noise of its operator, and with the noise of earlier operators of its kind.
 
 The numbers below were chosen on planted runs (open families 0 to 319, all as statistics) and on msprobe's dumps without
-their values; docs/localisation.md has the figures of unseen pairs. With 3 instead of OUT_SUMS and 3.5 instead of OUT
+their values; docs/benchmark.md has the figures of unseen pairs. With 3 instead of OUT_SUMS and 3.5 instead of OUT
 four times as many clean pairs have a suspect, for two more faults in 100.
 
 The noise of a tensor is the largest of these levels:

@@ -6,7 +6,7 @@ and results are sent back. Each worker has pipes of its own, so that a crash los
 Processes and pipes come from multiprocessing; tasks are assigned here, not by ProcessPoolExecutor. ProcessPoolExecutor
 ends with its first dead worker and cannot name the task, leaves its workers behind if this process is killed, and costs
 0.13 ms a task and 0.03 s a run: up to 9 % of comparing 2 × 0.4 GB, 2 % of 2 × 2.5 GB, nothing with 10,000 small pairs
-(docs/performance.md, tests/benchmarks/executor.py).
+(tests/benchmarks/executor.py).
 
 In a program with several threads, only the thread that requests results is copied: a lock that another thread holds at
 that moment stays locked in the workers. With one job nothing is forked.

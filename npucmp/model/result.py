@@ -43,12 +43,12 @@ class Presentable:
 
     def to_pandas(self, table: str = "") -> Any:
         """The rows of a CSV file of the report ("roots", "worst"; without a name those of its first, with `cause` and
-        `limit`) as a pandas DataFrame. docs/metrics.md lists the columns."""
+        `limit`) as a pandas DataFrame. `npucmp columns` lists the columns."""
         return present(self, "frame", table)
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of summary.json, as `--json` prints it: NaN and infinities are words. docs/metrics.md lists the
-        keys.
+        """The content of summary.json, as `--json` prints it: NaN and infinities are words. `npucmp columns
+        summary.json` explains the keys.
 
         json.dumps(report.to_dict())
         """

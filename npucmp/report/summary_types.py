@@ -58,7 +58,7 @@ class NextEntry(TypedDict):
 
 
 class RootEntry(TypedDict):
-    """A row of roots.csv (docs/metrics.md); None for a cell that does not apply."""
+    """A row of roots.csv (`npucmp columns roots.csv`); None for a cell that does not apply."""
 
     place: int
     step: Optional[int]

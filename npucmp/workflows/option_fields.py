@@ -1,8 +1,8 @@
 """Declare every option once: its name, type, default, spelling on the command line and meaning.
 
 A dataclass holds the options of a command, and inherits options that commands share. The options of the command line
-(commands/options.py), the keyword arguments of the Python function (options.py) and the reference page
-(docs/options.md) are made from its fields. Importing this module loads neither numpy nor pandas.
+(commands/options.py), the keyword arguments of the Python function (options.py) and the manual page
+are made from its fields. Importing this module loads neither numpy nor pandas.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class ScreenFields:
     )
     metrics: Optional[str] = option(
         None,
-        "Additional columns of tensors.csv, comma-separated: --metrics euclidean,snr,gain; docs/metrics.md lists them.",
+        "Further columns of tensors.csv, comma-separated: --metrics euclidean,snr,gain (npucmp columns tensors.csv).",
         metavar="NAMES",
         python='npucmp.write_reports(result, DIR, metrics="snr,gain")',
     )

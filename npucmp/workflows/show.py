@@ -8,7 +8,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import Limits, ReadContext
 from npucmp.errors import NpucmpError, UsageError
@@ -91,12 +91,16 @@ def show(dump: StrPath, options: ShowOptions) -> DumpContents:
             for operator, tensors in rows:
                 print(operator.name, [one.measurement.moments for one in tensors])
     """
-    pattern = options.pattern
-    if options.is_any and pattern is None:
+    if options.is_any and options.pattern is None:
         raise UsageError("--values, --slot and --at need a PATTERN that selects operators")
     context = options.context(dump)
     runs = options.runs(dump, context)
     notes = unfit_globs(options, runs)
+    pattern = options.pattern
+    if pattern is not None and _is_part_of_names(pattern, runs):
+        notes.append(f"no operator is named {pattern!r:.100}; the operators whose names contain it are shown")
+        pattern = f"*{pattern}*"
+        options = replace(options, pattern=pattern)
     if pattern is not None:
         unfit_globs(replace(options, include=(pattern,), exclude=()), runs, "")
     found = [(run, [*_rows(run, options, context)]) for run in runs]
@@ -106,6 +110,14 @@ def show(dump: StrPath, options: ShowOptions) -> DumpContents:
     if not any(rows for _, rows in found) and not any(run.problem for run, _ in found):
         raise UsageError(f"{dump}: no operator passes --include and --exclude")
     return DumpContents(found, notes)
+
+
+def _is_part_of_names(pattern: str, runs: Sequence[Run]) -> bool:
+    """Return whether a pattern without wildcards is the name of no operator, and a part of some names."""
+    names = {operator.name for run in runs for operator in run.operators}
+    return (
+        not any(sign in pattern for sign in "*?[") and pattern not in names and any(pattern in name for name in names)
+    )
 
 
 def _rows(run: Run, options: ShowOptions, context: ReadContext) -> Rows:

@@ -4,7 +4,7 @@ python tests/benchmarks/compare.py FOLDER [FOLDER ...] [--runs 3] [--jobs N] [--
 
 Each FOLDER was made by make_large.py. Every contestant is a process of its own; they take turns, and medians are
 printed: wall and CPU seconds, peak resident memory, elements and pairs per second, and the ratios that
-docs/performance.md names goals for. Not run by pytest.
+docs/benchmark.md has. Not run by pytest.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@
     writers/     dumps on disk       spelling  their names       subject      what npucmp says
     score        grades              sheet   counts, tables
     constants    the numbers of npucmp that decide           sensitivity  the sheet with one of them at other values
-    rules_page   makes docs/rules.md of them and of the rules
     judged_again what half and twice of each change
     real/        makes real dumps    real_pairs  grades them     sheets/      the kept sheets
 

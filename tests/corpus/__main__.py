@@ -8,7 +8,7 @@ python -m tests.corpus --seeds open --case open/17/3 --keep /tmp/case     one ca
 python -m tests.corpus --seeds open --without scaled        what a rule wins and loses
 python -m tests.corpus --sensitivity SCALED                 the totals with a constant at half and twice its value
 python -m tests.corpus --sample                             the fixed sample, held to tests/corpus/sheets/sample.json
-python -m tests.corpus --markdown held.json unseen.json     sheets side by side, as docs/localisation.md has them
+python -m tests.corpus --markdown held.json unseen.json     sheets side by side, as docs/benchmark.md has them
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ KEPT = Path(__file__).parent / "sheets" / "sample.json"
     "--real", type=click.Path(exists=True, path_type=Path), help="Real dumps, of tests/corpus/real/make_dumps.py."
 )
 @click.option("--markdown", is_flag=True, help="Print the sheets FILES side by side.")
-@click.option("--full", is_flag=True, help="With --markdown: all tables, not those of docs/localisation.md alone.")
+@click.option("--full", is_flag=True, help="With --markdown: all tables, not those of docs/benchmark.md alone.")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, path_type=Path))
 def main(
     seeds: str,

@@ -1,23 +1,17 @@
 """The numeric constants that decide what npucmp says: one table, read from the code without importing it.
 
-A constant is a number, or a tuple of numbers, under a name in capitals at the top of a module, with a comment
-
-    NAME = value  # unit: source
-
-in its line or in the lines above. The source begins with one word of SOURCES. rules_page.py writes the table into
-docs/rules.md. judged_again.py measures the effect of half and twice a value.
+npucmp/workflows/constants.py describes how a constant is written. The source begins with one word of SOURCES.
+`npucmp rule NAME` prints the constants of a rule. judged_again.py measures the effect of half and twice a value.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import re
-import tokenize
-from functools import cached_property
-from io import StringIO
 from pathlib import Path
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional
+
+from npucmp.workflows.constants import ModuleText
 
 ROOT = Path(__file__).parent.parent.parent
 SENSITIVITY = Path(__file__).parent / "sheets" / "sensitivity.json"
@@ -37,12 +31,6 @@ SOURCES = {
     "work": "bounds memory, work or a list; decides no verdict",
 }
 UNREAD, NOTHING = "not read", "nothing"
-KINDS = {
-    "changes": "a grade of a pair changes",
-    NOTHING: "no grade changes",
-    UNREAD: "no pair reads it",
-    "": "not measured: it is new, or has another value since",
-}
 PLAIN = {0, 1, -1, 2, 0.5}  # numbers that need no name
 COLUMNS = range(-3, 4)  # indices that need none: the four figures of a tensor
 EXCEPTIONS = {  # (module, function, number) → why that number has no name
@@ -59,8 +47,6 @@ EXCEPTIONS = {  # (module, function, number) → why that number has no name
     ("localise.effective_precision", "", 256): "size of a cache",
     ("measure.recorded_stats", "lower_bounds", 4): "the four figures of a tensor",
 }
-_NAME = re.compile(r"_?[A-Z][A-Z0-9_]*$")
-_NUMERIC = ast.Constant, ast.UnaryOp, ast.BinOp, ast.Tuple, ast.Name, ast.operator, ast.unaryop, ast.expr_context
 
 
 class Constant(NamedTuple):
@@ -89,60 +75,13 @@ class Literal(NamedTuple):
     text: str
 
 
-class Module:
+class Module(ModuleText):
     """A module of the package as it stands in its file."""
 
     def __init__(self, path: Path) -> None:
         parts = path.relative_to(ROOT).with_suffix("").parts
-        self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        self.text = path.read_text(encoding="utf-8")
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text)
-
-    @cached_property
-    def lines(self) -> list[str]:
-        return self.text.splitlines()
-
-    @cached_property
-    def comments(self) -> dict[int, str]:
-        """The comments by line."""
-        tokens = tokenize.generate_tokens(StringIO(self.text).readline)
-        return {one.start[0]: one.string.lstrip("# ") for one in tokens if one.type == tokenize.COMMENT}
-
-    @property
-    def statements(self) -> Iterator[tuple[str, ast.expr, ast.stmt]]:
-        """Name, value and statement of each numeric constant."""
-        for one in self.tree.body:
-            target = one.targets[0] if isinstance(one, ast.Assign) else getattr(one, "target", None)
-            value = getattr(one, "value", None)
-            if isinstance(target, ast.Name) and _NAME.match(target.id) and value is not None and _is_numeric(value):
-                yield target.id, value, one
-
-    @property
-    def imports(self) -> Iterator[tuple[str, str, str]]:
-        """Module, name and own name of what is imported from the package under names in capitals."""
-        for one in ast.walk(self.tree):
-            if isinstance(one, ast.ImportFrom) and one.module and one.module.startswith("npucmp"):
-                named = [each for each in one.names if _NAME.match(each.name)]
-                yield from ((one.module, each.name, each.asname or each.name) for each in named)
-
-    def constant(self, name: str, value: ast.expr, statement: ast.stmt) -> Constant:
-        """One row without its users."""
-        unit, _, source = self._comment(statement).partition(": ")
-        return Constant(self.name, name, ast.get_source_segment(self.text, value) or "", unit.strip(), source.strip())
-
-    def _comment(self, statement: ast.stmt) -> str:
-        last = statement.end_lineno or statement.lineno
-        if last in self.comments:
-            return self.comments[last]
-        lines, above = self.lines, []
-        line = statement.lineno - 1
-        while line and lines[line - 1].startswith("#"):
-            above.append(self.comments[line])
-            line -= 1
-        return " ".join(reversed(above))
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        super().__init__(name, path.read_text(encoding="utf-8"))
 
     @property
     def literals(self) -> Iterator[Literal]:
@@ -154,14 +93,6 @@ class Module:
             if node.value not in PLAIN and not (is_index and node.value in COLUMNS):
                 text = self.lines[node.lineno - 1].strip()
                 yield Literal(self.name, function, node.value, node.lineno, text)
-
-
-def _is_numeric(value: ast.expr) -> bool:
-    nodes = [*ast.walk(value)]
-    numbers = [one for one in nodes if isinstance(one, ast.Constant)]
-    names = [one for one in nodes if isinstance(one, ast.Name)]
-    fitting = all(isinstance(one, _NUMERIC) for one in nodes) and all(_NAME.match(one.id) for one in names)
-    return fitting and bool(numbers) and all(type(one.value) in (int, float) for one in numbers)
 
 
 def _walk(node: ast.AST, function: str = "", is_index: bool = False) -> Iterator[tuple[str, ast.AST, bool]]:
@@ -201,9 +132,8 @@ def constants(some: Optional[list[Module]] = None) -> list[Constant]:
     for key, (place, name, value, statement) in defined.items():
         own = users.get(key, set())
         if is_judging(place.name) or any(map(is_judging, own)):
-            one = place.constant(name, value, statement)
             short = tuple(sorted(user.removeprefix("npucmp.") for user in own))
-            found.append(one._replace(module=one.module.removeprefix("npucmp."), users=short))
+            found.append(Constant(*place.constant(name, value, statement), users=short))
     return found
 
 
@@ -218,32 +148,3 @@ def unnamed(some: Optional[list[Module]] = None) -> list[Literal]:
 def keys(one: Literal) -> list[tuple[object, ...]]:
     """The keys of EXCEPTIONS that cover a number."""
     return [(one.module, function, number) for function in (one.function, "*") for number in (one.number, "*")]
-
-
-class Measured(NamedTuple):
-    """What a constant at half and at twice its value changes, in words; empty where that was not measured."""
-
-    half: str = ""
-    twice: str = ""
-
-    @property
-    def kind(self) -> str:
-        """A word of KINDS."""
-        both = {self.half, self.twice}
-        return next((one for one in ("", UNREAD, NOTHING) if both == {one}), "changes")
-
-
-def measured(rows: Sequence[Constant]) -> dict[Constant, Measured]:
-    """What was measured of constants at the values that they have now."""
-    known = json.loads(SENSITIVITY.read_text(encoding="utf-8"))["constants"]
-    found = {}
-    for one in rows:
-        said = known.get(f"{one.module}.{one.name}", {})
-        found[one] = Measured(said["half"], said["twice"]) if said.get("value") == one.value else Measured()
-    return found
-
-
-def pairs_measured() -> tuple[int, int]:
-    """The numbers of pairs with a fault and of clean pairs that were judged with other values."""
-    pairs = json.loads(SENSITIVITY.read_text(encoding="utf-8"))
-    return pairs["faults"], pairs["clean"]

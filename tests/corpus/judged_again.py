@@ -1,6 +1,6 @@
 """What each constant decides: kept pairs are judged again with it at half and at twice its value.
 
-    python -m tests.corpus.judged_again FOLDER          makes sheets/sensitivity.json, which rules_page.py writes out
+    python -m tests.corpus.judged_again FOLDER          makes sheets/sensitivity.json
 
 keeps in FOLDER the dumps and measurements of PAIRS, and which constants were read while each pair was measured and
 judged. With another value of a constant, a pair is judged again only if something read it, and measured again only if

@@ -10,8 +10,8 @@ from functools import cache
 import pytest
 from click.testing import CliRunner
 
-from npucmp.localise.rules import RULES
-from tests.corpus import constants, judged_again, rules_page, sensitivity
+from npucmp.workflows.rule import rule
+from tests.corpus import constants, judged_again, sensitivity
 from tests.corpus.__main__ import main
 from tests.corpus.constants import (
     EXCEPTIONS,
@@ -30,11 +30,6 @@ pytestmark = pytest.mark.lint
 @cache
 def rows():
     return constants.constants()
-
-
-@cache
-def text():
-    return rules_page.page(rows())
 
 
 def module(tmp_path, monkeypatch, text):
@@ -75,21 +70,6 @@ def test_the_kept_measurements_are_of_constants_that_there_are():
     assert all(one["half"] and one["twice"] for one in kept.values())
 
 
-def test_what_was_measured_of_another_value_does_not_count(tmp_path, monkeypatch):
-    path = tmp_path / "sheet.json"
-    path.write_text(json.dumps({"constants": {"judge.some.A": {"value": "3", "half": "nothing", "twice": "-1 right"}}}))
-    monkeypatch.setattr(constants, "SENSITIVITY", path)
-    now, before = (constants.Constant("judge.some", "A", value, "elements", "chosen") for value in ("4", "3"))
-    found = constants.measured([now, before])
-    assert found[now].kind == "" and found[before] == ("nothing", "-1 right") and found[before].kind == "changes"
-
-
-def test_each_deciding_constant_was_measured_or_is_counted_as_not():
-    said = constants.measured([one for one in rows() if one.kind != "work"])
-    for kind, why in constants.KINDS.items():
-        assert f"| {sum(one.kind == kind for one in said.values())} | {why} |" in text()
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -110,19 +90,11 @@ def test_what_functions_read_is_known_by_all_names_of_a_constant():
     assert {("npucmp.model.dtypes", "FACTOR"), ("npucmp.localise.rule_context", "FACTOR")} <= names
 
 
-def test_the_page_of_rules_is_made_of_the_code():
-    """`python -m tests.corpus.rules_page > docs/rules.md` makes it again."""
-    assert rules_page.PAGE.read_text(encoding="utf-8") == text()
-
-
-def test_the_page_describes_each_rule():
-    assert [rule.name for rule in RULES if f"| `{rule.name}` | {rule.why} |" not in text()] == []
-    described = {rule.name: text().partition(f"### `{rule.name}`\n\n")[2].partition("\n#")[0] for rule in RULES}
-    assert [name for name, one in described.items() if len(one.split()) <= 10 and not one.startswith("See [")] == []
-
-
-def test_the_page_has_each_constant_that_decides():
-    assert [one.name for one in rows() if (f"| `{one.module}.{one.name}` |" in text()) == (one.kind == "work")] == []
+def test_the_command_rule_prints_the_constants_that_decide():
+    printed = {(one.module, one.name) for page in rule() for one in page.constants}
+    assert [one for one in rows() if one.kind == "work" and (one.module, one.name) in printed] == []
+    lacking = sorted({one.module for one in rows() if (one.module, one.name) not in printed and one.kind != "work"})
+    assert lacking == []
 
 
 def test_comments_are_read_in_the_line_and_above(tmp_path, monkeypatch):

@@ -95,5 +95,5 @@ def test_a_case_can_be_looked_into(tmp_path):
 @pytest.mark.parametrize("names", [("held", "unseen"), ("real",)], ids="-".join)
 def test_the_documentation_shows_the_kept_sheets(names):
     kept = {name: json.loads((KEPT.parent / f"{name}.json").read_text()) for name in names}
-    page = (Path(__file__).parents[2] / "docs" / "localisation.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "benchmark.md").read_text()
     assert sheet.markdown(kept, sheet.SHOWN) in page

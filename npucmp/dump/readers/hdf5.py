@@ -19,8 +19,7 @@ bytes before anything is allocated or unpacked. For an unknown filter, the libra
 folder: such datasets are refused first.
 Chunks are unpacked here, because the library trusts the lengths in a damaged file: if a chunk unpacks to too few bytes,
 HDF5 2.0 returns uninitialised memory; a chunk of two bytes with a checksum ends the process. Reading through the
-library, in that process and with each chunk checked first, was implemented and measured: more code, and slower
-(docs/performance.md).
+library, in that process and with each chunk checked first, was implemented and measured: more code, and slower.
 Source: HDF5 File Format Specification 3.0 (support.hdfgroup.org); DEFLATE packs at most 1032 to 1 (zlib.net).
 """
 

@@ -1,4 +1,4 @@
-"""The numbers that --list-rules, docs/localisation.md and docs/rules.md state are those that the rules compute with."""
+"""The numbers that `npucmp rule` and docs/localisation.md state are those that the rules compute with."""
 
 from __future__ import annotations
 
@@ -24,12 +24,10 @@ from npucmp.localise.rules import (
     round_off,
     routed,
 )
+from npucmp.workflows.rule import rule
 
-DOCS = " ".join(
-    word
-    for page in ("localisation.md", "rules.md")
-    for word in (Path(__file__).parents[3] / "docs" / page).read_text(encoding="utf-8").split()
-)
+PAGE = Path(__file__).parents[3] / "docs" / "localisation.md"
+DOCS = " ".join([*PAGE.read_text(encoding="utf-8").split(), *(word for page in rule() for word in page.text.split())])
 LISTED = [  # rule, the words with "#" for the number, the constant
     ("round_off", "# unit round-offs of the coarsest", FACTOR),
     ("long_sums", "√K/# times", long_sums.SHORT),
@@ -47,7 +45,7 @@ LISTED = [  # rule, the words with "#" for the number, the constant
     ("gradual", "exceed # √u", gradual.ERROR_LIMIT),
     ("background", "# % of the earlier tensors", 100 * seen_errors.QUANTILE),
 ]
-WRITTEN = [  # in docs/localisation.md, or in docstrings, which docs/rules.md has
+WRITTEN = [  # in docs/localisation.md, or in docstrings, which `npucmp rule NAME` prints
     ("floats (`round_off`) | # u", FACTOR),
     ("floats (`round_off`) | 8 u, at most #", round_off.UNRELATED_ERROR),
     ("× max(1, √K/#)", long_sums.SHORT),

@@ -1,0 +1,211 @@
+"""Describe the rules by name: those of compare, overflow, rerun-diff, check, precheck and parity, with their constants.
+
+The sentences, reasons and constants are those of the modules that apply the rules: docstrings, comments of constants.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import textwrap
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib import import_module
+from types import CodeType, FunctionType
+from typing import Any, Callable, Iterator, Optional, Sequence
+
+from npucmp.comparability.registry import ROWS
+from npucmp.errors import UsageError
+from npucmp.health.rules import RULES as CHECK_RULES
+from npucmp.localise.rule_context import ErrorRule
+from npucmp.localise.rules import RULES
+from npucmp.model.rule_page import Constant, RulePage
+from npucmp.token_parity.rules import RULES as FACTS
+from npucmp.workflows.constants import WORK, ModuleText
+
+WIDTH = 120
+NEAR = 0.6  # likeness of a suggestion
+DECISIONS = (  # command, what they decide, and the modules that decide it beside the rules
+    ("compare", "pairs of operators", (
+        "npucmp.align.name npucmp.align.order npucmp.align.content_match npucmp.align.updates npucmp.align.fused"
+    ).split()),
+    ("compare", "precision of a tensor", (
+        "npucmp.judge.precision npucmp.judge.tolerance npucmp.localise.effective_precision "
+        "npucmp.localise.value_types npucmp.judge.products npucmp.measure.own_products npucmp.measure.equal_steps "
+        "npucmp.measure.constant_rows npucmp.measure.hidden_masks npucmp.model.moments"
+    ).split()),
+    ("compare", "producers of tensors", (
+        "npucmp.flow.edges npucmp.flow.contents npucmp.flow.execution_order npucmp.localise.dead_ends "
+        "npucmp.localise.sources"
+    ).split()),
+    ("compare", "the search", (
+        "npucmp.localise.search npucmp.localise.gaps npucmp.localise.explanations npucmp.localise.intervals "
+        "npucmp.localise.conditioning npucmp.localise.parameter_drift npucmp.localise.thresholds "
+        "npucmp.localise.autograd_nodes npucmp.localise.golden_weights npucmp.localise.recomputation "
+        "npucmp.localise.evidence npucmp.localise.gap_evidence npucmp.localise.alignment_confidence "
+        "npucmp.localise.golden_graph npucmp.localise.recorded_graph npucmp.localise.rule_context "
+        "npucmp.localise.seen_errors"
+    ).split()),
+    ("compare", "coverage", (
+        "npucmp.localise.coverage npucmp.localise.next_dump"
+    ).split()),
+    ("compare", "evidence", (
+        "npucmp.localise.element_order npucmp.localise.likely_tokens npucmp.localise.overwritten_memory "
+        "npucmp.localise.root_values npucmp.localise.token_origin"
+    ).split()),
+    ("compare", "weights", (
+        "npucmp.localise.weight_roots npucmp.localise.weight_faults npucmp.localise.weight_scales "
+        "npucmp.localise.moved_experts npucmp.localise.next_update npucmp.localise.update_roots "
+        "npucmp.localise.updated_parameters"
+    ).split()),
+    ("compare", "statistics", (
+        "npucmp.localise.stat_shift npucmp.localise.stat_test npucmp.localise.stat_suspects "
+        "npucmp.localise.stat_facts npucmp.measure.recorded_stats"
+    ).split()),
+    ("compare", "ranks", (
+        "npucmp.flow.collectives npucmp.localise.multi_rank npucmp.localise.remote_inputs "
+        "npucmp.localise.rank_digest npucmp.localise.rank_coordinates npucmp.align.placement "
+        "npucmp.align.part_errors npucmp.localise.rank_facts npucmp.localise.rank_origin"
+    ).split()),
+    ("overflow", "overflows", (
+        "npucmp.overflow_events.events npucmp.overflow_events.masked_infinity"
+    ).split()),
+    ("rerun-diff", "repeated runs", (
+        "npucmp.judge.bitwise npucmp.localise.rerun.causes npucmp.localise.rerun.table "
+        "npucmp.localise.rerun.pattern"
+    ).split()),
+)  # fmt: skip
+CANDIDATES = (
+    "temperature truncation other_token other_number divided seen_tokens biased_tokens context experts free"
+).split()  # modules of npucmp.token_parity.candidates
+
+
+def rule(names: str | Sequence[str] = ()) -> tuple[RulePage, ...]:
+    """Return the pages of the rules whose names match a name or glob; all without one. Raise UsageError for a name that
+    no rule has.
+
+    [page.sentence for page in npucmp.rule("growth")]
+    """
+    every = [
+        page for describe in (_of_compare, _of_modules, _of_check, _of_precheck, _of_parity) for page in describe()
+    ]
+    asked = (names,) if isinstance(names, str) else tuple(names)
+    for name in asked:
+        if not any(_fits(page, name) for page in every):
+            near = difflib.get_close_matches(name, [page.name for page in every], cutoff=NEAR)
+            last = [page.name for page in every if name.lower() in page.name.lower()]
+            raise UsageError(f"no rule {name!r:.60}", near or last[:3])
+    return tuple(page for page in every if not asked or any(_fits(page, name) for name in asked))
+
+
+def _fits(page: RulePage, name: str) -> bool:
+    return fnmatchcase(page.name, name)
+
+
+def _of_compare() -> Iterator[RulePage]:
+    for one in RULES:
+        module = one.applies.__module__
+        yield RulePage(one.name, "compare", one.kind, one.why, _text_of(one), (), _constants(module))
+
+
+def _text_of(one: ErrorRule) -> str:
+    """Return the docstring of the module of a rule; of a module with a list of rules, the entry of this rule."""
+    text = _docstring(one.applies.__module__)
+    entry = re.search(rf"^{one.name} +(.*(?:\n +.*)*)", text, re.MULTILINE)
+    return textwrap.fill(f"{entry[1][0].upper()}{' '.join(entry[1].split())[1:]}.", WIDTH) if entry else text
+
+
+def _of_modules() -> Iterator[RulePage]:
+    for command, kind, modules in DECISIONS:
+        for module in modules:
+            yield _of_module(module, command, kind)
+
+
+def _of_module(module: str, command: str, kind: str, name: str = "") -> RulePage:
+    text = _docstring(module)
+    sentence, _, rest = text.partition("\n\n")
+    first, _, second = " ".join(sentence.split()).partition(". ")
+    text = "\n\n".join(filter(None, [textwrap.fill(second, WIDTH), rest]))
+    name = name or module.removeprefix("npucmp.")
+    return RulePage(name, command, kind, first.rstrip("."), text, (), _constants(module))
+
+
+def _of_check() -> Iterator[RulePage]:
+    for one in CHECK_RULES:
+        facts = {
+            "limit": "" if one.limit is None else f"{one.limit:g}",
+            "needs": ", ".join(one.needs),
+            "advice": one.remedy,
+            "source": one.source,
+            "settings": ", ".join(one.words),
+            "off": "runs only with --only, or a row of --rules" if one.off else "",
+        }
+        yield _with_facts(one.name, "check", one.severity, one.says, one.find, facts)
+
+
+def _of_precheck() -> Iterator[RulePage]:
+    for row in ROWS:
+        yield _with_facts(row.name, "precheck", row.severity, row.asks, row.compare, {"advice": row.remedy})
+
+
+def _with_facts(
+    name: str, command: str, kind: str, sentence: str, function: Callable[..., Any], facts: dict[str, str]
+) -> RulePage:
+    told = tuple((word, text) for word, text in facts.items() if text)
+    text = inspect.getdoc(function) or "" if isinstance(function, FunctionType) else ""
+    return RulePage(name, command, kind, sentence, text, told, _constants(function.__module__, function))
+
+
+def _of_parity() -> Iterator[RulePage]:
+    for name in FACTS:
+        yield _of_module(f"npucmp.token_parity.rules.{name}", "parity", "fact of the records", f"parity.{name}")
+    for name in CANDIDATES:
+        yield _of_module(f"npucmp.token_parity.candidates.{name}", "parity", "candidate", f"parity.{name}")
+
+
+def _docstring(module: str) -> str:
+    return inspect.getdoc(import_module(module)) or ""
+
+
+def _constants(module: str, function: Optional[Callable[..., Any]] = None) -> tuple[Constant, ...]:
+    """Return the constants of a module that decide, and those that it imports; with a function, those that it reads."""
+    found = _of_text(module)
+    read = None if function is None else _names_read(function)
+    return tuple(
+        one for name, one in found.items() if not one.source.startswith(WORK) and (read is None or name in read)
+    )
+
+
+@cache
+def _of_text(module: str) -> dict[str, Constant]:
+    """Return the constants of a module by their names in it; {} if its text is not installed."""
+    try:
+        text = ModuleText(module, inspect.getsource(import_module(module)))
+    except OSError:
+        return {}
+    found = {name: Constant(*text.constant(name, value, statement)) for name, value, statement in text.statements}
+    for origin, name, own in text.imports:
+        if imported := _of_text(origin).get(name):
+            found[own] = imported
+    return found
+
+
+def _names_read(function: Callable[..., Any]) -> set[str]:
+    """Return the global names that a function reads, and the functions of its module that it calls."""
+    read: set[str] = set()
+    calls = [function]
+    while calls:
+        called = calls.pop()
+        code = getattr(called, "__code__", None)
+        new = _names(code) - read if isinstance(code, CodeType) else set()
+        read |= new
+        around = getattr(called, "__globals__", {})
+        calls += [around[name] for name in new if isinstance(around.get(name), FunctionType)
+                  and around[name].__module__ == function.__module__]  # fmt: skip
+    return read
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = [_names(part) for part in code.co_consts if isinstance(part, CodeType)]
+    return {*code.co_names}.union(*inner)
