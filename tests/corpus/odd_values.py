@@ -31,7 +31,8 @@ import numpy.typing as npt
 
 import npucmp
 from npucmp.errors import NpucmpError
-from tests.corpus.answers import PAIRS, written
+from tests.corpus.answers.pairs import written
+from tests.corpus.answers.sheets import kept as kept_answers
 from tests.corpus.odd_structure import disturb
 
 ODD = (np.nan, np.inf, -np.inf, 1e300, -3e38, 6e4, 0.0, 1e-310)
@@ -41,6 +42,11 @@ STATISTIC = re.compile(r'("(?:Max|Min|Mean|Norm)": )(-?\d[\d.e+-]*)')
 STORAGES = {b"FloatStorage": np.float32, b"HalfStorage": np.float16, b"DoubleStorage": np.float64}
 MOST_FILES = (1, 1, 2, 5, 20)
 KINDS = ("values",), ("structure",), ("values", "structure")
+PAIRS = [
+    name
+    for name in kept_answers()
+    if name.endswith((":compare", ":content")) and not name.startswith(("shared/", "reports/", "layouts/"))
+]
 METHODS = ("auto", "auto", "content", "names")
 Array = npt.NDArray[np.generic]
 Command = Callable[[Path, Path, random.Random], object]

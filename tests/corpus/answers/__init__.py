@@ -6,5 +6,6 @@ python -m tests.corpus.answers                     compare all pairs; exit statu
 python -m tests.corpus.answers 'bench/*'           compare the pairs that the pattern matches
 python -m tests.corpus.answers --accept 'bench/*'  keep the answers of these pairs, after you have read the difference
 
-pairs.py names the pairs and writes them; record.py says what is kept of an answer.
+pairs.py names the pairs and writes them, command_lines.py runs command lines; record.py says what is kept of an answer,
+sheets.py keeps it. draw.py chose the pairs by the branches that they run.
 """

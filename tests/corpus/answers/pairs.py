@@ -109,9 +109,12 @@ WRITERS: dict[str, Callable[..., Pair]] = {
 }  # fmt: skip
 
 
+def written(name: str, folder: Path) -> Pair:
+    """Write a pair below a folder and return its target and golden."""
+    corpus, *rest = name.partition(":")[0].split("/")
+    return WRITERS[corpus](folder, *rest)
+
+
 def ask(name: str, folder: Path) -> Any:
     """Write a pair below a folder and return the answer of its command."""
-    words, _, command = name.partition(":")
-    corpus, *rest = words.split("/")
-    target, golden = WRITERS[corpus](folder, *rest)
-    return COMMANDS[command](target, golden)
+    return COMMANDS[name.partition(":")[2]](*written(name, folder))

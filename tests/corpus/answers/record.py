@@ -1,4 +1,4 @@
-"""What is kept of an answer: exit status, last line, roots with their evidence, counts of rows by verdict and reason, notes.
+"""What is kept of an answer: exit status, last line, roots with their evidence, counts of rows by reason, notes.
 
 Figures have three digits. Of the rest of the tables, a checksum of all columns that hold no figures is kept.
 """
@@ -21,8 +21,8 @@ Answer = dict[str, Any]
 ROOTS = 8  # roots that bear an error of their own, whose evidence is kept
 COUNTED = ("verdict", "status", "class", "level", "cause", "matched_by", "rule", "explained_by")
 LEFT_OUT = {
-    "schema_version", "npucmp", "argv", "settings", "seconds", "bytes_read", "partial", "broken", "roots", "exit_status",
-    "command", "outcome", "sentence", "notes", "target", "golden", "rollout", "trainer", "also", "next",
+    "schema_version", "npucmp", "argv", "settings", "seconds", "bytes_read", "partial", "broken", "roots",
+    "exit_status", "command", "outcome", "sentence", "notes", "target", "golden", "rollout", "trainer", "also", "next",
 }  # fmt: skip
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:e[-+]?\d+)?(?![\w])|(?<![\w.])\d+e[-+]\d+")
 LISTED = 12  # members of a list that are kept as they are
