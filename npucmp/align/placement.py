@@ -140,9 +140,14 @@ def _numpy_maker() -> Maker:
         found = sum(parts[1:], parts[0])
         return found / len(parts) if how == "mean" else found
 
-    def interleave(parts: Sequence[Any], dim: int, count: int) -> Any:
+    def interleave(parts: Sequence[Any], dim: int, count: int, is_zigzag: bool) -> Any:
         shape = parts[0].shape
         blocks = [one.reshape(*shape[:dim], count, -1, *shape[dim + 1 :]) for one in parts]
+        if is_zigzag:
+            length = blocks[0].shape[dim + 1]
+            blocks = [part(one, dim + 1, 0, length // 2) for one in blocks] + [
+                part(one, dim + 1, length // 2, length) for one in reversed(blocks)
+            ]
         return np.concatenate(blocks, dim + 1).reshape(*shape[:dim], -1, *shape[dim + 1 :])
 
     return Maker(np.concatenate, part, total, lambda array, dim: array.shape[dim], interleave)

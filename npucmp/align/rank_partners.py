@@ -103,6 +103,7 @@ class RankPartners:
         self.found: dict[str, Partners] = defaultdict(dict)
         self._updates: dict[int, dict[str, set[tuple[Any, str]]]] = {}
         self._readers: dict[int, dict[Hashable, list[tuple[Any, str]]]] = {}
+        self._partners_of_readers: dict[tuple[int, str], set[tuple[Any, str]]] = {}
         self._meshes: dict[str, Optional[Mesh]] = {}  # of all operators, once all are matched
         self._ranks_of: dict[int, set[int]] = defaultdict(set)  # by micro batch of the golden
         self.micro_batches = max(len(run.micro_batches) for run in ranks.values())
@@ -270,14 +271,22 @@ class RankPartners:
         own, other = self._updated(self.ranks[one.rank]).get(one.name), self._updated(self.golden).get(golden.name)
         if not own or not other:
             return None
-        partners = {(partner, slot) for name, slot in other for (rank, _), partner in self.found[name].items()
-                    if rank == one.rank and tensor_in(partner, slot) is not None}  # fmt: skip
+        partners = self._partners_on(one.rank, golden, other)
         if not partners:  # an operator that the ranks compute from others: its parameter shows it, if it is right
             contents = {part.content for name, slot in other
                         for part in [tensor_in(self.golden.by_name[name], slot)] if part is not None}  # fmt: skip
             parts = [tensor_in(operator, slot) for operator, slot in own]
             return True if any(part is not None and part.content in contents for part in parts) else None
         return not own.isdisjoint(partners)
+
+    def _partners_on(self, rank: int, golden: RankOperator, readers: set[tuple[Any, str]]) -> set[tuple[Any, str]]:
+        """The partners on one rank of the forward readers of the parameter that a golden operator updates."""
+        key = rank, golden.name
+        if key not in self._partners_of_readers:
+            some = [(partner, slot) for name, slot in readers for (each, _), partner in self.found[name].items()
+                    if each == rank and tensor_in(partner, slot) is not None]  # fmt: skip
+            self._partners_of_readers[key] = {*some}
+        return self._partners_of_readers[key]
 
     def _updated(self, run: RankRun) -> dict[str, set[tuple[Any, str]]]:
         """The forward readers of the parameter that each operator behind the backward pass reads, or that one reads

@@ -161,7 +161,7 @@ def norm_of(values: Any) -> float:
 class HeldTensor:
     """A tensor of one rank, or of the golden run."""
 
-    __slots__ = ("_content", "_norm", "_values", "is_float", "operator", "ref", "size")
+    __slots__ = ("_content", "_norm", "_values", "is_float", "operator", "ref", "shares", "size")
 
     def __init__(self, operator: RankOperator, ref: TensorRef, values: Values) -> None:
         self.operator, self.ref, self._values = operator, ref, values
@@ -170,6 +170,7 @@ class HeldTensor:
         self.size = math.prod(ref.shape)
         self._content: Optional[Hashable] = None
         self._norm: Optional[float] = None
+        self.shares: dict[Hashable, Optional[float]] = {}  # of other tensors that are found in it (lane_match.py)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -300,10 +301,11 @@ def _is_simple(value: Any) -> bool:
 
 class RankOperator:
     """An operator of one rank. `key`: what it shares with its partner in another layout, in which numbers of calls and
-    layers differ."""
+    layers differ. `parameter_places`: of the parameters among the inputs."""
 
     __slots__ = (
-        "arguments", "by_slot", "inputs", "key", "op", "outputs", "rank", "ranks", "tensors", "type", "values",
+        "arguments", "by_slot", "inputs", "key", "op", "outputs", "parameter_places", "rank", "ranks", "tensors",
+        "type", "values", "weights",
     )  # fmt: skip
 
     def __init__(self, op: Operator, rank: int, values: Values) -> None:
@@ -316,6 +318,12 @@ class RankOperator:
         self.key = _without_numbers(op.kind) if op.path else op.kind
         own = [(slot, value) for slot, value in op.arguments.items() if not isinstance(value, RankGroup)]
         self.arguments = tuple((slot, repr(value)) for slot, value in own)
+        self.parameter_places = (
+            [at for at, one in enumerate(self.inputs) if one.slot.startswith("param:")]
+            if op.path
+            else [at for at in self.type.parameters if at < len(self.inputs)]
+        )
+        self.weights = [self.inputs[at] for at in self.parameter_places if self.inputs[at].is_float]  # biases too
 
     @property
     def name(self) -> str:
@@ -333,18 +341,6 @@ class RankOperator:
     def is_gradient_record(self) -> bool:
         """Whether it is the record of a module's parameter gradients, and no operator."""
         return not self.inputs and any(one.slot.startswith("grad") for one in self.outputs)
-
-    @property
-    def parameter_places(self) -> list[int]:
-        """The places of the parameters among the inputs."""
-        if self.op.path:
-            return [at for at, one in enumerate(self.inputs) if one.slot.startswith("param:")]
-        return [at for at in self.type.parameters if at < len(self.inputs)]
-
-    @property
-    def weights(self) -> list[HeldTensor]:
-        """The parameters that it reads, biases too."""
-        return [self.inputs[at] for at in self.parameter_places if self.inputs[at].is_float]
 
     @property
     def is_collective(self) -> bool:
