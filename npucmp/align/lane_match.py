@@ -277,8 +277,9 @@ def _share_of_values(one: HeldTensor, golden: HeldTensor, a: Any, b: Any) -> Opt
         return share
     whole = golden.ordered
     some = a.reshape(-1)[:: max(1, a.size // SAMPLE)]
-    unit = (golden.norm or 0.0) / math.sqrt(golden.size)
-    near = (1e-5 if is_fine else 3e-3) * (unit if math.isfinite(unit) else 0.0)
+    with np.errstate(over="ignore"):
+        unit = float(np.sqrt((whole * whole).mean()))
+    near = (1e-5 if is_fine else 3e-3) * (unit if math.isfinite(unit) else 0.0)  # else numbers are equal or not
     at = np.searchsorted(whole, some)
     before, behind = whole[np.maximum(at - 1, 0)], whole[np.minimum(at, whole.size - 1)]
     gap = np.minimum(np.abs(before - some), np.abs(behind - some))

@@ -34,12 +34,7 @@ def part_errors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decisio
 def _part_errors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decision: Decision) -> dict[int, float]:
     if decision.fit is None or decision.rows is not None or any(one.is_partial for one in decision.fit.placements):
         return {}
-
-    def get(op: RankOperator) -> HeldTensor:
-        one = search.part(golden.operator.name, op, golden.slot)
-        assert one is not None
-        return one
-
+    get = search.parts_of(golden)
     parts = {at: get(op) for at, op in mesh.cells.items()}
     exact = golden.array
     if exact is None and (golden.payload is None or not search.values):
