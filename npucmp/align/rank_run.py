@@ -13,7 +13,9 @@ from typing import Any, Callable, Hashable, Iterator, NamedTuple, Optional, Sequ
 
 from npucmp.align.content_hash import WIDTH, hash_values
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.readers import assembly
+from npucmp.dump.readers import assembly, header_of
+from npucmp.dump.readers.safe_open import open_regular
+from npucmp.dump.readers.values import blocks, values_in_memory
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Payload, RankGroup, Run, TensorRef
 from npucmp.model.dtypes import lookup
@@ -50,10 +52,6 @@ class Values:
             return None
         key = tensor.file, tensor.label
         if key not in self._payloads:
-            from npucmp.dump.readers import header_of
-            from npucmp.dump.readers.safe_open import open_regular
-            from npucmp.dump.readers.values import values_in_memory
-
             found = values = None
             try:
                 with open_regular(tensor.file, self.context) as file:
@@ -80,8 +78,6 @@ class Values:
         if payload is None or key in self._held:
             return self._held.get(key)
         import numpy as np
-
-        from npucmp.dump.readers.values import blocks
 
         try:
             pieces = [
@@ -259,8 +255,6 @@ class HeldTensor:
 
     def blocks(self, elements: int = 1 << 16) -> Iterator[Any]:
         """The values block by block."""
-        from npucmp.dump.readers.values import blocks
-
         payload = self.payload
         assert payload is not None
         return blocks(payload, elements, context=self._values.context)
