@@ -325,11 +325,12 @@ class PlacementChoice:
         origins: Optional[Mapping[Any, Origin]],
     ) -> Decision:  # fmt: skip
         """The placement of a tensor whose rows stand in another order on the ranks; `origins` of an input."""
+        if decision.state not in ("differs", "shape") or not self.values or not one.is_float:
+            return decision
         parts = [self.part(golden.name, op, one.slot) for op in mesh.cells.values()]
         shapes = [part.shape if part is not None else () for part in parts]
-        rows_differ = decision.state in ("differs", "shape") and self.values and one.is_float
         least = 1 if self.golden.is_update(golden) else 2
-        if not rows_differ or any(len(shape) != len(one.shape) or len(shape) < least for shape in shapes):
+        if any(len(shape) != len(one.shape) or len(shape) < least for shape in shapes):
             return decision
 
         get, routed, forward = self.parts_of(one), self._routed, self.forward_of(golden)

@@ -157,24 +157,17 @@ def norm_of(values: Any) -> float:
 class HeldTensor:
     """A tensor of one rank, or of the golden run."""
 
-    __slots__ = ("_content", "_norm", "_values", "is_float", "operator", "ref", "shares", "size")
+    __slots__ = ("_content", "_norm", "_values", "is_float", "operator", "ref", "shape", "shares", "size", "slot")
 
     def __init__(self, operator: RankOperator, ref: TensorRef, values: Values) -> None:
         self.operator, self.ref, self._values = operator, ref, values
+        self.slot, self.shape = ref.slot, ref.shape
         row = lookup(ref.dtype)
         self.is_float = row is not None and row.kind == "f"
         self.size = math.prod(ref.shape)
         self._content: Optional[Hashable] = None
         self._norm: Optional[float] = None
         self.shares: dict[Hashable, Optional[float]] = {}  # of other tensors that are found in it (lane_match.py)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.ref.shape
-
-    @property
-    def slot(self) -> str:
-        return self.ref.slot
 
     @property
     def array(self) -> Optional[Any]:
@@ -298,12 +291,13 @@ class RankOperator:
     layers differ. `parameter_places`: of the parameters among the inputs."""
 
     __slots__ = (
-        "arguments", "by_slot", "inputs", "key", "op", "outputs", "parameter_places", "rank", "ranks", "tensors",
-        "type", "values", "weights",
+        "arguments", "by_slot", "inputs", "key", "name", "op", "order", "outputs", "parameter_places", "rank", "ranks",
+        "tensors", "type", "values", "weights",
     )  # fmt: skip
 
     def __init__(self, op: Operator, rank: int, values: Values) -> None:
         self.op, self.rank, self.type, self.values = op, rank, op_type_of(op), values
+        self.name, self.order = op.name, op.order
         self.ranks: tuple[int, ...] = (rank,)  # several hold the parts of a flat buffer
         self.inputs = [HeldTensor(self, one, values) for one in op.tensors if not one.is_output]
         self.outputs = [HeldTensor(self, one, values) for one in op.tensors if one.is_output]
@@ -318,14 +312,6 @@ class RankOperator:
             else [at for at in self.type.parameters if at < len(self.inputs)]
         )
         self.weights = [self.inputs[at] for at in self.parameter_places if self.inputs[at].is_float]  # biases too
-
-    @property
-    def name(self) -> str:
-        return self.op.name
-
-    @property
-    def order(self) -> int:
-        return self.op.order
 
     @property
     def is_backward(self) -> bool:
