@@ -283,7 +283,7 @@ def _share_of_values(one: HeldTensor, golden: HeldTensor, a: Any, b: Any) -> Opt
     at = np.searchsorted(whole, some)
     before, behind = whole[np.maximum(at - 1, 0)], whole[np.minimum(at, whole.size - 1)]
     gap = np.minimum(np.abs(before - some), np.abs(behind - some))
-    return int(np.count_nonzero(gap <= near)) / some.size
+    return float(np.count_nonzero(gap <= near) / some.size)
 
 
 def _share_of_vectors(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
