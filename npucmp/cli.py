@@ -5,6 +5,7 @@ The exit status of a result is `Result.exit_status` (model/result.py); an error 
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
@@ -158,7 +159,8 @@ def main() -> None:
     """Run the command line and exit: 0 agrees, 1 differs, 2 could not, 130 interrupted, 143 ended by SIGTERM."""
     _end_in_order()
     sys.excepthook = _exit_on_bug
-    gc.set_threshold(100_000)  # a run has hundreds of thousands of records, and hardly any cycles
+    gc.disable()  # a run has hundreds of thousands of records, and hardly any cycles
+    atexit.register(gc.freeze)  # Python ends with a search for cycles among all of them
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads of numpy would compete with the workers
     from npucmp.errors import NpucmpError
 

@@ -12,7 +12,7 @@ from npucmp.align.placement import norm_of_terms, payload_of, statistics_of
 from npucmp.align.placement_choice import Decision
 from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import Mesh
-from npucmp.align.rank_run import HeldTensor, RankOperator, tensor_in
+from npucmp.align.rank_run import HeldTensor, RankOperator
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.dtypes import size_of
 from npucmp.model.relation import LOCAL, PlacedCollective, PlacedTensor, Relation, ranks_in_words
@@ -119,13 +119,7 @@ def _rounding(search: PlacementSearch, golden: HeldTensor, decision: Decision, m
     """The norm of the terms of a sum over ranks, in norms of the sum, and twice that, as terms and sum are rounded."""
     assert decision.fit is not None
     whole = golden.norm
-
-    def get(op: RankOperator) -> HeldTensor:
-        one = search.part(golden.operator.name, op, golden.slot)
-        assert one is not None
-        return one
-
-    terms = norm_of_terms(mesh, get, decision.fit) if whole else None
+    terms = norm_of_terms(mesh, search.parts_of(golden), decision.fit) if whole else None
     return SUMMED * max(1.0, terms / whole) if terms is not None and whole else SUMMED
 
 
@@ -172,21 +166,15 @@ def _tensor(search: PlacementSearch, golden: RankOperator, ref: TensorRef, mesh:
     if decision.fit is None:
         return None if golden.op.path and _is_flat_parameter(ref) else first.ref
     dtype = max((first, *parts), key=lambda one: size_of(one.ref.dtype, (1,))).ref.dtype  # one rank may be coarser
-
-    def get(op: RankOperator) -> HeldTensor:
-        one = search.part(golden.name, op, ref.slot)
-        assert one is not None
-        return one
-
-    payload = payload_of(mesh, get, decision.fit)
-    figures = None if payload is not None else statistics_of(mesh, get, decision.fit)
-    own = tensor_in(golden, ref.slot)
-    relation = relation_of(search, own, decision, mesh) if own is not None else None
+    own = golden.by_slot[ref.slot]
+    payload = payload_of(mesh, search.parts_of(own), decision.fit)
+    figures = None if payload is not None else statistics_of(mesh, search.parts_of(own), decision.fit)
     shape = ref.shape if decision.rows is None else (decision.rows, *ref.shape[1:])
     shape = shape if payload is None else payload.shape  # parts that do not fit make another one
     return first.ref._replace(
         slot=ref.slot, dtype=dtype, shape=shape, file=first.ref.file if payload is not None else "",
-        payload=payload, statistics=figures, checksum="", source="", rounding=first.ref.rounding, relation=relation,
+        payload=payload, statistics=figures, checksum="", source="", rounding=first.ref.rounding,
+        relation=relation_of(search, own, decision, mesh),
     )  # fmt: skip
 
 

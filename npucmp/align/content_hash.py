@@ -14,14 +14,13 @@ def hash_values(values: Any) -> int:
     import numpy as np
 
     total = 0
-    with np.errstate(over="ignore"):
-        for at in range(0, values.size, BLOCK):
-            bits = (values[at : at + BLOCK].astype(np.float64) + 0.0).view(np.uint64)
-            mixed = bits + np.uint64(0x9E3779B97F4A7C15)  # the finalizer of splitmix64: each bit changes half of all
-            mixed ^= mixed >> np.uint64(30)
-            mixed *= np.uint64(0xBF58476D1CE4E5B9)
-            mixed ^= mixed >> np.uint64(27)
-            mixed *= np.uint64(0x94D049BB133111EB)
-            mixed ^= mixed >> np.uint64(31)
-            total += int(mixed.sum(dtype=np.uint64))
+    for at in range(0, values.size, BLOCK):
+        bits = (values[at : at + BLOCK].astype(np.float64) + 0.0).view(np.uint64)
+        mixed = bits + np.uint64(0x9E3779B97F4A7C15)  # the finalizer of splitmix64: each bit changes half of all
+        mixed ^= mixed >> np.uint64(30)
+        mixed *= np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(27)
+        mixed *= np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+        total += int(mixed.sum(dtype=np.uint64))
     return total & WIDTH

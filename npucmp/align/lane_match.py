@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import AbstractSet, Any, Callable, Hashable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from npucmp.align.placement import distance
 from npucmp.align.rank_run import SHORT, HeldTensor, RankOperator
@@ -58,8 +58,6 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
     by_key: dict[str, list[int]] = defaultdict(list)
     for at, one in enumerate(golden):
         by_key[one.key].append(at)
-    counts = [Counter(each for one in side for each in _weights(one)) for side in (lane, golden)]
-    weights = {each for each, count in counts[1].items() if counts[0][each] <= count}  # a layer may be applied twice
     unequal = _unequal_numbers(lane, golden) if known is not None else set()
     lengths = [{(one.key, each.size) for one in side for each in one.inputs if len(each.shape) == 1}
                for side in (lane, golden)]  # fmt: skip
@@ -71,7 +69,7 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
         gains = np.zeros(len(golden), np.float32)
         for j in by_key.get(one.key, ()):
             told = known(one, golden[j]) if known is not None else None
-            if told is False or (not told and _is_other_expert(one, golden[j], weights)):
+            if told is False:
                 continue
             is_number = one.key in unequal and _is_of_numbers(one)
             if (
@@ -143,21 +141,6 @@ def similarity(one: RankOperator, golden: RankOperator, most: float, batch: Rows
     if uneven and min(tokens, default=0.0) < ROUTED and not _reads_equal_weight(one, golden):
         return 0.0
     return 1.0 + (2.0 * sum(alike) / len(alike) if alike else 0.0)
-
-
-def _weights(one: RankOperator) -> list[Hashable]:
-    """The contents of the weights that an operator reads, without biases."""
-    return [each.content for each in one.weights if len(each.shape) > 1 and each.content is not None]
-
-
-def _is_other_expert(one: RankOperator, golden: RankOperator, weights: AbstractSet[Hashable]) -> bool:
-    """Whether an operator reads a weight of another golden operator, and no tokens of this one."""
-    own, other = _weights(one), _weights(golden)
-    if not own or own == other or not {*own} <= weights:
-        return False
-    tokens = [share_of(a, b) for at, (a, b) in enumerate(zip(one.inputs, golden.inputs))
-              if at not in golden.parameter_places and len(a.shape) == len(b.shape)]  # fmt: skip
-    return all(share is None or share < ROUTED for share in tokens)
 
 
 def _unequal_numbers(lane: Sequence[RankOperator], golden: Sequence[RankOperator]) -> set[str]:
@@ -254,6 +237,15 @@ def share_of(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
     a, b = one.array, golden.array
     if a is None or b is None:
         return _share_by_figures(one, golden)
+    if one.content is None:
+        return _share_of_values(one, golden, a, b)
+    key = one.content, one.shape, one.ref.dtype, float(a.flat[0])  # rows in another order have equal content
+    if key not in golden.shares:
+        golden.shares[key] = _share_of_values(one, golden, a, b)
+    return golden.shares[key]
+
+
+def _share_of_values(one: HeldTensor, golden: HeldTensor, a: Any, b: Any) -> Optional[float]:
     import numpy as np
 
     if a.shape == b.shape:
@@ -270,11 +262,11 @@ def share_of(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
     some = a.reshape(-1)[:: max(1, a.size // SAMPLE)]
     with np.errstate(over="ignore"):
         unit = float(np.sqrt((whole * whole).mean()))
-    unit = unit if math.isfinite(unit) else 0.0  # numbers of that size are equal or not
-    near = (1e-5 if is_fine else 3e-3) * unit
+    near = (1e-5 if is_fine else 3e-3) * (unit if math.isfinite(unit) else 0.0)  # else numbers are equal or not
     at = np.searchsorted(whole, some)
-    gap = np.minimum(*(np.abs(whole[np.clip(at - back, 0, whole.size - 1)] - some) for back in (0, 1)))
-    return float((gap <= near).mean())
+    before, behind = whole[np.maximum(at - 1, 0)], whole[np.minimum(at, whole.size - 1)]
+    gap = np.minimum(np.abs(before - some), np.abs(behind - some))
+    return float(np.count_nonzero(gap <= near) / some.size)
 
 
 def _share_of_vectors(one: HeldTensor, golden: HeldTensor) -> Optional[float]:

@@ -96,13 +96,7 @@ def _hold(search: PlacementSearch, golden: RankOperator, one: HeldTensor, placem
     own = search.found[golden.name, one.slot]
     if mesh is None or own.placements is None or len(placements) != len(mesh.sizes):
         return
-
-    def get(op: RankOperator) -> HeldTensor:
-        found = search.part(golden.name, op, one.slot)
-        assert found is not None
-        return found
-
-    found = (fit if search.values else fit_figures)(mesh, get, one, placements)
+    found = (fit if search.values else fit_figures)(mesh, search.parts_of(one), one, placements)
     if found is not None and found.error > 1e-3:
         before = " · ".join(each.words for each in own.placements if each.kind != "whole")
         search.found[golden.name, one.slot] = Decision("differs", found, "other layers", False, before)

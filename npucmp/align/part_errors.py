@@ -6,13 +6,12 @@ import math
 from collections import defaultdict
 from typing import Optional, Sequence
 
-from npucmp.align.placement import ARRAYS, BLOCK, PAYLOADS, Get, distance, fit_figures, squared_distance
+from npucmp.align.placement import ARRAYS, PAYLOADS, Get, distance, fit_figures, streamed_distance
 from npucmp.align.placement_choice import AGREES_FIGURES, COARSE_FIGURES, Decision
 from npucmp.align.placement_search import PlacementSearch
 from npucmp.align.rank_mesh import Coordinates, Mesh, Misfit
 from npucmp.align.rank_part import PartOfRank
 from npucmp.align.rank_run import HeldTensor, RankOperator
-from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload
 
@@ -34,12 +33,7 @@ def part_errors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decisio
 def _part_errors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decision: Decision) -> dict[int, float]:
     if decision.fit is None or decision.rows is not None or any(one.is_partial for one in decision.fit.placements):
         return {}
-
-    def get(op: RankOperator) -> HeldTensor:
-        one = search.part(golden.operator.name, op, golden.slot)
-        assert one is not None
-        return one
-
+    get = search.parts_of(golden)
     parts = {at: get(op) for at, op in mesh.cells.items()}
     exact = golden.array
     if exact is None and (golden.payload is None or not search.values):
@@ -81,10 +75,7 @@ def _error(part: HeldTensor, golden: HeldTensor, whole: PartOfRank, at: Coordina
 
 def _streamed_error(part: Payload, exact: Payload, golden: HeldTensor, scale: float) -> float:
     """The same block by block, for tensors that are too large for memory; masks count."""
-    gap = norm = 0.0
-    for own, other in zip(blocks(part, BLOCK, context=golden.context), blocks(exact, BLOCK, context=golden.context)):
-        more, size = squared_distance(own, other, scale)
-        gap, norm = gap + more, norm + size
+    gap, norm = streamed_distance(part, exact, golden.context, scale=scale)
     found = math.sqrt(gap / norm) if norm else math.sqrt(gap)
     return found if found == found else math.inf
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from itertools import product
-from typing import AbstractSet, Any, Callable, NamedTuple, Optional, Sequence
+from typing import AbstractSet, Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.align.rank_mesh import Maker, Mesh, Misfit, assemble, chosen, same_copies
+from npucmp.align.rank_mesh import Coordinates, Maker, Mesh, Misfit, assemble, chosen, same_copies
 from npucmp.align.rank_run import HeldTensor, RankOperator, norm_of
+from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import assembly
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError, SystemFailure
@@ -140,9 +141,14 @@ def _numpy_maker() -> Maker:
         found = sum(parts[1:], parts[0])
         return found / len(parts) if how == "mean" else found
 
-    def interleave(parts: Sequence[Any], dim: int, count: int) -> Any:
+    def interleave(parts: Sequence[Any], dim: int, count: int, is_zigzag: bool) -> Any:
         shape = parts[0].shape
         blocks = [one.reshape(*shape[:dim], count, -1, *shape[dim + 1 :]) for one in parts]
+        if is_zigzag:
+            length = blocks[0].shape[dim + 1]
+            blocks = [part(one, dim + 1, 0, length // 2) for one in blocks] + [
+                part(one, dim + 1, length // 2, length) for one in reversed(blocks)
+            ]
         return np.concatenate(blocks, dim + 1).reshape(*shape[:dim], -1, *shape[dim + 1 :])
 
     return Maker(np.concatenate, part, total, lambda array, dim: array.shape[dim], interleave)
@@ -167,28 +173,34 @@ class Fit(NamedTuple):
     copy: tuple[tuple[int, int], ...] = ()
 
 
+def _copies(
+    mesh: Mesh, get: Get, placements: Placements
+) -> Iterator[tuple[dict[int, int], dict[Coordinates, HeldTensor]]]:
+    """Yield the choices of copies with the tensors of each, but for those that hold what an earlier one holds."""
+    seen: set[Any] = set()
+    for choice in same_copies(mesh, placements):
+        cells = chosen(mesh, placements, choice, get)
+        same = tuple(one.content for one in cells.values())
+        if None in same or same not in seen:
+            seen.add(same)
+            yield choice, cells
+
+
 def fit(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale: float = 1.0) -> Optional[Fit]:
     """The error of the assembled values, None if they do not fit or some are not known. If ranks hold copies, the worst
     one counts."""
     make, exact = ARRAYS(), golden.array
     worst: Optional[Fit] = None
-    seen: set[Any] = set()
-    for choice in same_copies(mesh, placements):
-        try:
-            cells = chosen(mesh, placements, choice, get)
-            same = tuple(one.content for one in cells.values())
-            if None not in same and same in seen:
-                continue
-            seen.add(same)
+    try:
+        for choice, cells in _copies(mesh, get, placements):
             arrays = {at: one.array for at, one in cells.items()}
             if any(one is None for one in arrays.values()):
                 return None
-            found = assemble(arrays, placements, make, choice)
-        except (Misfit, ValueError, IndexError):
-            return None
-        error = distance(found, exact, scale)
-        if worst is None or error > worst.error:
-            worst = Fit(error, placements, scale, tuple(choice.items()))
+            error = distance(assemble(arrays, placements, make, choice), exact, scale)
+            if worst is None or error > worst.error:
+                worst = Fit(error, placements, scale, tuple(choice.items()))
+    except (Misfit, ValueError, IndexError):
+        return None
     return worst
 
 
@@ -196,37 +208,35 @@ def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements,
     """The same for tensors that are too large for memory: both sides are read block by block. A placement that the
     first blocks contradict is not read further."""
     worst: Optional[Fit] = None
-    seen: set[Any] = set()
-    for choice in same_copies(mesh, placements):
-        try:
-            same = tuple(one.content for one in chosen(mesh, placements, choice, get).values())
-        except Misfit:
-            return None
-        if None not in same and same in seen:
-            continue
-        seen.add(same)
-        one = Fit(0.0, placements, scale, tuple(choice.items()))
-        payload = payload_of(mesh, get, one)
-        if payload is None or payload.shape != golden.shape:
-            return None
-        gap = norm = 0.0
-        try:
-            for number, (own, exact) in enumerate(
-                zip(blocks(payload, BLOCK, context=golden.context), golden.blocks(BLOCK))
-            ):
-                more, size = squared_distance(own, exact)
-                gap, norm = gap + more, norm + size
-                if number >= FIRST and gap > UNLIKE * norm:
-                    break
-        except SystemFailure:
-            raise
-        except NpucmpError:
-            return None
-        error = math.sqrt(gap / norm) if norm else 0.0 if not gap else math.inf
-        error = error if math.isfinite(norm) and error == error else math.inf  # beyond all numbers
-        if worst is None or error > worst.error:
-            worst = one._replace(error=error)
+    try:
+        for choice, _ in _copies(mesh, get, placements):
+            one = Fit(0.0, placements, scale, tuple(choice.items()))
+            payload = payload_of(mesh, get, one)
+            if payload is None or golden.payload is None or payload.shape != golden.shape:
+                return None
+            gap, norm = streamed_distance(payload, golden.payload, golden.context, UNLIKE)
+            error = math.sqrt(gap / norm) if norm else 0.0 if not gap else math.inf
+            error = error if math.isfinite(norm) and error == error else math.inf  # beyond all numbers
+            if worst is None or error > worst.error:
+                worst = one._replace(error=error)
+    except SystemFailure:
+        raise
+    except (Misfit, NpucmpError):
+        return None
     return worst
+
+
+def streamed_distance(
+    own: Payload, exact: Payload, context: ReadContext, most: float = math.inf, scale: float = 1.0
+) -> tuple[float, float]:
+    """The same as `squared_distance`, block by block; of the first blocks, if they are further apart than `most`."""
+    gap = norm = 0.0
+    for number, both in enumerate(zip(blocks(own, BLOCK, context=context), blocks(exact, BLOCK, context=context))):
+        more, size = squared_distance(*both, scale)
+        gap, norm = gap + more, norm + size
+        if number >= FIRST and gap > most * norm:
+            break
+    return gap, norm
 
 
 def squared_distance(found: Any, exact: Any, scale: float = 1.0) -> tuple[float, float]:

@@ -115,6 +115,16 @@ class PlacementChoice:
             self._rows[golden, slot, id(operator)] = found if whole is None else found.in_rows(whole.shape[1:])
         return self._rows[golden, slot, id(operator)]
 
+    def parts_of(self, golden: HeldTensor) -> Get:
+        """The tensor of each rank that takes part in a golden tensor, of which all have one."""
+
+        def get(operator: RankOperator) -> HeldTensor:
+            found = self.part(golden.operator.name, operator, golden.slot)
+            assert found is not None
+            return found
+
+        return get
+
     def take(self, golden: HeldTensor, mesh: Mesh, reader: HeldTensor) -> None:
         """Let what an operator reads in place of a golden tensor take part in it, if it agrees on all ranks."""
         other = self.partners.mesh(reader.operator)
@@ -315,19 +325,15 @@ class PlacementChoice:
         origins: Optional[Mapping[Any, Origin]],
     ) -> Decision:  # fmt: skip
         """The placement of a tensor whose rows stand in another order on the ranks; `origins` of an input."""
-        parts = {id(op): self.part(golden.name, op, one.slot) for op in mesh.cells.values()}
-        shapes = [part.shape if part is not None else () for part in parts.values()]
-        rows_differ = decision.state in ("differs", "shape") and self.values and one.is_float
+        if decision.state not in ("differs", "shape") or not self.values or not one.is_float:
+            return decision
+        parts = [self.part(golden.name, op, one.slot) for op in mesh.cells.values()]
+        shapes = [part.shape if part is not None else () for part in parts]
         least = 1 if self.golden.is_update(golden) else 2
-        if not rows_differ or any(len(shape) != len(one.shape) or len(shape) < least for shape in shapes):
+        if any(len(shape) != len(one.shape) or len(shape) < least for shape in shapes):
             return decision
 
-        def get(op: RankOperator) -> HeldTensor:
-            found = parts[id(op)]
-            assert found is not None
-            return found
-
-        routed, forward = self._routed, self.forward_of(golden)
+        get, routed, forward = self.parts_of(one), self._routed, self.forward_of(golden)
         producers = [key[0] for o in (origins or {}).values() for key in [self._golden_tensor(o)] if key is not None]
         names = [golden.name, *([forward.name] if forward is not None else []), *producers]
         if origins is None:

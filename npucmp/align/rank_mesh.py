@@ -130,7 +130,8 @@ class Maker(NamedTuple):
     part: Callable[[Any, int, int, int], Any]
     total: Callable[[Sequence[Any], str], Any]
     length: Callable[[Any, int], int]
-    interleave: Optional[Callable[[Sequence[Any], int, int], Any]] = None  # equal blocks of parts by turns
+    # equal blocks of parts by turns; the second halves of zigzag blocks in reversed order
+    interleave: Optional[Callable[[Sequence[Any], int, int, bool], Any]] = None
 
 
 class Misfit(Exception):
@@ -172,6 +173,8 @@ def _joined(parts: Sequence[Any], one: Placement, make: Maker, copy: int) -> Any
         half, rest = divmod(length, 2 * len(one.blocks))
         if rest:
             raise Misfit
+        if make.interleave is not None:
+            return make.interleave(parts, one.dim, len(one.blocks), True)
         chunks = []
         for start in range(0, length, 2 * half):
             chunks += [make.part(part, one.dim, start, start + half) for part in parts]
@@ -184,7 +187,7 @@ def _joined(parts: Sequence[Any], one: Placement, make: Maker, copy: int) -> Any
     if rest:
         raise Misfit
     if make.interleave is not None and one.kind == "shard" and sum(one.blocks) == len(one.blocks):
-        return make.interleave(parts, one.dim, len(one.blocks))
+        return make.interleave(parts, one.dim, len(one.blocks), False)
     found, start = [], 0
     for number, block in enumerate(one.blocks):
         stop = start + block * unit

@@ -9,7 +9,7 @@ from itertools import accumulate, chain
 from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align.expert_ranks import ExpertRanks
-from npucmp.align.lane_match import Matched, match_lane, may_be_part, share_of, similarity
+from npucmp.align.lane_match import Matched, match_lane, may_be_part, share_of
 from npucmp.align.layout_sizes import LayoutSizes
 from npucmp.align.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, primes, stages_of
 from npucmp.align.rank_run import HeldTensor, RankOperator, RankRun, tensor_in
@@ -103,6 +103,7 @@ class RankPartners:
         self.found: dict[str, Partners] = defaultdict(dict)
         self._updates: dict[int, dict[str, set[tuple[Any, str]]]] = {}
         self._readers: dict[int, dict[Hashable, list[tuple[Any, str]]]] = {}
+        self._partners_of_readers: dict[tuple[int, str], set[tuple[Any, str]]] = {}
         self._meshes: dict[str, Optional[Mesh]] = {}  # of all operators, once all are matched
         self._ranks_of: dict[int, set[int]] = defaultdict(set)  # by micro batch of the golden
         self.micro_batches = max(len(run.micro_batches) for run in ranks.values())
@@ -167,8 +168,8 @@ class RankPartners:
                 if at >= len(goldens):  # the golden has several micro batches, but fewer
                     continue
                 self._ranks_of[at] |= {*lane}
-                pairs = self._with_producers(match_lane(own, goldens[at], most))
-                pairs = [(one, golden) for one, golden in pairs if not self._joins_other_pieces(one, golden, most)]
+                pairs = [(one, golden) for one, golden in match_lane(own, goldens[at], most)
+                         if not self._joins_other_pieces(one, golden, most)]  # fmt: skip
                 for one, golden in self._with_readers(pairs, own, goldens[at]):
                     self.found[golden.name][one.rank, batch if len(goldens) == 1 else 0] = one
             for rank in lane:
@@ -200,23 +201,6 @@ class RankPartners:
                     for one, at in zip(pieces, places):
                         found[one.rank].append((one, some[at]))
         return found
-
-    def _with_producers(self, pairs: Sequence[tuple[RankOperator, RankOperator]]) -> Matched:
-        """The pairs in which the operators that pick the tokens of an expert are partners, as their readers are: few
-        tokens may be among those of several experts, but a weight is of one."""
-        by_reader: dict[str, RankOperator] = {}  # by the golden's name
-        for one, golden in pairs:
-            if not one.weights or {each.content for each in one.weights} != {each.content for each in golden.weights}:
-                continue
-            for own, other in zip(one.inputs, golden.inputs):
-                producer, theirs = self.ranks[one.rank].origin(own).operator, self.golden.origin(other).operator
-                if producer is None or theirs is None or not theirs.type.has("picks") or theirs.name in by_reader:
-                    continue
-                if similarity(producer, theirs, len(self.ranks)) > 0:
-                    by_reader[theirs.name] = producer
-        moved = {id(one) for one in by_reader.values()}
-        kept = [(one, golden) for one, golden in pairs if id(one) not in moved and golden.name not in by_reader]
-        return kept + [(one, self.golden.by_name[name]) for name, one in by_reader.items()]
 
     def _joins_other_pieces(self, one: RankOperator, golden: RankOperator, most: float) -> bool:
         """Whether the golden joins what operators wrote, and the rank other pieces, which it cut from such tensors:
@@ -270,14 +254,22 @@ class RankPartners:
         own, other = self._updated(self.ranks[one.rank]).get(one.name), self._updated(self.golden).get(golden.name)
         if not own or not other:
             return None
-        partners = {(partner, slot) for name, slot in other for (rank, _), partner in self.found[name].items()
-                    if rank == one.rank and tensor_in(partner, slot) is not None}  # fmt: skip
+        partners = self._partners_on(one.rank, golden, other)
         if not partners:  # an operator that the ranks compute from others: its parameter shows it, if it is right
             contents = {part.content for name, slot in other
                         for part in [tensor_in(self.golden.by_name[name], slot)] if part is not None}  # fmt: skip
             parts = [tensor_in(operator, slot) for operator, slot in own]
             return True if any(part is not None and part.content in contents for part in parts) else None
         return not own.isdisjoint(partners)
+
+    def _partners_on(self, rank: int, golden: RankOperator, readers: set[tuple[Any, str]]) -> set[tuple[Any, str]]:
+        """The partners on one rank of the forward readers of the parameter that a golden operator updates."""
+        key = rank, golden.name
+        if key not in self._partners_of_readers:
+            some = [(partner, slot) for name, slot in readers for (each, _), partner in self.found[name].items()
+                    if each == rank and tensor_in(partner, slot) is not None]  # fmt: skip
+            self._partners_of_readers[key] = {*some}
+        return self._partners_of_readers[key]
 
     def _updated(self, run: RankRun) -> dict[str, set[tuple[Any, str]]]:
         """The forward readers of the parameter that each operator behind the backward pass reads, or that one reads

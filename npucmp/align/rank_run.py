@@ -13,7 +13,9 @@ from typing import Any, Callable, Hashable, Iterator, NamedTuple, Optional, Sequ
 
 from npucmp.align.content_hash import WIDTH, hash_values
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.readers import assembly
+from npucmp.dump.readers import assembly, header_of
+from npucmp.dump.readers.safe_open import open_regular
+from npucmp.dump.readers.values import blocks, values_in_memory
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Payload, RankGroup, Run, TensorRef
 from npucmp.model.dtypes import lookup
@@ -50,10 +52,6 @@ class Values:
             return None
         key = tensor.file, tensor.label
         if key not in self._payloads:
-            from npucmp.dump.readers import header_of
-            from npucmp.dump.readers.safe_open import open_regular
-            from npucmp.dump.readers.values import values_in_memory
-
             found = values = None
             try:
                 with open_regular(tensor.file, self.context) as file:
@@ -80,8 +78,6 @@ class Values:
         if payload is None or key in self._held:
             return self._held.get(key)
         import numpy as np
-
-        from npucmp.dump.readers.values import blocks
 
         try:
             pieces = [
@@ -161,23 +157,17 @@ def norm_of(values: Any) -> float:
 class HeldTensor:
     """A tensor of one rank, or of the golden run."""
 
-    __slots__ = ("_content", "_norm", "_values", "is_float", "operator", "ref", "size")
+    __slots__ = ("_content", "_norm", "_values", "is_float", "operator", "ref", "shape", "shares", "size", "slot")
 
     def __init__(self, operator: RankOperator, ref: TensorRef, values: Values) -> None:
         self.operator, self.ref, self._values = operator, ref, values
+        self.slot, self.shape = ref.slot, ref.shape
         row = lookup(ref.dtype)
         self.is_float = row is not None and row.kind == "f"
         self.size = math.prod(ref.shape)
         self._content: Optional[Hashable] = None
         self._norm: Optional[float] = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.ref.shape
-
-    @property
-    def slot(self) -> str:
-        return self.ref.slot
+        self.shares: dict[Hashable, Optional[float]] = {}  # of other tensors that are found in it (lane_match.py)
 
     @property
     def array(self) -> Optional[Any]:
@@ -258,8 +248,6 @@ class HeldTensor:
 
     def blocks(self, elements: int = 1 << 16) -> Iterator[Any]:
         """The values block by block."""
-        from npucmp.dump.readers.values import blocks
-
         payload = self.payload
         assert payload is not None
         return blocks(payload, elements, context=self._values.context)
@@ -300,14 +288,16 @@ def _is_simple(value: Any) -> bool:
 
 class RankOperator:
     """An operator of one rank. `key`: what it shares with its partner in another layout, in which numbers of calls and
-    layers differ."""
+    layers differ. `parameter_places`: of the parameters among the inputs."""
 
     __slots__ = (
-        "arguments", "by_slot", "inputs", "key", "op", "outputs", "rank", "ranks", "tensors", "type", "values",
+        "arguments", "by_slot", "inputs", "key", "name", "op", "order", "outputs", "parameter_places", "rank", "ranks",
+        "tensors", "type", "values", "weights",
     )  # fmt: skip
 
     def __init__(self, op: Operator, rank: int, values: Values) -> None:
         self.op, self.rank, self.type, self.values = op, rank, op_type_of(op), values
+        self.name, self.order = op.name, op.order
         self.ranks: tuple[int, ...] = (rank,)  # several hold the parts of a flat buffer
         self.inputs = [HeldTensor(self, one, values) for one in op.tensors if not one.is_output]
         self.outputs = [HeldTensor(self, one, values) for one in op.tensors if one.is_output]
@@ -316,14 +306,12 @@ class RankOperator:
         self.key = _without_numbers(op.kind) if op.path else op.kind
         own = [(slot, value) for slot, value in op.arguments.items() if not isinstance(value, RankGroup)]
         self.arguments = tuple((slot, repr(value)) for slot, value in own)
-
-    @property
-    def name(self) -> str:
-        return self.op.name
-
-    @property
-    def order(self) -> int:
-        return self.op.order
+        self.parameter_places = (
+            [at for at, one in enumerate(self.inputs) if one.slot.startswith("param:")]
+            if op.path
+            else [at for at in self.type.parameters if at < len(self.inputs)]
+        )
+        self.weights = [self.inputs[at] for at in self.parameter_places if self.inputs[at].is_float]  # biases too
 
     @property
     def is_backward(self) -> bool:
@@ -333,18 +321,6 @@ class RankOperator:
     def is_gradient_record(self) -> bool:
         """Whether it is the record of a module's parameter gradients, and no operator."""
         return not self.inputs and any(one.slot.startswith("grad") for one in self.outputs)
-
-    @property
-    def parameter_places(self) -> list[int]:
-        """The places of the parameters among the inputs."""
-        if self.op.path:
-            return [at for at, one in enumerate(self.inputs) if one.slot.startswith("param:")]
-        return [at for at in self.type.parameters if at < len(self.inputs)]
-
-    @property
-    def weights(self) -> list[HeldTensor]:
-        """The parameters that it reads, biases too."""
-        return [self.inputs[at] for at in self.parameter_places if self.inputs[at].is_float]
 
     @property
     def is_collective(self) -> bool:

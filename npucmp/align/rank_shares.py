@@ -156,19 +156,21 @@ class RankShares:
     def _is_copied(self, one: HeldTensor) -> bool:
         """Whether all ranks hold equal values in an update, which are the share of none: a norm of gradients that
         clipping takes out again."""
-        mesh = self._search.partners.mesh(one.operator) if self._golden.is_update(one.operator) else None
-        cells = mesh.cells.values() if mesh is not None and len(mesh.ranks) > 1 else ()
-        parts = [self._search.part(one.operator.name, op, one.slot) for op in cells]
-        contents = {None if part is None else part.content for part in parts}
+        contents = {*self._contents(one)} if self._golden.is_update(one.operator) else set()
         return len(contents) == 1 and None not in contents
 
     def _is_own(self, one: HeldTensor) -> bool:
         """Whether each rank has another tensor, and no other layer shows how they make the golden's."""
-        decision, mesh = self._search.found.get(self._key(one), LOCAL), self._search.partners.mesh(one.operator)
-        if decision.state != "differs" or decision.by != "shape" or mesh is None or len(mesh.ranks) < 2:
-            return False
-        parts = [self._search.part(one.operator.name, op, one.slot) for op in mesh.cells.values()]
-        return len({part.content for part in parts if part is not None}) == len(parts)
+        decision = self._search.found.get(self._key(one), LOCAL)
+        contents = self._contents(one) if decision.state == "differs" and decision.by == "shape" else []
+        return len(contents) > 1 and len({*contents}) == len(contents)
+
+    def _contents(self, one: HeldTensor) -> list[Hashable]:
+        """The contents of the parts of a tensor; none of a tensor on one rank."""
+        mesh = self._search.partners.mesh(one.operator)
+        cells = mesh.cells.values() if mesh is not None and len(mesh.ranks) > 1 else ()
+        parts = [self._search.part(one.operator.name, op, one.slot) for op in cells]
+        return [None if part is None else part.content for part in parts]
 
     def _is_place(self, one: HeldTensor) -> bool:
         return not one.size or self._search.state(one.operator, one) == "agrees"

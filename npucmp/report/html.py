@@ -88,6 +88,8 @@ def _data(detail: Detail) -> Words:
 def _template(in_chinese: bool) -> Any:
     from jinja2 import Environment, StrictUndefined
 
+    from npucmp.report.page_bytecode import compiled
+
     source, finalize = _text("template.html"), _harmless
     if in_chinese:
         from npucmp.report import chinese
@@ -109,7 +111,8 @@ def _template(in_chinese: bool) -> Any:
         plot_data=plot_data,
         visible=visible,
     )
-    return shell.from_string(source)
+    code = compiled(shell, source, PAGE / ("template_zh.html" if in_chinese else "template.html"))
+    return shell.template_class.from_code(shell, code, shell.make_globals(None))
 
 
 def _harmless(value: Any) -> Any:

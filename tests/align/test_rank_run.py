@@ -86,7 +86,7 @@ def errors_of(folder, parts, golden, placement, scale=1.0, **more):
     ]
     whole = rank_of(folder / "golden", [("Torch.add.0.forward", [golden], [])]).operators[0].inputs[0]
     mesh = Mesh({(at,): run.operators[0] for at, run in enumerate(ranks)}, (len(parts),), tuple(range(len(parts))))
-    search = SimpleNamespace(part_errors={}, values=True, part=lambda name, op, slot: op.inputs[0])
+    search = SimpleNamespace(part_errors={}, values=True, parts_of=lambda one: lambda op: op.inputs[0])
     decision = Decision("differs", Fit(0.5, (placement,), scale), **more)
     found = part_errors(search, mesh, whole, decision)
     assert part_errors(search, mesh, whole, decision) is found  # kept

@@ -168,7 +168,7 @@ def _all_operators(path: Path, data: bytes, beside: Sequence[_Beside]) -> _DumpF
         raise DumpError(path, 'contains "data" more than once')
     (stacks, notes), (scopes, more) = _read_companion(beside[0], _stacks), _read_companion(beside[1], _scopes)
     folder = path.parent / DATA_FOLDER
-    unclear = _unclear(top["data"])
+    unclear = _unclear(top)
     repeats = [*_repeated_keys(top), *(" ".join(filter(None, one)) for one in unclear.items())]
     dump = _DumpFolders(f"{folder}{os.sep}", folder.is_dir(), stacks, scopes, {}, [], unclear, repeats)
     operators = tuple(_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items()))
@@ -229,12 +229,13 @@ def _repeated_keys(tree: Any) -> tuple[str, ...]:
     return tree.keys_repeated if isinstance(tree, RepeatedKeys) else ()
 
 
-def _unclear(data: Mapping[str, Any]) -> dict[str, str]:
+def _unclear(top: Mapping[str, Any]) -> dict[str, str]:
     """Return operators with a repeated record ("") or a repeated key in it, each with that key.
 
     Repeated keys of a tensor affect only that tensor and are not included.
     """
-    if next(repeated_in(data), None) is None:
+    data = top["data"]
+    if not isinstance(top, RepeatedKeys):
         return {}
     found = {
         name: one.keys_repeated[0] for name, record in data.items() for one in repeated_in(record) if not is_tensor(one)
@@ -271,7 +272,7 @@ def calls(run: Run, context: ReadContext = ANYWHERE) -> dict[str, Call]:
     for batch, file in files_at(run.path).batches:
         top = _load(file, context)
         framework = str(top.get("framework") or _framework(top["data"]))
-        unclear = _unclear(top["data"])
+        unclear = _unclear(top)
         known = ((name, record) for name, record in top["data"].items() if name not in unclear)
         recorded = ((name, call_of(name, record, framework)) for name, record in known)
         found.update((f"{batch}/{name}" if batch else name, call) for name, call in recorded if call is not None)

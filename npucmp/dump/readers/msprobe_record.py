@@ -227,8 +227,10 @@ def _colons(tree: Any, levels: int) -> int:
 
 
 def loads(text: str, parse_int: Callable[[str], Any]) -> Any:
-    """Return the tree of a JSON text, with RepeatedKeys for each object with repeated keys."""
-    return json.loads(text, parse_int=parse_int, object_pairs_hook=_object)
+    """Return the tree of a JSON text, with RepeatedKeys for each object with repeated keys, and for the outermost one:
+    a tree without it has none."""
+    found = json.loads(text, parse_int=parse_int, object_pairs_hook=_object)
+    return RepeatedKeys(found) if type(found) is dict else found
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
