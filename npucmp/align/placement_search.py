@@ -265,7 +265,9 @@ class PlacementSearch(PlacementChoice):
         if golden.name in self.partners.sums_over_stages:
             return True
         producer = source.operator
-        if producer is None or not golden.type.has("sums") or not self.golden.is_within_backward(golden):
+        if producer is None or not self.golden.is_within_backward(golden):
+            return False
+        if not golden.type.has("sums") and producer.key != golden.key:  # a product may be added to what another made
             return False
         other = self.partners.mesh(producer)
         is_elsewhere = other is not None and not {*other.ranks} & {*mesh.ranks}
