@@ -167,7 +167,10 @@ class RankShares:
         """Whether all ranks hold equal values in an update, which are the share of none: a norm of gradients that
         clipping takes out again."""
         mesh = self._search.partners.mesh(one.operator) if self._golden.is_update(one.operator) else None
-        cells = mesh.cells.values() if mesh is not None and len(mesh.ranks) > 1 else ()
+        stages = self._search.partners.stages
+        own = {stages[rank] for rank in mesh.ranks} if mesh is not None and len(mesh.ranks) > 1 else set()
+        is_on_all = mesh is not None and {*mesh.ranks} == {rank for rank, stage in stages.items() if stage in own}
+        cells = mesh.cells.values() if mesh is not None and is_on_all else ()
         parts = [self._search.part(one.operator.name, op, one.slot) for op in cells]
         contents = {None if part is None else part.content for part in parts}
         return len(contents) == 1 and None not in contents
