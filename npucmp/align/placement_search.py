@@ -215,6 +215,8 @@ class PlacementSearch(PlacementChoice):
         if decision.state == "differs":
             split = any(legal.split_axes(placed) for placed in inputs)
             is_place = one.is_float and decision.by == "other layers"  # in other layers it agrees
+            floats = [placed for each, placed in zip(golden.inputs, inputs) if each.is_float and forward is None]
+            is_place |= bool(floats) and all(map(_is_whole, floats))  # local numbers do not pick of what all hold
             if (reform and not is_place) or (not one.is_float and (differ or split)):
                 decision = LOCAL
                 self._reform.add(golden.name)
@@ -358,6 +360,10 @@ class PlacementSearch(PlacementChoice):
 
 def _rms(one: HeldTensor) -> float:
     return (one.norm or 0.0) / math.sqrt(max(1, one.size))
+
+
+def _is_whole(placed: Optional[Placements]) -> bool:
+    return placed is not None and all(each.kind == "whole" for each in placed)
 
 
 def _is_zero(golden: HeldTensor, mesh: Mesh) -> bool:
