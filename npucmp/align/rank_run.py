@@ -514,9 +514,7 @@ def operators_end_in_backward(operators: Sequence[RankOperator]) -> bool:
     return next((one.is_backward for one in reversed(operators) if not one.is_collective), False)
 
 
-def _repeated(
-    one: RankOperator, batches: Sequence[Sequence[RankOperator]], following: Sequence[RankOperator]
-) -> int:
+def _repeated(one: RankOperator, batches: Sequence[Sequence[RankOperator]], following: Sequence[RankOperator]) -> int:
     """How many operators stood before the first one that looked up a table, if an operator looks it up again and the
     same weights follow; -1 if it does not: an encoder and a decoder may share a table. Behind that one, a rank of
     virtual stages has other chunks of layers."""
@@ -525,7 +523,9 @@ def _repeated(
     first = ((at, batch) for batch in batches for at, other in enumerate(batch) if other.type.has("looks up"))
     place, batch = next(first, (-1, []))
     table = _tables(one)
-    if place < 0 or one.key != batch[place].key or None in (table or [None]) or table != _tables(batch[place]):
+    if place < 0 or one.key != batch[place].key or len(one.inputs) != len(batch[place].inputs):
+        return -1
+    if not table or None in table or table != _tables(batch[place]):
         return -1
     before, behind = (_next_weights(some, table) for some in (batch[place + 1 :], following))
     return place if before == behind or not before or not behind else -1

@@ -157,11 +157,12 @@ class RankShares:
             self._proven.add(self._key(one))
 
     def _is_constant(self, one: HeldTensor) -> bool:
-        """Whether all ranks hold lists of another length of the one number that fills the golden's: flags of overflow."""
+        """Whether the one number that fills the golden's list fills those of all ranks, of another length: flags."""
         mesh = self._search.partners.mesh(one.operator)
-        parts = [self._search.part(one.operator.name, op, one.slot) for op in mesh.cells.values()] if mesh else [None]
+        cells = mesh.cells.values() if mesh is not None else ()
+        parts = [self._search.part(one.operator.name, op, one.slot) for op in cells]
         numbers = {_number(part) for part in (one, *parts)}
-        return len(numbers) == 1 and None not in numbers
+        return bool(parts) and len(numbers) == 1 and None not in numbers
 
     def _is_copied(self, one: HeldTensor) -> bool:
         """Whether all ranks hold equal values in an update, which are the share of none: a norm of gradients that
