@@ -232,7 +232,8 @@ class Run:
                 dist.all_reduce(grad, group=group.handle)
                 if not rank.hit("undivided"):
                     grad /= group.size
-            total += grad.abs().mean()
+            with rank.at(f"size.{name}"):
+                total += grad.abs().mean()
             with rank.at(f"moment.{name}"):
                 moment = grad * (1.0 if rank.hit("moment_not_scaled") else 0.1)
             with rank.at(f"square.{name}"):
@@ -256,16 +257,19 @@ class Run:
         return figures_around_update(self)
 
 
-_GRADIENTS = ("moment.*", "square.*")
+_GRADIENTS = ("size.*", "moment.*", "square.*")
 _FEATURES = ("image.normed:backward", "text.normed:backward", "logits.*:backward")
 _FULL = (
-    Fault("gathered_without_gradient", _FEATURES),
+    Fault("gathered_without_gradient", (*_FEATURES, *_GRADIENTS)),
     Fault("texts_rolled", ("logits.image", "logits.text")),
     Fault("same_pairs", ("image.patches", "text.embedding"), 1),
     Fault("labels_rolled", ("loss.image", "loss.text"), 1),
     Fault("scale_not_exp", ("scale", "logits.*"), 1),
     Fault("undivided", _GRADIENTS),
-    Fault("gradient_not_reduced@image.blocks.1.fc1", ("moment.image.blocks.1.fc1", "square.image.blocks.1.fc1")),
+    Fault(
+        "gradient_not_reduced@image.blocks.1.fc1",
+        ("size.image.blocks.1.fc1", "moment.image.blocks.1.fc1", "square.image.blocks.1.fc1"),
+    ),
     Fault("positions_rolled@image", ("image.positions",), 1),
     Fault("coarse@text.blocks.0.fc1", ("text.blocks.0.fc1",), 0),
     Fault("not_causal@text.blocks.1", ("text.blocks.1.masked", "text.blocks.1.softmax"), 1),
@@ -291,7 +295,10 @@ _HEADS = (
     Fault("bias_everywhere@text.blocks.0.fc2", ("text.blocks.0.fc2", "text.blocks.0.fc2.bias", "text.blocks.0.out")),
     Fault("scaled_by_width@image.blocks.1", ("image.blocks.1.scores",), 2),
     Fault("stale@image.first", ("image.joined",), 3),
-    Fault("group_of_tp@text.blocks.1.fc1", ("moment.text.blocks.1.fc1", "square.text.blocks.1.fc1")),
+    Fault(
+        "group_of_tp@text.blocks.1.fc1",
+        ("size.text.blocks.1.fc1", "moment.text.blocks.1.fc1", "square.text.blocks.1.fc1"),
+    ),
     Fault("same_pairs", ("image.patches", "text.embedding")),
     Fault("coarse@text.blocks.0.fc1", ("text.blocks.0.fc1",), 1),
     Fault("stale_scale", ("scale", "logits.*"), 0),

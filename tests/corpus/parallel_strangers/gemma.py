@@ -324,7 +324,8 @@ class Run:
         table = TABLES[number]
         if self.rank.hit("blocks_shared") and number == 1:
             table = (TABLES[0][0], table[1])  # writes over what request 0 has there
-        return torch.tensor(table)[positions // BLOCK] * BLOCK + positions % BLOCK
+        with self.rank.at("slots"):
+            return torch.tensor(table)[positions // BLOCK] * BLOCK + positions % BLOCK
 
     @torch.no_grad()
     def step(self) -> None:
@@ -333,7 +334,8 @@ class Run:
         slots = torch.cat([self._slots(number, own) for number, own in enumerate(positions)])
         rank.micro = 0
         logits = self.model(self.ids, torch.cat(positions), slots, lengths, torch.tensor(lengths).cumsum(0) - 1)
-        sampled = logits.argmax(-1)
+        with rank.at("sampled"):
+            sampled = logits.argmax(-1)
         if rank.size("pp") > 1:
             dist.broadcast(sampled, rank.group("pp").ranks[1], group=rank.group("pp").handle)
         if rank.hit("tokens_rolled"):
@@ -354,14 +356,14 @@ _SPLIT = (
     Fault("not_reduced@layers.0.mlp.down", ("?/layers.0.norm3.squares", "?/layers.0.norm3")),
     Fault("stale@layers.1.attn.q_norm", ("?/layers.1.attn.q_norm",), 1),
     Fault("not_capped@layers.2.attn", ("?/layers.2.attn.?.capped", "?/layers.2.attn.?.masked"), 0),
-    Fault("blocks_shared", ("?/layers.0.attn.cache", "?/layers.0.attn.?.read", "?/layers.0.attn.?.scores"), 1),
+    Fault("blocks_shared", ("slots", "?/layers.0.attn.cache", "?/layers.0.attn.?.read", "?/layers.0.attn.?.scores"), 1),
     Fault("rotary_whole@layers.0.attn", ("?/layers.0.attn.rope", "?/layers.0.attn.rope.k"), 1),
     Fault("positions_behind", ("1/layers.0.attn.rope", "1/layers.0.attn.rope.k"), 0),
     Fault("wrong_shard@layers.2.attn.o", ("?/layers.2.attn.o",), 1),
     Fault("not_scaled", ("?/embed.scaled",)),
     Fault("not_divided@layers.1.moe", ("?/layers.1.moe.divided", "?/layers.1.moe.spread"), 0),
     Fault("coarse@layers.1.attn.softmax", ("?/layers.1.attn.?.softmax",), 1),
-    Fault("logits_not_capped", ("?/head.capped",), 1),
+    Fault("logits_not_capped", ("?/head.capped", "sampled"), 1),
 )
 _APART = (
     Fault("replica@layers.1.attn.qkv", ("?/layers.1.attn.qkv",), 1),
