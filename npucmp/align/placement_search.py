@@ -200,7 +200,8 @@ class PlacementSearch(PlacementChoice):
             self._pass_gradient(golden, one, mesh)
         decision = self._decide(golden, one, mesh, allowed, None, alike=inputs)
         is_loss = one.is_float and one.size == 1 and not golden.is_backward and not self.golden.is_update(golden)
-        if decision.state == "differs" and is_loss and differ:
+        is_given = differ and not any(op.arguments == golden.arguments for op in mesh.cells.values())  # by the layout
+        if decision.state == "differs" and is_loss and is_given:
             self.found[key] = LOCAL
             return
         if decision.state == "differs" and golden.is_gradient_record:
@@ -215,8 +216,10 @@ class PlacementSearch(PlacementChoice):
         if decision.state == "differs":
             split = any(legal.split_axes(placed) for placed in inputs)
             is_place = one.is_float and decision.by == "other layers"  # in other layers it agrees
-            floats = [placed for each, placed in zip(golden.inputs, inputs) if each.is_float and forward is None]
-            is_place |= bool(floats) and all(map(_is_whole, floats))  # local numbers do not pick of what all hold
+            floats = [placed for each, placed in zip(golden.inputs, inputs) if each.is_float]
+            is_place |= (
+                is_loss and bool(floats) and all(map(_is_whole, floats))
+            )  # of what all ranks hold: of none alone
             if (reform and not is_place) or (not one.is_float and (differ or split)):
                 decision = LOCAL
                 self._reform.add(golden.name)

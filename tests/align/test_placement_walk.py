@@ -368,3 +368,11 @@ def test_a_mask_that_is_split_beside_a_part_differs(tmp_path):
     ranks = [[call("mul", [X[own], mask], [])] for own, mask in zip((UPPER, LOWER), masks)]
     found = decisions(searched(tmp_path, ranks, [call("mul", [X, ~np.concatenate(masks)], [])]))
     assert found["mul.0 in 1"].startswith("differs, shard(0")
+
+
+def test_a_loss_of_what_all_ranks_hold_differs_beside_numbers_of_the_rank(tmp_path):
+    """Rank 1 turns the numbers of classes; no rank has a loss of its own of whole scores."""
+    wrong = call("roll", [IDS], [np.roll(IDS, 1)])
+    ranks = [[*[wrong] * at, call("cross_entropy", [X[:3], np.roll(IDS, at)], [np.float32(1.3 + at)])] for at in (0, 1)]
+    found = decisions(searched(tmp_path, ranks, [call("cross_entropy", [X[:3], IDS], [np.float32(1.3)])]))
+    assert found["cross_entropy.0 out 0"] == "differs, whole whole"
