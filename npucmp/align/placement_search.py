@@ -181,7 +181,7 @@ class PlacementSearch(PlacementChoice):
             is_reduced = all(o.how == "collective" for o in origins.values())
             return {*mesh.split_axes} - (legal.reduced_axes(mesh, origins) if is_reduced else set())
         is_added = golden.is_backward and linked is None and self.golden.origin(one).how == "none"  # by autograd
-        if is_added and self.reduces_later:
+        if is_added and (self.reduces_later or one.size == 1):  # of a number that all ranks use on their own parts
             return {*mesh.split_axes}
         if self.golden.is_update(golden) and linked is None:
             return set()
