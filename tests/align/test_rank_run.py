@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -367,6 +368,22 @@ SINE, BACK, REDUCE, RECEIVE, SEND = ("sin",), ("Back.sin",), ("Distributed.all_r
 )  # fmt: skip
 def test_micro_batches_and_updates(tmp_path, calls, batches, update):
     assert shape_of(tmp_path, *calls) == (batches, update)
+
+
+@pytest.mark.parametrize(
+    "line, function, count", [(40, "step", 2), (72, "step", 2), (40, "backward", 1), (72, "backward", 1)]
+)
+def test_a_network_is_called_at_two_lines(tmp_path, line, function, count):
+    """A stage receives tokens of a prompt, then of a step of decoding, or computes a layer again."""
+
+    def stack(line, function):
+        return ("File m.py, line 7, in norm, \n x.pow(2)", f"File m.py, line {line}, in {function}, \n x = f({line})")
+
+    names = ["Distributed.recv.0", "Torch.sin.0", "Torch.linear.0", "Distributed.recv.1", "Torch.sin.1"]
+    run = rank_of(tmp_path, [(f"{name}.forward", [GRADIENT, GRADIENT], []) for name in names]).run
+    stacks = [(), stack(40, "step"), stack(41, "step"), (), stack(line, function)]
+    run = replace(run, operators=tuple(op._replace(stack=one) for op, one in zip(run.operators, stacks)))
+    assert len(rank_run.RankRun(run, 0, Values(ANYWHERE)).micro_batches) == count
 
 
 def test_records_of_one_call(tmp_path):
