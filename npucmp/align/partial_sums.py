@@ -79,7 +79,7 @@ def sums_of_input(
     numbers = any(isinstance(value, (int, float)) and value for value in golden.op.arguments.values())
     partial = [axes <= partial_axes(one) for one in others.values()]
     if golden.type.name in ("add", "sub"):  # a whole addend would count once for each rank
-        is_legal = not numbers and all(partial)
+        is_legal = (not numbers and all(partial)) or _is_mean_of_addends(linked, [*others.values()])
     elif golden.type.has("masks"):  # so would a value that is put in
         is_legal = not numbers
     elif golden.type.has("quotient"):
@@ -87,6 +87,15 @@ def sums_of_input(
     else:  # a product of two partial sums is none
         is_legal = not any(axes & partial_axes(one) for one in others.values())
     return axes if is_legal else set()
+
+
+def _is_mean_of_addends(mean: Placements, addends: Sequence[Placements]) -> bool:
+    """Whether addends count once in the mean over ranks of what they are added to: all ranks add them, or parts of
+    means of them."""
+    own = {one.kind for one in mean or () if one.is_partial}
+    return own == {"mean"} and all(
+        one is not None and {each.kind for each in one} <= {"whole", "mean"} for one in addends
+    )
 
 
 def sums_of_output(golden: RankOperator, output: HeldTensor, inputs: Sequence[Placements], mesh: Mesh) -> set[int]:

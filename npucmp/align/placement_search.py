@@ -181,7 +181,7 @@ class PlacementSearch(PlacementChoice):
             is_reduced = all(o.how == "collective" for o in origins.values())
             return {*mesh.split_axes} - (legal.reduced_axes(mesh, origins) if is_reduced else set())
         is_added = golden.is_backward and linked is None and self.golden.origin(one).how == "none"  # by autograd
-        if is_added and self.reduces_later:
+        if is_added and (self.reduces_later or one.size == 1):  # of a number that all ranks use on their own parts
             return {*mesh.split_axes}
         if self.golden.is_update(golden) and linked is None:
             return set()
@@ -200,7 +200,8 @@ class PlacementSearch(PlacementChoice):
             self._pass_gradient(golden, one, mesh)
         decision = self._decide(golden, one, mesh, allowed, None, alike=inputs)
         is_loss = one.is_float and one.size == 1 and not golden.is_backward and not self.golden.is_update(golden)
-        if decision.state == "differs" and is_loss and differ:
+        is_given = differ and not any(op.arguments == golden.arguments for op in mesh.cells.values())  # by the layout
+        if decision.state == "differs" and is_loss and is_given:
             self.found[key] = LOCAL
             return
         if decision.state == "differs" and golden.is_gradient_record:
@@ -215,6 +216,10 @@ class PlacementSearch(PlacementChoice):
         if decision.state == "differs":
             split = any(legal.split_axes(placed) for placed in inputs)
             is_place = one.is_float and decision.by == "other layers"  # in other layers it agrees
+            floats = [placed for each, placed in zip(golden.inputs, inputs) if each.is_float]
+            is_place |= (
+                is_loss and bool(floats) and all(map(_is_whole, floats))
+            )  # of what all ranks hold: of none alone
             if (reform and not is_place) or (not one.is_float and (differ or split)):
                 decision = LOCAL
                 self._reform.add(golden.name)
@@ -265,7 +270,9 @@ class PlacementSearch(PlacementChoice):
         if golden.name in self.partners.sums_over_stages:
             return True
         producer = source.operator
-        if producer is None or not golden.type.has("sums") or not self.golden.is_within_backward(golden):
+        if producer is None or not self.golden.is_within_backward(golden):
+            return False
+        if not golden.type.has("sums") and producer.key != golden.key:  # a product may be added to what another made
             return False
         other = self.partners.mesh(producer)
         is_elsewhere = other is not None and not {*other.ranks} & {*mesh.ranks}
@@ -356,6 +363,10 @@ class PlacementSearch(PlacementChoice):
 
 def _rms(one: HeldTensor) -> float:
     return (one.norm or 0.0) / math.sqrt(max(1, one.size))
+
+
+def _is_whole(placed: Optional[Placements]) -> bool:
+    return placed is not None and all(each.kind == "whole" for each in placed)
 
 
 def _is_zero(golden: HeldTensor, mesh: Mesh) -> bool:

@@ -8,7 +8,9 @@ WHOLE are never held: they are read block by block.
 from __future__ import annotations
 
 import math
+import re
 from collections import OrderedDict, defaultdict
+from functools import lru_cache
 from typing import Any, Callable, Hashable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.content_hash import WIDTH, hash_values
@@ -306,10 +308,11 @@ class RankOperator:
         self.key = _without_numbers(op.kind) if op.path else op.kind
         own = [(slot, value) for slot, value in op.arguments.items() if not isinstance(value, RankGroup)]
         self.arguments = tuple((slot, repr(value)) for slot, value in own)
+        first = op.op_type.endswith("_")  # it writes into its first input: a gradient that adds up
         self.parameter_places = (
             [at for at, one in enumerate(self.inputs) if one.slot.startswith("param:")]
             if op.path
-            else [at for at in self.type.parameters if at < len(self.inputs)]
+            else [at for at in self.type.parameters if first <= at < len(self.inputs)]
         )
         self.weights = [self.inputs[at] for at in self.parameter_places if self.inputs[at].is_float]  # biases too
 
@@ -430,7 +433,7 @@ def _segments(
     own = 0  # the micro batch of the backward pass: a stage may be a micro batch ahead
     last = max((at for at, one in enumerate(operators) if one.is_backward), default=len(operators))
     seen = received = has_received = False
-    for one in operators[: last + 1]:
+    for at, one in enumerate(operators[: last + 1]):
         if one.is_backward:
             seen, received = seen or bool(batches[-1]), False
             own = batch_of.get(one.op.call, own)
@@ -440,9 +443,13 @@ def _segments(
             within[own].append(one)
         else:
             has_weights = any(each.weights for each in batches[-1])  # else it is what runs before the batch
-            again = _repeated(one, batches) if has_weights and not (seen or received) else -1
-            if again >= 0:  # with what the target computes of the ids before
-                cut = max(0, len(batches[-1]) - again)
+            is_again = has_weights and not (seen or received)
+            again = _repeated(one, batches, operators[at + 1 : last + 1]) if is_again else -1
+            if again >= 0:  # with what is computed of the ids before
+                known = {*map(_line, batches[0][:again])}
+                cut = len(batches[-1])
+                while cut > len(batches[-1]) - again and _line(batches[-1][cut - 1]) in known:
+                    cut -= 1
                 batches[-1:] = [*filter(None, [batches[-1][:cut]]), batches[-1][cut:]]
             elif batches[-1] and _begins(one, batches[0]) and (seen or (received and (has_received or has_weights))):
                 batches.append([])
@@ -459,12 +466,23 @@ def _segments(
     return batches, [within[at] for at in range(len(batches))], update
 
 
+def _line(one: RankOperator) -> tuple[str, tuple[str, ...]]:
+    return one.key, one.op.stack[:1]
+
+
 def _begins(one: RankOperator, batch: Sequence[RankOperator]) -> bool:
     """Whether an operator behind a backward pass or a receive begins a forward pass, as far as call stacks show it:
     those of a user's function in the backward pass, of a recomputed layer or of a ring do not."""
     first = next((at for at, other in enumerate(batch) if other.weights), len(batch))
-    known = [(other.key, other.op.stack) for other in batch[: first + 1] if other.op.stack]
-    return not one.op.stack or not known or (one.key, one.op.stack) in known
+    known = [(other.key, _functions(other.op.stack)) for other in batch[: first + 1] if other.op.stack]
+    return not one.op.stack or not known or (one.key, _functions(one.op.stack)) in known
+
+
+@lru_cache(maxsize=1 << 12)  # calls of a layer share stacks
+def _functions(stack: tuple[str, ...]) -> tuple[str, ...]:
+    """A call stack without the lines at which its functions call one another: prefill and decoding, or warm-up and
+    steady state, call one network at two lines."""
+    return stack[:1] + tuple(re.sub(r", line \d+(, in [^,\n]+)[\s\S]*", r"\1", frame) for frame in stack[1:])
 
 
 def operators_end_in_backward(operators: Sequence[RankOperator]) -> bool:
@@ -472,14 +490,28 @@ def operators_end_in_backward(operators: Sequence[RankOperator]) -> bool:
     return next((one.is_backward for one in reversed(operators) if not one.is_collective), False)
 
 
-def _repeated(one: RankOperator, batches: Sequence[Sequence[RankOperator]]) -> int:
-    """How many operators stood before the first one that looked up a table, if an operator looks it up again; -1 if it
-    does not. Behind that one, a rank of virtual stages has other chunks of layers."""
+def _repeated(one: RankOperator, batches: Sequence[Sequence[RankOperator]], following: Sequence[RankOperator]) -> int:
+    """How many operators stood before the first one that looked up a table, if an operator looks it up again and the
+    same weights follow; -1 if it does not: an encoder and a decoder may share a table. Behind that one, a rank of
+    virtual stages has other chunks of layers."""
     if not one.type.has("looks up"):
         return -1
-    first = ((at, other, batch) for batch in batches for at, other in enumerate(batch) if other.type.has("looks up"))
-    place, _, batch = next(first, (-1, None, []))
+    first = ((at, batch) for batch in batches for at, other in enumerate(batch) if other.type.has("looks up"))
+    place, batch = next(first, (-1, []))
+    table = _tables(one)
     if place < 0 or one.key != batch[place].key or len(one.inputs) != len(batch[place].inputs):
         return -1
-    tables = [(a.content, b.content) for a, b in zip(one.inputs, batch[place].inputs) if a.is_float]
-    return place if tables and all(a is not None and a == b for a, b in tables) else -1
+    if not table or None in table or table != _tables(batch[place]):
+        return -1
+    before, behind = (_next_weights(some, table) for some in (batch[place + 1 :], following))
+    return place if before == behind or not before or not behind else -1
+
+
+def _tables(one: RankOperator) -> list[Hashable]:
+    """The contents of what an operator looks up, or of its weights."""
+    return [each.content for each in (one.inputs if one.type.has("looks up") else one.weights) if each.is_float]
+
+
+def _next_weights(operators: Sequence[RankOperator], table: list[Hashable]) -> list[Hashable]:
+    """The contents of the first weights that are read behind a table."""
+    return next((own for one in operators for own in [_tables(one)] if own and own != table), [])

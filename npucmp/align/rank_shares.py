@@ -105,7 +105,8 @@ class RankShares:
             self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in own))
         elif not own and (self._behind or any(map(self._is_proof, one.operator.outputs))):
             again = self._golden.origin(one).tensor  # a module returns what an operator in it wrote
-            is_fed = self._phase(one.operator) in self._fed
+            is_fed = self._phase(one.operator) in self._fed  # or, of a gradient that adds up, the optimizer step
+            is_fed = is_fed or (self._golden.is_within_backward(one.operator) and UPDATE in self._fed)
             is_read = is_fed and self._search.state(one.operator, one) != "differs"  # by code that is not recorded
             if one.operator.is_gradient_record and self._update_agrees and self._error(one) in (None, math.inf):
                 self._add(one, True)  # parts of one micro batch that do not make the golden's; the update reads the sum
@@ -130,8 +131,10 @@ class RankShares:
         if not self._is_place(behind):
             return False
         apart, near = self._error(one), self._error(behind)
-        if apart is None or near is None or not behind.is_float:
+        if apart is None or near is None:
             return True
+        if not behind.is_float:  # the place of a maximum does not show it
+            return not one.is_float
         if behind.operator is one.operator and behind.operator.type.has("sums"):
             near *= (behind.norm or 0.0) / (one.norm or 1.0)
         return near <= min(self._rounding, HIDES * apart)
@@ -146,18 +149,34 @@ class RankShares:
         decision = self._search.found.get(self._key(one), LOCAL)
         if decision.state == "unknown" or decision.mates:
             return
-        is_wrong = not proven or one.operator.name in self._broken or self._is_copied(one)
+        is_wrong = not (proven or self._is_constant(one)) or one.operator.name in self._broken or self._is_copied(one)
         if decision.state in ("differs", "shape") and is_wrong:
             return
         self.covered.add(self._key(one))
         if proven:
             self._proven.add(self._key(one))
 
+    def _is_constant(self, one: HeldTensor) -> bool:
+        """Whether the one number that fills the golden's list fills those of all ranks, of another length: flags."""
+        mesh = self._search.partners.mesh(one.operator)
+        cells = mesh.cells.values() if mesh is not None else ()
+        parts = [self._search.part(one.operator.name, op, one.slot) for op in cells]
+        numbers = {_number(part) for part in (one, *parts)}
+        return bool(parts) and len(numbers) == 1 and None not in numbers
+
     def _is_copied(self, one: HeldTensor) -> bool:
         """Whether all ranks hold equal values in an update, which are the share of none: a norm of gradients that
         clipping takes out again."""
-        contents = {*self._contents(one)} if self._golden.is_update(one.operator) else set()
+        if not self._golden.is_update(one.operator) or not self._is_on_all_ranks(one):
+            return False
+        contents = {*self._contents(one)}
         return len(contents) == 1 and None not in contents
+
+    def _is_on_all_ranks(self, one: HeldTensor) -> bool:
+        """Whether all ranks of its stages have the operator of a tensor."""
+        mesh, stages = self._search.partners.mesh(one.operator), self._search.partners.stages
+        own = {stages[rank] for rank in mesh.ranks} if mesh is not None and len(mesh.ranks) > 1 else set()
+        return mesh is not None and {*mesh.ranks} == {rank for rank, stage in stages.items() if stage in own}
 
     def _is_own(self, one: HeldTensor) -> bool:
         """Whether each rank has another tensor, and no other layer shows how they make the golden's."""
@@ -192,6 +211,14 @@ class RankShares:
 def _identity(one: HeldTensor) -> Hashable:
     """The key that the golden's recordings of one tensor share; of a tensor of equal elements, their value."""
     return one.content if one.content is not None else (one.size, one.norm)
+
+
+def _number(one: Optional[HeldTensor]) -> Optional[float]:
+    """The number that fills a tensor; None if there are several, or if they are not known."""
+    figures = one.figures if one is not None else None
+    values = one.array if one is not None else None
+    low, high = (values.min(), values.max()) if values is not None and values.size else (figures or (None, 0.0))[:2]
+    return low if low == high else None
 
 
 def hold_shares(search: PlacementSearch) -> None:

@@ -36,6 +36,11 @@ def operator(kind, phase="forward", path="", inputs=("input:0", "input:1"), **ar
         (operator("add"), "input:0", [WHOLE, MEAN], [[WHOLE, MAX]], {1}),
         (operator("add"), "input:0", [SUM, SUM], [[SUM, WHOLE]], set()),
         (operator("add"), "input:0", [SUM, WHOLE], [[WHOLE, WHOLE]], set()),  # a whole addend would count twice
+        (operator("add"), "input:0", [MEAN, WHOLE], [[WHOLE, WHOLE]], {0}),  # counts once in a mean
+        (operator("add"), "input:0", [MEAN, WHOLE], [[SUM, WHOLE]], {0}),
+        (operator("add"), "input:0", [MEAN, SUM], [[WHOLE, WHOLE]], set()),
+        (operator("add"), "input:0", [MEAN, WHOLE], [[SHARD, WHOLE]], set()),
+        (operator("add"), "input:0", [MEAN, WHOLE], [None], set()),
         (operator("add"), "input:0", [SUM, WHOLE], [], {0}),
         (operator("add", alpha=2), "input:0", [SUM, WHOLE], [], set()),
         (operator("add", out=0), "input:0", [SUM, WHOLE], [], {0}),

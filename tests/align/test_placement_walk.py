@@ -368,3 +368,24 @@ def test_a_mask_that_is_split_beside_a_part_differs(tmp_path):
     ranks = [[call("mul", [X[own], mask], [])] for own, mask in zip((UPPER, LOWER), masks)]
     found = decisions(searched(tmp_path, ranks, [call("mul", [X, ~np.concatenate(masks)], [])]))
     assert found["mul.0 in 1"].startswith("differs, shard(0")
+
+
+def test_a_loss_of_what_all_ranks_hold_differs_beside_numbers_of_the_rank(tmp_path):
+    """Rank 1 turns the numbers of classes; no rank has a loss of its own of whole scores."""
+    wrong = call("roll", [IDS], [np.roll(IDS, 1)])
+    ranks = [[*[wrong] * at, call("cross_entropy", [X[:3], np.roll(IDS, at)], [np.float32(1.3 + at)])] for at in (0, 1)]
+    found = decisions(searched(tmp_path, ranks, [call("cross_entropy", [X[:3], IDS], [np.float32(1.3)])]))
+    assert found["cross_entropy.0 out 0"] == "differs, whole whole"
+
+
+@pytest.mark.parametrize("size, words", [(1, "sum"), (4, "differs, whole")])
+def test_a_gradient_of_a_number_that_arrives_from_several_operators_is_a_sum(tmp_path, size, words):
+    parts = [numbers(size, seed=95 + at) for at in (0, 1)]
+    made = numbers(size, seed=97)
+
+    def scaled(gradient):
+        return [call("exp", [made], [made * 2]), call("exp", [gradient], [gradient * 2], phase="backward")]
+
+    ranks = [[*scaled(part), shared("all_reduce", X, Y)] for part in parts]
+    found = decisions(searched(tmp_path, ranks, scaled(sum(parts))))
+    assert found["exp.0 back in 0"].startswith(words)

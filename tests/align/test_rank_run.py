@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -325,6 +326,7 @@ def shape_of(folder, *calls):
 
 TABLE, OTHER_TABLE, IDS = numbers(6, 4, seed=5), numbers(6, 4, seed=6), np.array([2, 1])
 LOOK_UP, OTHER_LOOK_UP = ("embedding", IDS, TABLE), ("embedding", IDS, OTHER_TABLE)
+LINEAR, OTHER_LINEAR = (("linear", numbers(2, 4), numbers(4, 4, seed=at)) for at in (7, 8))
 SINE, BACK, REDUCE, RECEIVE, SEND = ("sin",), ("Back.sin",), ("Distributed.all_reduce",), ("Distributed.recv",), (
     "Distributed.send",)  # fmt: skip
 
@@ -357,10 +359,31 @@ SINE, BACK, REDUCE, RECEIVE, SEND = ("sin",), ("Back.sin",), ("Distributed.all_r
         ([("embedding", IDS, np.ones((6, 4))), SINE, ("embedding", IDS, np.ones((6, 4)))], [[0, 1, 2]], []),
         ([("embedding", IDS), SINE, ("embedding", IDS)], [[0, 1, 2]], []),
         ([SINE, SINE, LOOK_UP, SINE, SINE, LOOK_UP], [[0, 1, 2], [3, 4, 5]], []),
+        ([SINE, LOOK_UP, LINEAR, ("cos",), SINE, LOOK_UP, LINEAR], [[0, 1, 2, 3], [4, 5, 6]], []),
+        ([SINE, LOOK_UP, LINEAR, ("cos",), LOOK_UP, LINEAR], [[0, 1, 2, 3], [4, 5]], []),
+        ([LOOK_UP, LINEAR, LOOK_UP, OTHER_LINEAR], [[0, 1, 2, 3]], []),  # an encoder and a decoder
+        ([LOOK_UP, LINEAR, LOOK_UP, OTHER_LINEAR, BACK, LOOK_UP, LINEAR, LOOK_UP, OTHER_LINEAR, BACK],
+         [[0, 1, 2, 3], [5, 6, 7, 8]], []),
     ],
 )  # fmt: skip
 def test_micro_batches_and_updates(tmp_path, calls, batches, update):
     assert shape_of(tmp_path, *calls) == (batches, update)
+
+
+@pytest.mark.parametrize(
+    "line, function, count", [(40, "step", 2), (72, "step", 2), (40, "backward", 1), (72, "backward", 1)]
+)
+def test_a_network_is_called_at_two_lines(tmp_path, line, function, count):
+    """A stage receives tokens of a prompt, then of a step of decoding, or computes a layer again."""
+
+    def stack(line, function):
+        return ("File m.py, line 7, in norm, \n x.pow(2)", f"File m.py, line {line}, in {function}, \n x = f({line})")
+
+    names = ["Distributed.recv.0", "Torch.sin.0", "Torch.linear.0", "Distributed.recv.1", "Torch.sin.1"]
+    run = rank_of(tmp_path, [(f"{name}.forward", [GRADIENT, GRADIENT], []) for name in names]).run
+    stacks = [(), stack(40, "step"), stack(41, "step"), (), stack(line, function)]
+    run = replace(run, operators=tuple(op._replace(stack=one) for op, one in zip(run.operators, stacks)))
+    assert len(rank_run.RankRun(run, 0, Values(ANYWHERE)).micro_batches) == count
 
 
 def test_records_of_one_call(tmp_path):
@@ -383,6 +406,8 @@ def test_records_of_one_call(tmp_path):
     [
         ("Torch.linear.3.forward", [GRADIENT, GRADIENT, GRADIENT], "Torch.linear.forward", [1, 2]),
         ("Torch.linear.3.forward", [GRADIENT, GRADIENT], "Torch.linear.forward", [1]),
+        ("Torch.addmm.3.forward", [GRADIENT] * 3, "Torch.addmm.forward", [0, 2]),
+        ("Tensor.addmm_.3.forward", [GRADIENT] * 3, "Tensor.addmm_.forward", [2]),  # it writes into a gradient
         ("Torch.sin.3.forward", [GRADIENT], "Torch.sin.forward", []),
         ("Module.mix.3.forward", [GRADIENT], "Module.mix.forward", []),
     ],

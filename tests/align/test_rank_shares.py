@@ -166,3 +166,52 @@ def test_an_output_is_taken_from_a_reader_that_agrees(tmp_path, is_reduced):
     state = search.found["Torch.embedding.0.forward", "output:0"].state
     assert state == ("agrees" if is_reduced else "local")
     assert search.found["Torch.abs.0.forward", "input:0"].state == ("agrees" if is_reduced else "differs")
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_a_place_of_a_maximum_does_not_prove_a_copy(tmp_path, is_wrong):
+    """Rank 1 reads twice as much; the numbers of the largest elements are equal."""
+    read, table = numbers(4, 6), numbers(6, 3, seed=1)
+    found = read.argmax(-1)
+
+    def picked(own):
+        return [call("argmax", [own], [found]), call("embedding", [found, table], [table[found]])]
+
+    search = searched(tmp_path, [picked(read), picked(read * 2 if is_wrong else read)], picked(read))
+    assert unplaced(search) == ({"argmax.0.forward input:0": False} if is_wrong else {})
+
+
+@pytest.mark.parametrize("flag, is_share", [(0.0, True), (1.0, False)])
+def test_lists_of_flags_of_other_lengths(tmp_path, flag, is_share):
+    """Each rank has a flag of overflow for each of its own gradients."""
+    scaled = numbers(4, 6)
+
+    def found(count, value=0.0):
+        return [call("sin", [scaled], [scaled * 2]), call("sin", [scaled], [scaled], phase="backward"),
+                call("amax", [np.full(count, value, np.float32)], [np.float32(0.0)]),
+                call("mul", [scaled], [scaled * 3])]  # fmt: skip
+
+    search = searched(tmp_path, [found(3, flag), found(3, flag)], found(5))
+    assert unplaced(search)["amax.0.forward input:0"] is is_share
+
+
+@pytest.mark.parametrize("is_reduced", [True, False])
+def test_norms_of_replicas_whose_partners_have_shorter_lists(tmp_path, is_reduced):
+    """Ranks 0 and 2 are replicas, which count what all ranks hold; ranks 1 and 3 do not, and have no partner."""
+    both, split = np.float32(2.5), numbers(4, 6)
+    halves = [np.float32((part**2).sum()) for part in (split[:2], split[2:])]
+    total = np.float32(both + sum(halves))
+
+    def norm(squares, read, *reduced):
+        return [call("sin", [split], [split * 2]), call("sin", [split], [split], phase="backward"),
+                call("sum", [np.float32(squares)], [np.float32(sum(squares))]), *reduced,
+                call("sqrt", [read], [np.sqrt(read)])]  # fmt: skip
+
+    ranks = []
+    for rank in range(4):
+        squares, group = ([halves[1]] if rank % 2 else [both, halves[0]]), (rank // 2 * 2, rank // 2 * 2 + 1)
+        own = np.float32(sum(squares))
+        collective = [shared("all_reduce", own, total, group=group)] if is_reduced else []
+        ranks.append(norm(squares, total if is_reduced else own, *collective))
+    found = unplaced(searched(tmp_path, ranks, norm([both, sum(halves)], total)))
+    assert found["sum.0.forward input:0"] is is_reduced

@@ -9,7 +9,11 @@
     llama       a training step: flat optimizer over tensor parallel, stages by turns, parts of a sequence, ZeRO-3
     detection   windows and a decoder of queries in training: uneven batches, split heads, heads exchanged for rows
     unet        a denoising network: synchronised norms, halos over strides, channels gathered
-    regions     what the last four do between ranks
+    gemma       prefill and decoding out of a paged cache: norms of heads, capped scores, experts
+    t5          an encoder and a decoder in training: main gradients, a loss scale, a flat optimizer, a stage for each
+    clip        images and texts in training: features of all ranks in the loss, split heads
+    convnext    grouped and depthwise convolutions in training: batch norm over ranks, split groups, split rows
+    regions     what the last eight do between ranks
 
 `python -m tests.corpus.parallel_strangers OUT [--only GLOB]` writes all pairs into OUT and OUT/manifest.json, which
 `check_parallel.py OUT OUT/manifest.json` scores. The true operators of a fault are those that one card ran at the place

@@ -13,12 +13,16 @@ import msprobe.pytorch  # once, for all processes  # noqa: F401
 import numpy as np
 
 from tests.corpus.parallel_strangers import (
+    clip,
+    convnext,
     detection,
+    gemma,
     llama,
     megatron,
     mixtures,
     serving,
     split_convolutions,
+    t5,
     unet,
     vision,
 )
@@ -33,6 +37,10 @@ NETWORKS = {
     "llama": llama,
     "detection": detection,
     "unet": unet,
+    "gemma": gemma,
+    "t5": t5,
+    "clip": clip,
+    "convnext": convnext,
 }
 IN_STATISTICS = 3  # faults of each layout that are recorded by statistics too; a network may have a number of its own
 
