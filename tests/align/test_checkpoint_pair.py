@@ -1,8 +1,5 @@
 """The name of a pair of parameters."""
 
-import pytest
-
-from npucmp.align.weights.checkpoint_pair import CheckpointPair
 from npucmp.align.weights.part import Part, add_part, changed
 from npucmp.align.weights.role import Role
 from npucmp.model import Payload
@@ -12,20 +9,6 @@ EMBED, HEAD = Role(None, "embed", "weight"), Role(None, "head", "weight")
 
 def part(name, shape=(4, 2), role=EMBED, **more):
     return Part(role, Payload(name, "float32", shape, 0), name, "file", "float32", **more)
-
-
-@pytest.mark.parametrize(
-    "target, golden, is_tied, name",
-    [
-        (part("t"), part("g"), False, "g"),
-        (part("t"), part("g"), True, "t"),  # the golden's tensor has a name of its own already
-        (part("t"), None, False, "t"),
-        (part("t"), None, True, "t"),
-        (None, part("g"), False, "g"),
-    ],
-)
-def test_the_name_of_a_pair(target, golden, is_tied, name):
-    assert CheckpointPair(EMBED, target, golden, is_tied=is_tied).name == name
 
 
 def test_a_second_tensor_of_a_parameter_is_a_copy_or_has_a_role_of_its_own():

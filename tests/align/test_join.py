@@ -10,7 +10,7 @@ from npucmp import align as room
 from npucmp.align import DifferentNetworks, align, pairing_coverage, pairs
 from npucmp.align import name as by_name
 from npucmp.model import Payload, TensorRef
-from tests.align.craft import a_run, api, network, own, run_of
+from tests.align.craft import a_run, api, own
 
 SHAPES = st.sampled_from([(), (2, 3), (3, 2), (6,)])
 SLOTS = st.sampled_from(["input:0", "input:1", "output:0", "param:a", "", "input:0.0", "input:0.1"])
@@ -80,41 +80,3 @@ def test_a_join_finds_what_the_matchers_find(runs):
         patch.setattr(pairing_coverage, "_are_whole", lambda *_: False)
         expected = found(*runs)
     assert found(*runs) == expected
-
-
-def test_the_same_network_is_joined():
-    target, golden = (run_of(network(2))[0] for _ in range(2))
-    matches = by_name.join(target.operators, golden.operators)
-    assert [match.golden.name for match in matches] == [one.name for one in golden.operators]
-
-
-def test_names_that_stand_twice_are_not_joined():
-    some = [own("a", 0), own("a", 1)]
-    assert by_name.join(some, some) is None
-
-
-OPTIMIZER = ("File /a/torch/optim/sgd.py, line 1, in step, \n x",)
-
-
-@pytest.mark.parametrize(
-    "change, is_joined",
-    [
-        ({"scope": "a.module"}, True),  # neither is an update
-        ({"stack": ("File /b.py, line 2, in f, \n y",)}, True),
-        ({"stack": OPTIMIZER}, False),
-        ({"scope": "optimizer"}, False),
-        ({"name": "other"}, False),
-        ({"kind": "other"}, False),
-        ({"unique": False}, False),
-        ({"phase": "backward"}, False),
-        ({"path": "other"}, False),
-        ({"order": 0}, False),  # as that before it
-        ({"tensors": ()}, False),
-    ],
-)
-def test_runs_are_joined_if_they_differ_in_the_place_of_calls_alone(change, is_joined):
-    run = [own("a", 0), own("b", 1), own("c", 2)]
-    for target in ([run[0], run[1]._replace(**change), run[2]], [*run[:2], run[2]._replace(**change)]):
-        assert (by_name.join(target, run) is not None) is is_joined
-        assert (by_name.join(run, target) is not None) is is_joined
-    assert by_name.join(run[:2], run) is None and by_name.join([], []) is None

@@ -3,11 +3,6 @@
 import pytest
 
 from npucmp.align.shape_match import (
-    alike,
-    merge_leading_axes,
-    output_shapes,
-    same_but_for_rows,
-    same_shapes,
     shape_pair,
 )
 from npucmp.model import Operator, Pair, Payload, TensorRef
@@ -16,67 +11,6 @@ from npucmp.model import Operator, Pair, Payload, TensorRef
 def operator(*tensors):
     refs = (TensorRef(slot, "float32", shape, **more) for slot, shape, more in tensors)
     return Operator("op.0", "op", "op", "forward", 0, tuple(refs))
-
-
-OUT, READ = ("output:0", (1, 4, 8), {}), ("input:0", (4, 1), {})
-UNKNOWN = {"payload": Payload("file", "float32", (4,), 0, unshaped=True)}  # raw bytes
-
-
-@pytest.mark.parametrize(
-    "tensors, shapes",
-    [
-        ([OUT], ((4, 8),)),
-        ([READ, OUT], ((4, 8),)),
-        ([READ], ((4,),)),
-        ([READ, ("output:0", (4, 8), {"layout": "ND"})], ((4, 8),)),
-        ([OUT, ("output:1", (4, 8), {"layout": "FRACTAL_NZ"})], ()),
-        ([OUT, ("", (4, 8), {})], ()),
-        ([("", (4, 8), {})], ()),
-        ([OUT, ("output:1", (4,), UNKNOWN)], ()),
-        ([], ()),
-    ],
-)
-def test_output_shapes_are_known_or_empty(tensors, shapes):
-    assert output_shapes(operator(*tensors)) == shapes
-
-
-@pytest.mark.parametrize(
-    "target, golden, same, rows",
-    [
-        ([OUT], [OUT], True, True),
-        ([OUT], [("output:0", (1, 5, 8), {})], False, True),
-        ([OUT], [("output:0", (2, 5, 8), {})], False, False),
-        ([OUT], [("output:0", (4, 8), {})], False, False),
-        ([OUT, READ], [OUT, ("input:0", (5, 1), {})], False, True),
-        ([("output:0", (4,), {})], [("output:0", (5,), {})], False, False),  # one axis may be any
-        ([("output:0", (4,), {})], [("output:0", (4,), UNKNOWN)], True, False),
-        ([OUT, READ], [OUT, ("input:0", (4,), UNKNOWN)], True, False),
-        ([], [], True, False),
-        ([READ], [], True, False),
-        ([READ], [OUT], False, False),
-        ([OUT], [("output:1", (1, 4, 8), {})], True, False),
-    ],
-)
-def test_common_slots_have_one_shape_or_differ_along_one_axis(target, golden, same, rows):
-    for one, other in ((target, golden), (golden, target)):
-        assert same_shapes(operator(*one), operator(*other)) is same
-        assert same_but_for_rows(operator(*one), operator(*other)) is rows
-
-
-@pytest.mark.parametrize(
-    "one, other, same, merged",
-    [
-        ((2, 3, 4), (2, 3, 4), True, (6, 4)),
-        ((2, 1, 3, 4), (2, 3, 4, 1), True, (6, 4)),
-        ((6, 4), (2, 3, 4), True, (6, 4)),
-        ((2, 12), (2, 3, 4), False, (2, 12)),
-        ((5, 4), (2, 3, 4), False, (5, 4)),
-        ((2, 3, 4, 5), (6, 4, 5), True, (2, 3, 4, 5)),
-    ],
-)
-def test_batch_and_sequence_may_be_one_axis(one, other, same, merged):
-    assert alike(one, other) is alike(other, one) is same
-    assert merge_leading_axes(one) == merged
 
 
 SHAPE = (2, 5, 3, 4)
@@ -127,19 +61,3 @@ def test_raw_bytes_of_both_sides_need_one_layout(one, other):
     found = shape_pair(pair)
     assert (found == pair) is (one == other)
     assert one == other or f"in {one or 'plain order'}, the other in {other or 'plain order'}" in found.target.problem
-
-
-@pytest.mark.parametrize(
-    "one, other",
-    [
-        (shaped((120,)), shaped()),  # as many elements, but the file gives the shape
-        (shaped(), shaped()),
-        (None, raw(120)),
-        (raw(120), None),
-        (None, shaped()),
-    ],
-)
-def test_pairs_without_raw_bytes_or_without_a_partner_keep_their_shapes(one, other):
-    op = operator()
-    pair = Pair(0, "output:0", op, op, one, other)
-    assert shape_pair(pair) == pair and shape_pair(pair._replace(target=other, golden=one)).golden == one

@@ -174,20 +174,6 @@ def test_one_difference_is_named(tmp_path, name):
     assert result.exit_status == (1 if "error" in found.values() else 0)
 
 
-def test_a_repeat_is_silent(tmp_path):
-    result = held(tmp_path, BASE, Net())
-    assert differing(result) == {} and result.exit_status == 0
-    assert not [row for row in result.rows if row.because.startswith("row failed")]
-    decided = {row.row for row in result.rows if row.status.value == "same"}
-    assert decided >= {"network.operators", "input", "labels", "weights", "optimizer.step", "sharing", "loss.value"}
-
-
-def test_rows_that_are_the_same_name_what_they_compared(tmp_path):
-    result = held(tmp_path, BASE, Net())
-    assert words(result, "weights") == "6 parameters bit for bit (2 are constant)"
-    assert words(result, "loss.scale") == "loss scale 1"
-
-
 def test_a_loss_that_names_no_reduction_has_the_default(tmp_path):
     """The advice is not another level: the arguments of other operators were recorded."""
     loss = "Functional.cross_entropy.0.forward"
@@ -209,11 +195,6 @@ def test_statistics_alone(tmp_path, name):
         assert status(result, "optimizer.step") == "unknown" and result.exit_status == 0
     else:
         assert {row: differing(result).get(row) for row in rows} == rows
-
-
-def test_dropout_that_drops_the_same_is_no_difference(tmp_path):
-    result = held(tmp_path, Net(p=0.5), Net(p=0.5))
-    assert differing(result) == {} and "drop the same elements" in words(result, "dropout")
 
 
 def test_a_row_that_raises_costs_itself(tmp_path, monkeypatch, as_installed):

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import subprocess
-from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
@@ -25,12 +21,6 @@ def called(*words: object) -> tuple[int, str, str]:
     if isinstance(got.exception, UsageError):  # which cli.main turns into the status 2
         return 2, got.stdout, str(got.exception)
     return got.exit_code, got.stdout, ""
-
-
-def section(text: str, title: str) -> list[str]:
-    """The indented lines below "2. Run:"."""
-    below = text.split(f" {title}:\n")[1].splitlines()
-    return [line.strip() for line in below[: next(n for n, line in enumerate(below) if not line.startswith("  "))]]
 
 
 @pytest.mark.parametrize(
@@ -61,44 +51,6 @@ def test_words_that_are_off(words, told, tmp_path):
     status, _, because = called(*words, "-o", tmp_path / "out")
     assert status == 2 and told in because
     assert not (tmp_path / "out").exists()
-
-
-def test_what_is_printed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    status, text, _ = called("compare", "--framework", "pytorch", "-o", "npu", "--steps", "3")
-    assert status == 0
-    assert section(text, "Add to the script") == [
-        "from msprobe.pytorch import PrecisionDebugger, seed_all  # npucmp: at the top, before the model is created",
-        "seed_all(seed=1234, mode=True, rm_dropout=True)  # npucmp",
-        "debugger = PrecisionDebugger(config_path='npu/config.json')  # npucmp",
-        "debugger.start(model=model)  # npucmp: at the beginning of each step",
-        "debugger.stop(); debugger.step()  # npucmp: at the end of each step, after the optimizer",
-    ]
-    assert section(text, "Run") == ["bash npu/run.sh python train.py"]
-    assert section(text, "For the other side") == [
-        "npucmp plan compare --framework pytorch --side golden -o npu-golden --steps 3"
-    ]
-    assert section(text, "Then") == ["npucmp compare npu/dump npu-golden/dump -o report"]
-    assert text.endswith("npu/config.json  npu/run.sh  npu/plan.txt\n")
-    assert text.startswith(Path("npu/plan.txt").read_text())
-
-
-@pytest.mark.parametrize("framework", ["pytorch", "mindspore-graph", "tensorflow", "acl", "vllm", "mindie"])
-def test_both_sides_name_each_other(framework, tmp_path, monkeypatch):
-    """The command that is printed for the other side is understood, and ends in the same command for afterwards."""
-    monkeypatch.chdir(tmp_path)
-    _, first, _ = called("compare", "--framework", framework, "-o", "a b", "--statistics", "--ranks", "0-1")
-    (other,) = section(first, "For the other side")
-    status, second, _ = called(*shlex.split(other)[2:])
-    assert status == 0 and Path("a b-golden/run.sh").is_file()
-    assert section(second, "Then")[0].split(" -o ")[0].startswith(section(first, "Then")[0].split(" -o ")[0])
-    assert shlex.split(section(second, "For the other side")[0])[2:] == [
-        "compare", "--framework", framework, "--side", "target", "-o", "a b", "--statistics", "--ranks", "0-1"
-    ]  # fmt: skip
-    for text in (first, second):
-        words = shlex.split(section(text, "Then")[0])
-        command = group.get_command(click.Context(group), words[1])
-        assert command.make_context(words[1], words[2:]).params["output"] == "report"
 
 
 CONFIGS = [
@@ -169,123 +121,6 @@ def test_a_layout_asks_for_the_ranks_of_one_replica(layout, options, ranks, told
     assert (told in of_ranks[0] and len(of_ranks) == 1) if told else not of_ranks
 
 
-def test_a_layout_asks_for_the_optimizer_step_and_is_told_to_compare():
-    for framework, trains in (("pytorch", True), ("mindspore", True), ("vllm", False), ("sglang", False)):
-        found = npucmp.plan("compare", framework, "here", layout="tp=2, pp=2")
-        assert any("stop after optimizer.step()" in note for note in found.notes) == trains
-        assert found.then == ("npucmp compare here/dump here-golden/dump --layout 'tp=2, pp=2' -o report",)
-        assert json.loads(found.files["config.json"])["level"] == "mix"
-        golden = npucmp.plan("compare", framework, "here-golden", side="golden", layout="tp=2, pp=2")
-        assert golden.then == found.then and shlex.split(found.other)[-2:] == ["--layout", "tp=2, pp=2"]
-    assert not any("optimizer.step" in note for note in npucmp.plan("compare", "pytorch", "here").notes)
-
-
-def test_a_layout_tells_the_size_of_all_its_ranks(before):
-    assert npucmp.plan("compare", "pytorch", "here", before=before, layout="tp=2,pp=4").size.ranks == 8
-
-
-def test_only_the_run_without_fusion_turns_it_off():
-    for framework, switch in (
-        ("tensorflow", "fusion_switch_file"),
-        ("tensorflow2", "fusion_switch_file"),
-        ("acl", "--fusion_switch_file="),
-    ):
-        for side, wanted in (("target", False), ("golden", True)):
-            found = npucmp.plan("fusion-diff", framework, "here", side=side)
-            told = "\n".join([*(line.code for line in found.script), *found.run])
-            assert (switch in told, "fusion_switch.cfg" in found.files) == (wanted, wanted)
-    for side, wanted in (("target", True), ("golden", False)):
-        codes = [line.code for line in npucmp.plan("fusion-diff", "mindspore-graph", "here", side=side).script]
-        assert f"mindspore.set_context(enable_graph_kernel={wanted})" in codes
-
-
-def test_the_conversion_of_a_model_goes_with_its_dump():
-    found = npucmp.plan("overflow", "acl", "here", model="it's").run
-    assert shlex.split(found[0])[0] == "atc" and {"--output=it's", "--status_check=1"} <= {*shlex.split(found[0])}
-    assert shlex.split(found[1])[1:] == ["--mode=1", "--om=it's.om", "--json=here/graph_model.json"]
-
-
-def bash(*words: object, **more: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["bash", *map(str, words)], capture_output=True, text=True, check=False, **more)
-
-
-def test_run_sh_sets_the_environment_and_keeps_the_status(tmp_path):
-    npucmp.write_plan(npucmp.plan("compare", "mindspore-graph", tmp_path / "a b"))
-    got = bash(tmp_path / "a b" / "run.sh", "env")
-    told = dict(line.split("=", 1) for line in got.stdout.splitlines() if "=" in line)
-    assert told["MINDSPORE_DUMP_CONFIG"] == str(tmp_path / "a b" / "data_dump.json")
-    assert told["MS_DIAGNOSTIC_DATA_PATH"] == str(tmp_path / "a b" / "dump")
-    assert (told["PYTHONHASHSEED"], told["HCCL_DETERMINISTIC"]) == ("1234", "true")
-    assert bash(tmp_path / "a b" / "run.sh", "sh", "-c", "exit 7").returncode == 7
-    assert bash(tmp_path / "a b" / "run.sh").returncode == 2
-
-
-def test_a_dump_in_the_way_is_told(tmp_path):
-    npucmp.write_plan(npucmp.plan("compare", "pytorch", tmp_path))
-    assert bash(tmp_path / "run.sh", "true").stderr == ""
-    (tmp_path / "dump").mkdir()
-    (tmp_path / "dump" / "step0").touch()
-    got = bash(tmp_path / "run.sh", "true")
-    assert "dump is not empty" in got.stderr and got.returncode == 0
-
-
-def test_each_call_is_a_run_of_rerun_diff(tmp_path):
-    """However it ends: a service is stopped by a signal."""
-    found = npucmp.plan("rerun-diff", "pytorch", tmp_path)
-    npucmp.write_plan(found)
-    for ends in ("exit 0", "exit 3", "kill -INT $PPID; sleep 0.2"):
-        bash(tmp_path / "run.sh", "sh", "-c", f"mkdir '{tmp_path}/dump'; {ends}")
-    assert sorted(path.name for path in tmp_path.glob("run?")) == ["run1", "run2", "run3"]
-    assert not (tmp_path / "dump").exists()
-    assert found.run == (f"bash {tmp_path}/run.sh python train.py",) * 2
-    assert found.then == (f"npucmp rerun-diff {tmp_path}/run1 {tmp_path}/run2 -o report",)
-
-
-def test_results_of_fusion_go_with_the_dump(tmp_path):
-    npucmp.write_plan(npucmp.plan("fusion-diff", "tensorflow", tmp_path / "on"))
-    (tmp_path / "fusion_result.json").write_text("of an earlier run")
-    bash(tmp_path / "on" / "run.sh", "sh", "-c", "echo new >> fusion_result.json", cwd=tmp_path)
-    assert (tmp_path / "on" / "dump" / "fusion_result.json").read_text() == "new\n"
-    assert [path.read_text() for path in tmp_path.glob("fusion_result.before.*.json")] == ["of an earlier run"]
-
-
-def test_the_module_of_atb_is_loaded_around_the_command(tmp_path):
-    npucmp.write_plan(npucmp.plan("compare", "mindie", tmp_path / "it's"))
-    scripts = tmp_path / "home" / "msprobe" / "scripts" / "atb"
-    scripts.mkdir(parents=True)
-    (scripts / "load_atb_probe.sh").write_text('echo load "$@"\n')
-    (scripts / "unload_atb_probe.sh").write_text("echo unload\n")
-    surroundings = {**os.environ, "MSPROBE_HOME_PATH": str(tmp_path / "home")}
-    got = bash(tmp_path / "it's" / "run.sh", "echo", "the command", env=surroundings)
-    here = tmp_path / "it's"
-    assert got.stdout == f"load --output={here}/dump --config={here}/config.json\nthe command\nunload\n"
-
-
-HOSTILE = "it's $(touch pwned) `touch pwned` \"; touch pwned #\n\u202e\\"
-
-
-def test_text_of_users_stays_text(tmp_path, monkeypatch):
-    """In the shell, in Python, in JSON and on the screen."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MSPROBE_HOME_PATH", str(tmp_path))
-    for framework in ("pytorch", "tensorflow", "mindspore-graph", "acl", "mindie"):
-        found = npucmp.plan("fusion-diff" if framework == "acl" else "compare", framework, HOSTILE, model=HOSTILE)
-        npucmp.write_plan(found, force=True)
-        assert found.request.dump == f"{HOSTILE}/dump"
-        bash(
-            "-c",
-            " ; ".join(found.run).replace("python train.py", "true").replace("atc", "true").replace("./main", "true"),
-        )
-        for line in found.script if framework in ("pytorch", "tensorflow") else ():
-            compile(line.code, "line", "exec")
-        for then in found.then:
-            assert shlex.split(then)[2] == f"{HOSTILE}/dump"
-    assert not [*tmp_path.rglob("pwned")]
-    assert npucmp.plan("compare", "acl", "x", ops=[HOSTILE.replace("[", "")]).files["acl.json"].isascii()
-    status, text, _ = called("compare", "--framework", "pytorch", "-o", HOSTILE, "--force")
-    assert status == 0 and "\u202e" not in text
-
-
 def test_nothing_is_written_over(tmp_path):
     """Unless it is asked for; all of it or nothing."""
     (tmp_path / "config.json").write_text("mine")
@@ -350,26 +185,3 @@ def test_what_an_earlier_dump_does_not_tell(before, tmp_path):
         status, _, because = called("compare", *words, "--from", before, "-o", tmp_path / "out")
         assert status == 2 and told in because
     assert called("compare", "--framework", "pytorch", "--from", tmp_path / "no", "-o", tmp_path / "out")[0] != 0
-
-
-def test_the_size_is_shown(before, tmp_path):
-    _, text, _ = called("compare", "--framework", "pytorch", "--from", before, "--disk", "3KB", "-o", tmp_path / "out")
-    lines = text.splitlines()
-    assert lines[0] == "compare · pytorch · target: values of 1 name, step 0, all ranks"
-    assert lines[1].startswith("size: 2.05 KB per step and rank, 2.05 KB for 1 step × 1 rank, 1 of ")
-    assert lines[2].startswith("warning: the first 1 of ")
-    assert f"--from {before} --disk 3KB" in section(text, "For the other side")[0]
-
-
-def test_names_of_a_dump_stay_text(tmp_path):
-    """Names that an untrusted dump has: they reach the configuration, as they are, and no script."""
-    name = "Functional.a'b\"$(touch pwned)\n\u202e.0.forward"
-    folder = write_run(tmp_path / "before", chain())
-    record = next(folder.rglob("dump.json")) if folder.is_dir() else folder
-    told = json.loads(record.read_text())
-    told["data"] = {name: next(iter(told["data"].values()))}
-    record.write_text(json.dumps(told))
-    found = npucmp.plan("compare", "pytorch", "here", before=folder, ops="Functional.a*")
-    assert listed(found) == [name] and found.files["config.json"].isascii()
-    written = [found.files["run.sh"], *found.run, *found.then, found.other, *(line.code for line in found.script)]
-    assert not [text for text in written if "pwned" in text or "\u202e" in text]

@@ -1,6 +1,6 @@
 """Findings of crafted operators, without files."""
 
-from npucmp.model import Finding, Measurement, Moments, Operator, Pair, Side, TensorRef, Verdict
+from npucmp.model import Finding, Measurement, Operator, Pair, TensorRef, Verdict
 
 
 def operator(name, *slots, op_type="linear", phase="forward", shape=(4, 4), dtype="float32", **more):
@@ -19,11 +19,3 @@ def rows(*operators, moments=None):
             pair = Pair(order, slot, *sides, *(each.get(slot) for each in held))
             found.append(Finding(Measurement(pair, moments), Verdict.MATCH, "", row=len(found)))
     return found
-
-
-def contents(golden, target=None, elements=16):
-    """Moments of tensors whose contents are these hashes; of few elements, 0 is a simple number."""
-    few = [0.1 if one else 0.0 for one in (golden if target is None else target, golden)]
-    hashes = golden if target is None else target, golden
-    sides = (Side(minimum=least, maximum=0.5, hash=one) for least, one in zip(few, hashes))
-    return Moments(elements, *sides)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from npucmp.flow.execution_order import NOTE, in_content_order, ran_again
-from npucmp.model import Finding, Measurement, Moments, Operator, Pair, Run, Side, TensorRef, Verdict
+from npucmp.flow.execution_order import NOTE, in_content_order
+from npucmp.model import Measurement, Moments, Operator, Pair, Run, Side, TensorRef
 
 UNORDERED, ORDERED = (Run("x", "npy", (), ordered=one) for one in (False, True))
 CONSTANT = -1  # in place of a content: a tensor of one value
@@ -136,95 +136,3 @@ def test_excluded_pairs_take_part():
     same = in_content_order(UNORDERED, UNORDERED, measured(("a", [], [1]), ("b", [1], [2])), left_out)
     assert same.left_out is left_out and same.notes == ()
     assert in_content_order(UNORDERED, UNORDERED, []) == ([], (), ())
-
-
-def findings(*records):
-    """Findings of records (operator, side, type, contents written[, shape or slot changes]); a content is one number,
-    or that of the golden and of the target."""
-    found = []
-    for order, (name, side, op_type, contents, *slots) in enumerate(records):
-        operator = Operator(name, op_type, f"{op_type}.kind", "forward", order, ())
-        for at, content in enumerate(contents):
-            slot = slots[0] if slots else f"output:{at}"
-            ref = TensorRef(slot, "float32", (4, 4))
-            held = content if isinstance(content, tuple) else (content, content)
-            sides = [operator if side in ("both", one) else None for one in ("target", "golden")]
-            refs = [ref if one else None for one in sides]
-            pair = Pair(order, slot, *sides, *refs)
-            one = Measurement(pair, moments(*held) if content else None)
-            found.append(Finding(one, Verdict.UNKNOWN, "", row=len(found)))
-    return found
-
-
-def again(*records):
-    return sorted(ran_again(findings(*records)))
-
-
-@pytest.mark.parametrize("side", ["target", "golden"])
-@pytest.mark.parametrize(
-    "first, second, found",
-    [
-        (("conv2d", [1]), ("conv2d", [1]), True),
-        (("conv2d", [1, 2]), ("conv2d", [2]), True),
-        (("conv2d", [1]), ("conv2d", [1, 2]), False),
-        (("conv2d", [1]), ("conv2d", [2]), False),
-        (("conv2d", [1]), ("relu", [1]), False),
-        (("conv2d", [1]), ("aten::conv2d", [1]), False),
-        (("mine", [1]), ("mine", [1]), True),
-        (("mine", [1]), ("yours", [1]), False),
-        (("conv2d", [1], "input:0"), ("conv2d", [1]), False),
-        (("conv2d", [1]), ("conv2d", [1], "input:0"), False),
-        (("conv2d", [0]), ("conv2d", [0]), False),
-        (("conv2d", [CONSTANT]), ("conv2d", [CONSTANT]), False),
-        (("conv2d", [1, CONSTANT]), ("conv2d", [1, CONSTANT]), True),
-    ],
-)
-def test_an_operator_of_one_run_whose_outputs_an_operator_of_its_type_wrote_before_ran_again(
-    side, first, second, found
-):
-    """Another operator of both runs in between changes nothing."""
-    other = ("o", "both", "relu", [7])
-    assert again(("a", "both", *first), other, ("b", side, *second)) == ([2] if found else [])
-    assert again(("a", side, *first), other, ("b", side, *second)) == ([2] if found else [])
-    assert again(("a", "both", *first), other, ("b", "both", *second)) == []
-    if first[1] == second[1] and found:
-        opposite = {"target": "golden", "golden": "target"}[side]
-        assert again(("a", opposite, *first), other, ("b", side, *second)) == []
-
-
-def test_the_content_of_its_own_run_counts():
-    pair = ("a", "both", "conv2d", [(1, 2)])  # the golden wrote 1, the target 2
-    assert again(pair, ("b", "golden", "conv2d", [1])) == again(pair, ("b", "target", "conv2d", [2])) == [1]
-    assert again(pair, ("b", "golden", "conv2d", [2])) == again(pair, ("b", "target", "conv2d", [1])) == []
-    assert ran_again([]) == frozenset()
-
-
-CONV, FILL, POOL = (("conv2d", [1]), ("full", [CONSTANT]), ("avg_pool2d", [3]))
-
-
-@pytest.mark.parametrize(
-    "records, found",
-    [
-        ([CONV, FILL, POOL], [3, 4, 5]),
-        ([CONV, FILL, FILL, POOL], [3, 4, 5, 6]),
-        ([CONV, FILL], [3]),  # no operator behind it ran again
-        ([FILL, POOL], [4]),  # no operator before it did
-        ([CONV, FILL, ("relu", [8])], [3]),  # the one behind it did not
-        ([CONV, FILL, ("relu", [8]), POOL], [3, 6]),
-        ([CONV, ("zeros", [CONSTANT]), POOL], [3, 5]),  # another type
-        ([CONV, ("full", [0]), POOL], [3, 5]),  # without values
-        ([CONV, ("full", [CONSTANT], "output:1"), POOL], [3, 5]),  # another slot
-    ],
-)
-@pytest.mark.parametrize("side", ["target", "golden"])
-def test_a_constant_ran_again_between_operators_that_did(side, records, found):
-    first = [(f"a{at}", "both", *one) for at, one in enumerate((CONV, FILL, POOL))]
-    assert again(*first, *((f"b{at}", side, *one) for at, one in enumerate(records))) == found
-
-
-def test_a_constant_of_both_runs_did_not_run_again():
-    first = [(f"a{at}", "both", *one) for at, one in enumerate((CONV, FILL, POOL))]
-    last = [("b0", "golden", *CONV), ("b1", "both", *FILL), ("b2", "golden", *POOL)]
-    assert again(*first, *last) == [3, 5]
-    both = [("b0", "both", *CONV), ("b1", "golden", *FILL), ("b2", "golden", *POOL)]
-    assert again(*first, *both) == [5]

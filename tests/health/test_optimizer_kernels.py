@@ -66,27 +66,6 @@ def said(health: Health) -> list[tuple[str, str]]:
     return [(one.rule, one.where) for one in examine([health], RULES_OF_STEPS).symptoms]
 
 
-def test_a_parameter_is_known_by_what_it_became(tmp_path):
-    graph = Graph(tmp_path)
-    health = graph.health()
-    assert [one.name for one in health.parameters] == ["one.weight", "two.weight"]  # in the order of their readers
-    for name, one in zip(("one", "two"), health.parameters):
-        ((first, second, move),) = one.moves
-        wide = graph.before[name].astype("float64")
-        ratio = np.abs(RATE * graph.moments[name]).mean() / np.abs(wide).mean()
-        assert (first, second) == (0, 0) and move.ratio == pytest.approx(ratio, rel=1e-4)
-        assert move.along == pytest.approx(1, abs=1e-6)
-        assert one.updates[0].rate == pytest.approx(RATE) and one.updates[0].residual < 2**-24
-    assert said(health) == []
-
-
-def test_without_names_the_reader_names_it(tmp_path):
-    graph = Graph(tmp_path)
-    graph.is_named = False
-    assert [one.name for one in graph.health().parameters] == ["Default_one_MatMul-op0 input:1",
-                                                               "Default_two_MatMul-op0 input:1"]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("factor", "expected"),
     [
@@ -106,14 +85,6 @@ def test_steps_that_are_none(factor, expected, tmp_path):
     graph = Graph(tmp_path)
     graph.factor["two"] = factor
     assert sorted(said(graph.health())) == sorted(expected)
-
-
-@pytest.mark.parametrize("attributes", [{}, {"input_names": NAMES, "use_nesterov": True}])
-def test_another_formula_is_not_judged(attributes, tmp_path):
-    graph = Graph(tmp_path, attributes)
-    graph.factor["two"] = 1.01
-    health = graph.health()
-    assert [one.updates[0].residual for one in health.parameters] == [None, None] and said(health) == []
 
 
 def test_an_uphill_step_is_told_from_one_step(tmp_path):

@@ -28,15 +28,6 @@ MUST = [  # rule, severity, ranks
     ("rank.same_batch", "warning", (rank(), rank())),
     ("rank.operators", "hint", (rank(more=2), rank())),
 ]
-MUST_NOT = [
-    ("rank.weights_differ", (rank(), rank(OTHER))),
-    ("rank.norms_differ", (rank(), rank())),
-    ("rank.norms_differ", (rank(), rank(weights=changed(WEIGHTS, *ALL)))),
-    ("rank.norms_differ", (rank(), rank(norms=changed(NORMS, 1)))),  # the others are not split
-    ("rank.same_batch", (rank(), rank(OTHER))),
-    ("rank.same_batch", (rank(), rank(weights=changed(WEIGHTS, *ALL)))),  # tensor parallelism
-    ("rank.operators", (rank(), rank(OTHER))),
-]
 
 
 def name(value):
@@ -48,11 +39,6 @@ def test_must_fire(tmp_path, rule, severity, ranks):
     found = symptoms(tmp_path, rule, ranks, ranks=True)
     assert [(one.rule, one.severity) for one in found] == [(rule, severity)]
     assert "rank" in found[0].because
-
-
-@pytest.mark.parametrize("rule, ranks", MUST_NOT, ids=name)
-def test_must_not_fire(tmp_path, rule, ranks):
-    assert symptoms(tmp_path, rule, ranks, ranks=True) == []
 
 
 def test_a_type_that_differs_is_not_compared(tmp_path):

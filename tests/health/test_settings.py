@@ -4,10 +4,10 @@ import importlib.metadata
 
 import pytest
 
-from npucmp.errors import DumpError, UsageError
+from npucmp.errors import UsageError
 from npucmp.health import Found, rule
 from npucmp.health.rule import own_rules
-from npucmp.health.settings import CheckSettings, load_settings
+from npucmp.health.settings import load_settings
 
 
 @rule("weight.change_large", limit=1.0)
@@ -60,10 +60,6 @@ def test_what_a_file_says(tmp_path):
     assert found.rows["hyperparameters"].more["ignore"] == ("output_dir", "*port*")
 
 
-def test_a_rule_that_is_off_is_on_where_it_is_named(tmp_path):
-    assert not load(tmp_path, FILE).wants(tensor_range) and "off" in CheckSettings().wants(tensor_range)
-
-
 SLIPS = [
     ('fail_on = "never"', "fail_on: expected one of hint, warning, error, not 'never'"),
     ('fail_no = "hint"', "unknown word 'fail_no'; nearest: fail_on"),
@@ -100,11 +96,6 @@ def test_rows_are_held_against_those_that_there_are(tmp_path):
         load(tmp_path, "[row.inputs]", rows=("input", "weights"))
     with pytest.raises(UsageError, match="unknown rule 'inputs'; nearest: input"):
         load(tmp_path, 'skip = ["inputs"]', rows=("input", "weights"))
-
-
-def test_files_that_are_none(tmp_path):
-    with pytest.raises(DumpError, match="no such file"):
-        load_settings(tmp_path / "none.toml", RULES)
 
 
 OWN = """

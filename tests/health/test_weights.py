@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import pytest
 
-from npucmp import check
-from tests.health.craft import OWN, RATE, Training, Writer, checked, found
+from tests.health.craft import OWN, Training, checked, found
 
 W = "layers.1.weight"
-RANDOM = np.random.default_rng(6)
 
 
 class Case(NamedTuple):
@@ -136,39 +133,6 @@ def test_must_fire(case, tmp_path):
     assert got.because and got.because == got.because.strip()
 
 
-MUST_NOT_FIRE = {
-    "sound": lambda t: None,
-    "a bias starts at zero": lambda t: t.start("layers.1.bias", 0),
-    "a bias has no gradient worth the name": lambda t: t.gradients.update(
-        {"layers.1.bias": [np.full(8, 1e-12, "float32")] * 3}
-    ),
-    "twice the spread": lambda t: t.start(W, 2 * t.weights[W][0]),
-    "He's start": lambda t: t.start(W, t.random.normal(0, math.sqrt(2 / 8), (8, 8))),
-    "one step without gradient": lambda t: t.gradients[W].__setitem__(0, np.zeros((8, 8), "float32")),
-    "large weights, moving as they should": lambda t: t.start("norm.weight", 1),
-    "gradients that shrink a little": by_depth(0.3),
-    "gradients that grow a little": by_depth(3),
-    "a bias larger than its step": lambda t: t.start("layers.0.bias", 100),
-}
-
-
-@pytest.mark.few(8)
-@pytest.mark.parametrize("words", MUST_NOT_FIRE)
-@pytest.mark.parametrize("values", [True, False], ids=["values", "statistics"])
-def test_must_not_fire(words, values, tmp_path):
-    training = Training()
-    MUST_NOT_FIRE[words](training)
-    result = checked(training, tmp_path, values)
-    assert result.symptoms == () and result.exit_status == 0
-
-
-@pytest.mark.parametrize("level", ["L0", "L1"])
-@pytest.mark.parametrize("values", [True, False], ids=["values", "statistics"])
-def test_other_levels_of_a_sound_run_are_silent(level, values, tmp_path):
-    result = checked(Training(), tmp_path, values, level)
-    assert result.symptoms == () and len(result.parameters) == 3 * (8 if level == "L1" else 10)
-
-
 STATISTICS = {  # what statistics alone tell of the same faults
     "weight.zero": ("error", zero_for_ever),
     "weight.constant": ("warning", lambda t: t.start(W, 0.02)),
@@ -189,65 +153,10 @@ def test_statistics_will_do(rule, tmp_path):
     assert got[rule].severity == severity
 
 
-def test_what_statistics_do_not_tell_is_said(tmp_path):
-    result = checked(Training(), tmp_path, values=False)
-    decided = {one.rule: one for one in result.decisions}
-    for rule in ("weights.change_large", "optimizer.uphill", "grad.underflow16"):
-        assert decided[rule].decided == "no" and "needs values" in decided[rule].why_not
-    assert decided["weight.shared"].why_not == "needs values or checksums"
-    assert decided["grad.rank_differs"].decided == "no"
-
-
-def test_one_step_tells_nothing_of_updates(tmp_path):
-    result = checked(Training(steps=1), tmp_path)
-    why = {one.rule: one.why_not for one in result.decisions}
-    assert why["weight.not_changed"] == "needs two dumped steps" and not result.symptoms
-
-
-def test_a_warm_up_that_begins_at_zero_is_a_hint(tmp_path):
-    training = Training(steps=2)
-    for name in training.weights:
-        still(training, name)
-    assert found(checked(training, tmp_path))["weights.none_change"].severity == "hint"
-
-
-def test_a_trained_net_is_not_judged_by_its_scales(tmp_path):
-    training = Training()
-    training.start(W, 30 * training.weights[W][0])
-    training.start("norm.weight", np.linspace(0.5, 1.5, 8))
-    result = checked(training, tmp_path)
-    assert result.starts == "trained" and "weight.scale_large" not in found(result)
-
-
-def test_without_norms_a_scale_is_a_hint(tmp_path):
-    training = Training(norm=False)
-    for name in training.layers:
-        training.start(f"{name}.weight", 30 * training.weights[f"{name}.weight"][0])
-    assert found(checked(training, tmp_path))["weight.scale_large"].severity == "hint"
-
-
 def test_the_start_can_be_told(tmp_path):
     training = Training(norm=False)
     training.start(W, 30 * training.weights[W][0])
     assert found(checked(training, tmp_path, start="fresh"))["weight.scale_large"].severity == "warning"
-
-
-def test_uphill_is_a_matter_of_the_first_step_and_of_most(tmp_path):
-    training = Training()
-    some = training.weights[W]
-    training.weights[W] = [some[0], some[0] + RATE * training.gradients[W][0], some[2]]  # one of four goes uphill
-    assert "optimizer.uphill" not in found(checked(training, tmp_path))
-
-
-def test_update_ratio_is_mean_move_over_mean_size(tmp_path):
-    training = Training()
-    result = checked(training, tmp_path)
-    row = next(one for one in result.parameters if (one.parameter, one.step) == (W, 0))
-    before, after, gradient = (one.astype("float64") for one in (*training.weights[W][:2], training.gradients[W][0]))
-    assert row.update_ratio == pytest.approx(np.abs(after - before).mean() / np.abs(before).mean(), rel=1e-6)
-    assert row.update_cosine == pytest.approx(1, abs=1e-4)  # descent without momentum
-    assert row.grad_over_weight == pytest.approx(np.sqrt((gradient**2).mean() / (before**2).mean()), rel=1e-6)
-    assert row.gain == pytest.approx(before.std() * math.sqrt(8), rel=1e-6)
 
 
 def test_an_index_beyond_its_table(tmp_path):
@@ -312,56 +221,3 @@ def test_gradients_behind_a_gate_are_small_by_right(gate, factor, expected, tmp_
         for depth, name in enumerate(reversed(training.layers[:-1])):
             training.gradients[f"{name}.weight"] = [one * factor**depth for one in training.gradients[f"{name}.weight"]]
     assert ("grad.exploding" in found(checked(training, tmp_path))) is expected
-
-
-@pytest.mark.parametrize("values", [True, False], ids=["values", "statistics"])
-@pytest.mark.parametrize(("times", "expected"), [(1, False), (30, True)])
-def test_a_head_that_starts_as_its_table_has_no_scale(times, expected, values, tmp_path):
-    """T5 draws its table, and the head that is tied to it, with a deviation of 1."""
-    training = Training(width=64)
-    table = training.random.normal(0, 1, (40, 64))
-    training.embedding = np.arange(6)
-    training.add("embed.weight", table)
-    training.beside("head", table[::-1] * times)
-    result = checked(training, tmp_path, values=values)
-    assert ("weight.scale_large" in found(result)) is expected
-
-
-def write_calls(folder: Path, calls: list[tuple[str, list[Any], list[Any]]]) -> Path:
-    for step in range(2):
-        dump = Writer(folder / f"step{step}" / "rank0", values=True)
-        for name, read, written in calls:
-            dump.record(name, read, written)
-        dump.write("L1")
-    return folder
-
-
-def test_calls_that_read_one_weight_have_one_gradient(tmp_path):
-    """At level L1: a forward that is computed again reads the weight whose backward has another number, and the first
-    turn of a loop reads a state of zeros."""
-    x, w, v = RANDOM.normal(0, 1, (6, 8)), RANDOM.normal(0, 1, (8, 8)), RANDOM.normal(0, 1, (8, 8))
-    x, w, v = (one.astype("f4") for one in (x, w, v))
-    first, other = {"array": w, "trainable": True}, {"array": v, "trainable": True}
-    loss = ("Functional.mse_loss.0.backward", [x], [x])
-    forward, again = ((f"Functional.linear.{n}.forward", [x, first], [x]) for n in (0, 2))
-    behind = ("Functional.linear.1.forward", [x, other], [x])
-    back = [(f"Functional.linear.{n}.backward", [x], [x, w.T.copy()]) for n in (1, 2)]
-
-    def missing(name: str, calls: list[tuple[str, list[Any], list[Any]]], rule: str) -> list[str]:
-        result = check(write_calls(tmp_path / name, calls), jobs=1, only=(rule,))
-        return [one.where for one in result.symptoms]
-
-    assert missing("a", [forward, behind, loss, back[0], again, back[1]], "grad.missing") == []
-    assert missing("b", [forward, behind, loss, back[0]], "grad.missing") == ["Functional.linear.0.weight"]
-    dead = ("Functional.linear.0.backward", [x], [x, 0 * w])
-    second = ("Functional.linear.2.forward", [x, first], [x])
-    assert missing("c", [forward, behind, second, loss, *back[::-1], dead], "grad.zero") == []
-    assert missing("d", [forward, behind, loss, back[0], dead], "grad.zero") == ["Functional.linear.0.weight"]
-
-
-@pytest.mark.parametrize(("frozen", "expected"), [(True, False), (False, True)])
-def test_a_teacher_starts_as_its_student_does(frozen, expected, tmp_path):
-    training = Training()
-    one_start(training)
-    training.frozen |= {W} if frozen else set()
-    assert ("weight.equal_then_apart" in found(checked(training, tmp_path))) is expected

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npucmp.judge.bitwise import judge_bits, same
-from npucmp.model import Device, Measurement, Moments, Operator, Pair, Payload, Side, Statistics, TensorRef, Verdict
+from npucmp.model import Device, Measurement, Moments, Operator, Pair, Payload, Side, TensorRef, Verdict
 
 OPERATOR = Operator("add.0", "add", "add", "forward", 0, ())
 MOMENTS = Moments(8, Side(minimum=1.0, maximum=2.0), Side(minimum=1.0, maximum=2.0), 8, equal=6)
@@ -25,95 +25,6 @@ def require(measurement, verdict, error, metric, words):
     found = judge_bits(measurement)
     assert (found.measurement, found.verdict, found.metric) == (measurement, verdict, metric)
     assert repr(found.error) == repr(error) and words in found.because
-
-
-@pytest.mark.parametrize(
-    "measurement, expected, words",
-    [
-        (Measurement(pair(), problem="target: ended early"), (Verdict.UNREADABLE, None, ""), "target: ended early"),
-        (Measurement(pair(target=None), problem="golden: x"), (Verdict.UNREADABLE, None, ""), "golden: x"),
-        (Measurement(pair(target=None)), (Verdict.MISSING, None, ""), "no such operator"),
-        (Measurement(pair(golden=None)), (Verdict.MISSING, None, ""), "no such operator"),
-        (
-            Measurement(pair(golden=None, operator=OPERATOR._replace(inserted=True))),
-            (Verdict.UNKNOWN, None, ""),
-            "no such operator",
-        ),
-        (
-            Measurement(pair(), unlike="[2] against [3]", shapes_differ=True),
-            (Verdict.SHAPE, math.inf, ""),
-            "[2] against [3]",
-        ),
-        (Measurement(pair(), unlike="text"), (Verdict.DTYPE, None, ""), "text"),
-        (Measurement(pair(), same=True), (Verdict.MATCH, 0.0, ""), "the same bits"),
-        (Measurement(pair(), same=False), (Verdict.DIVERGED, math.nan, "checksum"), "checksums differ"),
-        (Measurement(pair()), (Verdict.UNKNOWN, None, ""), "neither values nor comparable statistics"),
-    ],
-)
-def test_what_is_known_without_values_decides(measurement, expected, words):
-    require(measurement, *expected, words)
-
-
-SLACK = 2.0**-17  # the rounding of recorded sums
-RECORDED = Statistics(2.0, 1.0, 1.5, 4.0)
-WITH_FILE = TensorRef("output:0", "float32", (8,), file="x.npy")
-
-
-@pytest.mark.parametrize(
-    "bound, change, sides, differs",
-    [
-        (SLACK * 1.01, {}, {}, True),
-        (SLACK, {}, {}, False),
-        (SLACK, {"max": 2.5}, {}, True),
-        (SLACK, {"min": 0.5}, {}, True),
-        (SLACK, {"mean": 1.4}, {}, False),
-        (0.0, {"max": 2.5}, {}, False),
-        (SLACK, {"max": 2.5}, {"target": WITH_FILE}, False),  # the dump rounded the figures of one side
-        (SLACK, {"max": 2.5}, {"golden": WITH_FILE}, False),
-        (SLACK * 1.01, {}, {"golden": WITH_FILE}, True),
-    ],
-)
-def test_extremes_prove_a_difference_and_sums_one_beyond_their_rounding(bound, change, sides, differs):
-    one = Measurement(pair(**sides), bound=bound, statistics=(RECORDED, RECORDED._replace(**change)))
-    if differs:
-        require(one, Verdict.DIVERGED, math.nan, "rel_l2", "statistics differ")
-    else:
-        require(one, Verdict.UNKNOWN, None, "", "only statistics are known")
-
-
-def test_statistics_of_one_side_prove_nothing_of_extremes():
-    one = Measurement(pair(), bound=0.0, statistics=(None, RECORDED))
-    require(one, Verdict.UNKNOWN, None, "", "only statistics are known")
-
-
-@pytest.mark.parametrize(
-    "dtypes, change, expected, words",
-    [
-        (("float32", "float32"), {"equal": 8}, (Verdict.MATCH, 0.0, ""), "the same bits"),
-        (("int8", "int64"), {"equal": 8}, (Verdict.MATCH, 0.0, ""), "equal values, in int8 int64"),
-        (
-            ("float32", "float32"),
-            {"mismatched": 1, "max_abs": 2.0},
-            (Verdict.NONFINITE, math.inf, "nonfinite_mismatch"),
-            "1 of 8 positions are NaN or Inf in one run only",
-        ),
-        (("float32", "float32"), {}, (Verdict.MATCH, 0.0, ""), "the same values; 2 differ in the sign of a zero"),
-        (
-            ("float32", "float32"),
-            {"max_abs": 0.5, "sum_dd": 9.0, "yy": 4.0, "max_ulp": 3000},
-            (Verdict.DIVERGED, 1.5, "exact_ratio"),
-            "2 of 8 elements differ, by up to 0.5, 3,000 ulp",
-        ),
-        (
-            ("float32", "float32"),
-            {"max_abs": 0.5, "sum_dd": 9.0, "masked": 2},
-            (Verdict.DIVERGED, math.inf, "exact_ratio"),
-            "2 of 8 elements differ, by up to 0.5",
-        ),
-    ],
-)
-def test_values_that_differ_in_number_alone_diverge(dtypes, change, expected, words):
-    require(Measurement(pair(dtypes), MOMENTS._replace(**change)), *expected, words)
 
 
 def stored(folder, name, values, device=None, shape=None, **more):

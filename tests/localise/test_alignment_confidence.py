@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from npucmp.localise.alignment_confidence import begins_upstream, is_by_content, uncertain_cause
-from npucmp.localise.coverage import coverage_of
-from npucmp.model import Cause, Verdict, sentences
+from npucmp.localise.alignment_confidence import uncertain_cause
+from npucmp.model import Cause, sentences
 from npucmp.model.finding import UNBOUNDED
 from tests.localise.rules.craft import case
 
@@ -58,47 +57,3 @@ def test_an_uncertain_pair_proves_less(cause, node, found, words):
     got = uncertain_cause(node, cause, node.outputs[0])
     assert (got[0] if got else None) is found
     assert not found or words in sentences(got[1])
-
-
-@pytest.mark.parametrize(
-    "vias, found",
-    [
-        (("name", "name", "name"), False),
-        (("content", "name", "name"), True),
-        (("name", "structure", "name"), True),
-        (("name", "name", "similar"), True),
-        (("fused", "", "order"), False),
-    ],
-)
-def test_one_pair_by_contents_makes_an_operator_uncertain(vias, found):
-    own, *reads = ({"via": one} for one in vias)
-    assert is_by_content(node_of(own, *reads)) is found
-
-
-ALONE = {"via": "", "golden": None}
-
-
-@pytest.mark.parametrize(
-    "own, reads, found",
-    [
-        (SURE, [SURE, ALONE], True),
-        (SURE, [SURE, SURE], False),
-        (SURE, [SURE, {"via": "", "target": None}], False),
-        (SURE, [SURE, {"via": "", "target": None, "golden": None}], False),
-        (SURE, [], False),
-        ({"via": "name"}, [{"via": "name"}, ALONE], False),
-        ({"via": "name"}, [SURE, ALONE], True),
-    ],
-)
-def test_several_operators_begin_at_an_input_without_a_partner(own, reads, found):
-    assert begins_upstream(node_of(own, *reads)) is found
-
-
-@pytest.mark.parametrize(
-    "via, confidence, opened",
-    [("content", 0.8, 0), ("content", 0.79, 1), ("structure", 0.5, 1), ("name", 0.5, 0), ("fused", 0.79, 0)],
-)
-def test_coverage_counts_certain_pairs(via, confidence, opened):
-    """A pair by names is certain at any confidence."""
-    (own,) = node_of({"via": via, "confidence": confidence}).outputs
-    assert coverage_of([own._replace(verdict=Verdict.MATCH)], (), None).tensors == opened

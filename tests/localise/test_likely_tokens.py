@@ -57,17 +57,3 @@ def test_near_ties_are_no_place():
     found = words(target, golden)
     assert "the most likely token of 1 of 12 positions is another; all of them were near ties" in found
     assert "[1, 4]" not in found
-
-
-@pytest.mark.parametrize("name", ["router_logits", "gate", "hidden"])
-def test_other_tensors_have_no_tokens(name):
-    golden = logits()
-    assert "most likely token" not in words(exchanged(golden, (1, 4)), golden, name)
-
-
-def test_noise_and_a_padded_vocabulary():
-    golden = logits()
-    assert "most likely token" not in words(noisy(golden), golden)
-    golden[..., -3:] = -np.inf
-    target = exchanged(golden, (1, 4))
-    assert "first at [1, 4]" in words(target, golden)

@@ -7,7 +7,6 @@ import pytest
 
 from npucmp.localise.rank_origin import with_gaps_first, with_odd_type, with_other_operators, with_ranks
 from npucmp.model import Cause, Statistics
-from npucmp.model.relation import Placement
 from tests.align.craft import Recorded
 from tests.align.rank_craft import numbers
 from tests.align.rank_networks import call, searched
@@ -43,10 +42,6 @@ def shards(*factors):
     return relus(*(one * np.float32(k) for one, k in zip(np.split(ACTIVE, len(factors)), factors)))
 
 
-def copies(*factors):
-    return relus(*(ACTIVE * np.float32(k) for k in factors), read=[np.s_[:]] * len(factors))
-
-
 def layers(*kinds, between=0):
     """Products that two ranks split by rows of the weight, each read by an addition. Between them stands a
     reduction ("sum"), one over another group ("alone"; "wide": of another shape), nothing ("none"), or the
@@ -71,22 +66,6 @@ def layers(*kinds, between=0):
                 calls.append(reduced(number, [part + bias, parts[0] + parts[1] + 2 * bias]))
             ranks[rank] += calls
     return ranks, golden
-
-
-def ordered(order):
-    """Each rank activates its part, all gather them in that order, and add to the whole."""
-    x = numbers(6 * len(order), 3, seed=7)
-    pieces = np.split(np.abs(x), len(order))
-    whole = np.concatenate([pieces[at] for at in order])
-    ranks = [
-        [
-            call("relu", [own], [y]),
-            reduced(0, [y, whole], range(len(order)), "all_gather"),
-            call("add", [whole, x], [whole + x]),
-        ]
-        for own, y in zip(np.split(x, len(order)), pieces)
-    ]
-    return ranks, [call("relu", [x], [np.abs(x)]), call("add", [np.abs(x), x], [np.abs(x) + x])]
 
 
 def held_by(order):
@@ -150,85 +129,6 @@ def test_a_root_that_no_rank_has_is_left_alone(search_of):
     assert with_ranks(root, bare).ranks == (0, 1) and with_ranks(root, bare).relation == ""
 
 
-@pytest.mark.parametrize(
-    "make, factors, rank, kind, least",
-    [
-        (shards, (1, 1.02), 1, "the part of rank 1 differs (2.0e-02)", None),
-        (shards, (1.02, 1), 0, "the part of rank 0 differs (2.0e-02)", None),
-        (copies, (1, 1.02), 1, "copies differ: the copy of rank 1 differs (2.0e-02)", None),
-        (copies, (1.02, 1.03), None, "copies on ranks 0-1 differ from each other", (0.02, 0.03)),
-        (copies, (1.02, 1.02), None, "", None),  # alike
-        (shards, (1.02, 1.03), None, "", None),
-        (shards, (1.02,), 0, "", None),  # one rank holds all
-        (shards, (1.001, 1.001, 1.04), 2, "those of the others by at most 1.0e-03", None),
-    ],
-)
-def test_the_rank_that_stands_out(search_of, make, factors, rank, kind, least):
-    search = search_of(make, *factors)
-    root = with_ranks(root_of(search, RELU, "output:0"), search)
-    assert (root.rank, root.ranks) == (rank, (*range(len(factors)),))
-    said = words(root, "rank") + words(root, "copies")
-    assert len(said) == bool(kind) and all(kind in one for one in said)
-    if least:
-        (found,) = facts(root, "copies")
-        assert (found["least"], found["most"]) == pytest.approx(least, rel=1e-3)
-    if len(factors) > 1:
-        form = "concat(ranks {}, axis 0)" if make is shards else "replica(ranks {})"
-        assert root.relation == form.format(f"0-{len(factors) - 1}")
-
-
-def test_evidence_of_ranks_stands_behind_that_of_the_root(search_of):
-    search = search_of(shards, 1, 1.02)
-    root = with_ranks(root_of(search, RELU, "output:0"), search)
-    assert with_ranks(root, search).evidence == root.evidence * 2 and kinds(root) == ["rank"]
-
-
-def test_ranks_that_cannot_be_joined_have_no_relation(search_of):
-    search = decided(search_of(shards, 1, 1.02), RELU, "output:0", state="shape", fit=None)
-    root = with_ranks(root_of(search, RELU, "output:0"), search)
-    assert (root.ranks, root.rank, root.relation, root.evidence) == ((0, 1), None, "", ())
-
-
-@pytest.mark.parametrize("held, others", [(SHARD, "shard(0)"), (Placement("sum"), "sum"), (COPIES, "whole")])
-def test_another_placement_than_in_other_layers(search_of, held, others):
-    search = decided(search_of(shards, 1, 1), RELU, "output:0", held=held, mates="zigzag(0)")
-    root = with_ranks(root_of(search, RELU, "output:0"), search)
-    assert words(root, "layout") == [f"held as zigzag(0), elsewhere as {others}"]
-
-
-@pytest.mark.parametrize("cause, found", [("UNKNOWN", "GAP"), ("BORN", "BORN"), ("WORSENED", "WORSENED")])
-def test_a_sum_that_was_not_reduced(search_of, cause, found):
-    search = search_of(layers, "none")
-    root = with_ranks(root_of(search, ADD, "input:0", Cause(cause)), search)
-    assert root.cause.value == found and root.collective == ""
-    (said,) = words(root, "no reduction")
-    assert said.startswith("the sum over ranks 0-1 of Torch.linear.0.forward agrees") and "missing" in said
-    assert words(root, "collective") == []
-
-
-def test_only_a_missing_reduction_makes_an_unknown_cause_a_gap(search_of):
-    search = search_of(shards, 1, 1.02)
-    assert with_ranks(root_of(search, RELU, "output:0", Cause.UNKNOWN), search).cause is Cause.UNKNOWN
-
-
-TOTALS = {"sum": "sum", "mean": "mean", "max": "maximum", "whole": "sum"}
-
-
-@pytest.mark.parametrize("kind, made", TOTALS.items())
-def test_the_total_that_was_not_made(search_of, kind, made):
-    search = decided(search_of(layers, "none"), "Torch.linear.0.forward", "output:0", held=Placement(kind))
-    root = with_ranks(root_of(search, ADD, "input:0"), search)
-    assert facts(root, "no reduction")[0]["made"] == made
-
-
-def test_totals_of_two_kinds_are_called_a_sum(search_of):
-    name = "Torch.linear.0.forward"
-    search = decided(search_of(layers, "none"), name, "output:0")
-    fit = search.found[name, "output:0"].fit._replace(placements=(Placement("mean"), Placement("max")))
-    search.found[name, "output:0"] = search.found[name, "output:0"]._replace(fit=fit)
-    assert facts(with_ranks(root_of(search, ADD, "input:0"), search), "no reduction")[0]["made"] == "sum"
-
-
 def test_an_addend_that_every_rank_adds_before_the_reduction(search_of):
     search = decided(search_of(layers, "behind"), ADD, "input:0", illegal=True)
     root = with_ranks(root_of(search, ADD, "input:0", Cause.UNKNOWN), search)
@@ -236,37 +136,11 @@ def test_an_addend_that_every_rank_adds_before_the_reduction(search_of):
     assert kinds(root) == ["added per rank"]
 
 
-def test_another_operator_before_the_reduction_lacks_one(search_of):
-    """A product by columns makes no sum of addends, although the reduction behind it reads its output."""
-    name = "Torch.linear.0.forward"
-    search = decided(search_of(layers, "sum"), name, "input:0", illegal=True)
-    assert kinds(with_ranks(root_of(search, name, "input:0"), search))[:1] == ["no reduction"]
-
-
-def test_another_layer_shows_the_collective_that_is_missing(search_of):
-    search = search_of(layers, "sum", "none")
-    root = with_ranks(root_of(search, NEXT, "input:0"), search)
-    assert root.collective == "Distributed.all_reduce.0.forward"
-    assert facts(root, "collective") == [{"name": root.collective}]
-    right = with_ranks(root_of(search, ADD, "input:0"), search)
-    assert right.collective == "Distributed.all_reduce.0.forward" and facts(right, "collective") == []
-    plain = with_ranks(root_of(search, "Torch.linear.1.forward", "input:0"), search)
-    assert plain.collective == ""
-    legal = decided(search, NEXT, "input:0", illegal=False)
-    assert with_ranks(root_of(legal, NEXT, "input:0"), legal).collective == ""
-
-
 @pytest.mark.parametrize("between, found", [(0, True), (1, True), (3, True), (4, False)])
 def test_the_collective_may_stand_a_few_operators_of_the_target_before(search_of, between, found):
     search = search_of(layers, "sum", between=between)
     root = with_ranks(root_of(search, ADD, "input:0"), search)
     assert root.collective == ("Distributed.all_reduce.0.forward" if found else "")
-
-
-def test_the_collective_before_an_operator_of_both_runs_is_not_the_roots(search_of):
-    search = search_of(layers, "sum")
-    assert with_ranks(root_of(search, ADD, "output:0"), search).collective == ""
-    assert with_ranks(root_of(search, ADD, "input:1"), search).collective == ""
 
 
 @pytest.mark.parametrize("kinds, root, said", [
@@ -290,7 +164,6 @@ def test_a_group_is_not_compared_with_that_of_a_layer_that_differs_or_none(searc
 
 
 TURNED = [1, 2, 3, 4, 5, 6, 7, 8, 0]
-ELEVEN = [*TURNED[:8], 9, 10, 0]  # the number of ranks along an axis is prime
 
 
 @pytest.mark.parametrize(
@@ -314,18 +187,6 @@ def test_ranks_that_hold_parts_of_each_other(search_of, order, said):
     assert words(with_ranks(root_of(search, RELU, "output:0", Cause.PROPAGATED), search), "order") == []
     illegal = decided(search, RELU, "output:0", illegal=True)
     assert words(with_ranks(root_of(illegal, RELU, "output:0"), illegal), "order") == []
-
-
-@pytest.mark.parametrize(
-    "order, said",
-    [([1, 0], "1, 0"), (ELEVEN, "1, 2, 3, 4, 5, 6, 7, 8, …"), ([0, 1], "")],
-)
-def test_ranks_that_read_parts_in_another_order(search_of, order, said):
-    search = decided(search_of(ordered, order), ADD, "input:0", 1.4, COPIES, state="differs")
-    root = with_ranks(root_of(search, ADD, "input:0"), search)
-    ranks = f"0-{len(order) - 1}"
-    found = [f"each rank reads the parts of ranks {ranks} in another order: {said}"] if said else []
-    assert words(root, "order") == found
 
 
 def trained(factor, shape=np.s_[:]):
@@ -371,20 +232,6 @@ def test_gradients_that_were_not_divided(search_of, factor, scale, said):
     assert facts(with_ranks(root_of(unfit, UPDATE, "input:0"), unfit), "scale") == []
 
 
-def test_only_an_update_lacks_a_division(search_of):
-    search = decided(search_of(trained, 2), "Torch.relu.0.backward", "output:0", 0.9, COPIES)
-    search.scale = 2.0
-    assert facts(with_ranks(root_of(search, "Torch.relu.0.backward", "output:0"), search), "scale") == []
-
-
-def test_a_gradient_of_other_shape_shows_no_factor(search_of):
-    ranks, golden = trained(2)
-    ranks = [[*one[:2], call("sub", [2 * B[:2], W], [W - 1])] for one in ranks]
-    search = decided(search_of(lambda: (ranks, golden)), UPDATE, "input:0", 0.9, COPIES)
-    search.scale = 2.0
-    assert facts(with_ranks(root_of(search, UPDATE, "input:0"), search), "scale") == []
-
-
 def recorded(*largest):
     """Parts of a tensor by their statistics: largest value, smallest, mean, norm."""
 
@@ -407,31 +254,6 @@ def test_a_part_beyond_the_whole_by_its_statistics(search_of, largest, rank):
     assert all("no part of the golden" in one for one in words(root, "rank"))
     read = decided(search_of(recorded, *largest, values=False), RELU, "input:0", 0.2, SHARD)
     assert with_ranks(root_of(read, RELU, "input:0"), read).rank is None
-
-
-def part_figures(*parts):
-    """Parts of a tensor by their largest and smallest value; the golden's are 4 and -4."""
-
-    def relu(shape, most, least):
-        figures = Recorded(Statistics(most, least, 0.1, 2.0), shape)
-        return [call("relu", [figures], [figures])]
-
-    return [relu((2, 3), *one) for one in parts], relu((2 * len(parts), 3), 4.0, -4.0)
-
-
-@pytest.mark.parametrize(
-    "parts, found",
-    [
-        (((4.0, -3.0), (3.5, -3.5)), [{"rank": 1}]),
-        (((3.5, -3.5), (4.0, -4.0)), [{"rank": 0}]),
-        (((4.0, -3.0), (3.5, -4.0)), []),  # each has one
-        (((3.0, -3.0), (3.5, -3.5)), []),  # none has one
-        (((4.0, -3.0), (4.0, -3.0)), [{"rank": 1, "other": 0}]),
-    ],
-)
-def test_parts_that_have_an_extreme_of_the_golden_or_are_equal(search_of, parts, found):
-    search = decided(search_of(part_figures, *parts, values=False), RELU, "input:0", 0.2, SHARD)
-    assert facts(with_ranks(root_of(search, RELU, "input:0", Cause.GAP), search), "rank") == found
 
 
 def looked_up(*wrong):

@@ -10,8 +10,8 @@ import pytest
 from npucmp.dump.limits import ANYWHERE
 from npucmp.localise.coverage import coverage_of
 from npucmp.localise.recorded_graph import RecordedGraph
-from npucmp.model import Finding, Measurement, Operator, Pair, Payload, Statistics, TensorRef, Verdict
-from tests.localise.networks import OPEN, SMALL, named, network, paired, with_golden
+from npucmp.model import Finding, Measurement, Operator, Pair, Statistics, TensorRef, Verdict
+from tests.localise.networks import SMALL, network, paired
 
 TYPES = ("linear", "relu", "view", "dropout", "add", "empty", "gather")
 SHAPES = ((4, 5), (4, 5), (20,), (2, 1), (1,), (), (0, 3))
@@ -78,124 +78,8 @@ def test_the_graph_of_numbers_says_what_the_graph_of_contents_says(seed, monkeyp
     assert sum(bool(one.tensors) for one in by_numbers) > 50
 
 
-SIMPLE = {"max": 2.0, "min": -1.0, "mean": 0.5, "norm": 4.0}
-
-
-@pytest.mark.parametrize(
-    "shape, change, opened",
-    [
-        ((4,), {}, 0),
-        ((4,), {"max": None}, 1),
-        ((4,), {"min": None}, 1),
-        ((4,), {"mean": None}, 1),
-        ((4,), {"norm": None}, 1),
-        ((4,), {"norm": math.inf}, 0),
-        ((4,), {"min": 2.3}, 1),  # a constant
-        ((4,), SIMPLE, 0),
-        ((3,), SIMPLE, 1),
-        ((3,), {}, 0),
-    ],
-)
-def test_a_tensor_was_compared_where_another_row_has_its_figures(shape, change, opened, monkeypatch):
-    """An input is open unless the output before it, which was compared, is the same tensor by its figures."""
-    own = Statistics(2.3, -1.1, 0.7, 5.9)._replace(**change)
-    rows = []
-    for order, slot, verdict in ((1, "output:0", Verdict.MATCH), (2, "input:0", Verdict.UNKNOWN)):
-        tensor = TensorRef(slot, "float32", shape, statistics=own)
-        op = Operator(f"linear.{order}", "linear", "linear", "forward", order, (tensor,), call=f"linear.{order}")
-        rows.append(Finding(Measurement(Pair(order, slot, op, op, tensor, tensor)), verdict, "", row=len(rows)))
-    assert RecordedGraph.of(rows) is not None and coverage_of(rows, (), ANYWHERE).tensors == opened
-    monkeypatch.setattr(RecordedGraph, "of", lambda findings: None)
-    assert coverage_of(rows, (), ANYWHERE).tensors == opened
-
-
 def of(*lines: str) -> list[Finding]:
     return network(*lines, figures=True, **SMALL)
-
-
-def opened(findings: list[Finding]) -> str:
-    """The open tensors by place and letter."""
-    graph = RecordedGraph.of(findings)
-    assert graph is not None
-    return " ".join(named([findings[at] for at in graph.open_rows()]))
-
-
-@pytest.mark.parametrize("lines, left", OPEN.values(), ids=OPEN)
-def test_a_tensor_is_open_unless_compared_tensors_account_for_it(lines, left):
-    assert opened(of(*lines)) == left
-
-
-def test_the_golden_has_elements_and_a_role():
-    findings = of("linear x? w -> y e?", "empty x -> z?", "add x? q? -> z?", "add k? s? -> e?")
-    takes = findings[6].pair.golden_op._replace(arguments={"input:0": 1.0})
-    findings[6] = paired(findings[6], target_op=takes, golden_op=takes)  # an argument
-    findings[7] = findings[7]._replace(rule="meaningless")
-    findings[8] = findings[8]._replace(rule="overwritten", verdict=Verdict.MATCH)  # it was compared all the same
-    graph = RecordedGraph.of(findings)
-    assert graph.elements == [20, 20, 20, 0, 20, 20, 20, 20, 20, 20, 1, 0]
-    assert graph.golden == [0, 1, 2, 4, 8, 9, 10]
-    assert graph.undecided == [0, 9, 10]
-
-
-def test_an_argument_is_one_of_both_runs():
-    findings = of("add x? y? -> z")
-    takes = findings[0].pair.golden_op._replace(arguments={"input:1": 1.0})
-    assert RecordedGraph.of([paired(one, target_op=takes, golden_op=takes) for one in findings]).undecided == [0]
-    assert RecordedGraph.of([paired(one, golden_op=takes) for one in findings]).undecided == [0, 1]
-
-
-@pytest.mark.parametrize(
-    "lines, lost, left",
-    [
-        (["linear x w -> y?", "relu y -> z"], 0, "0:y"),
-        (["linear x w -> y?", "relu y? -> z"], 0, "0:y"),  # its reader's record is closed by what it wrote
-        (["view y -> y?"], 0, "0:y"),
-        (["linear x w -> y?", "relu y? -> z"], 1, ""),
-        (["linear x w -> y", "relu y? -> z"], 0, ""),
-    ],
-)
-def test_an_output_whose_target_record_lost_all_outputs_is_open(lines, lost, left):
-    findings = [one._replace() for one in of(*lines)]
-    for at, one in enumerate(findings):
-        if one.pair.order == lost:
-            bare = one.pair.target_op._replace(tensors=one.pair.target_op.tensors[:1])
-            findings[at] = paired(one, target_op=bare)
-    assert opened(findings) == left
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_a_stretch_is_open_if_an_operator_records_no_inputs(place):
-    findings = of("linear x w -> y?", "relu y? -> z")
-    silent = findings[0 if not place else 3].pair.golden_op._replace(reads_recorded=False)
-    assert opened([paired(one, golden_op=silent) if one.pair.order == place else one for one in findings]) == "0:y 1:y"
-
-
-@pytest.mark.parametrize("unknown", ["", "x"])
-@pytest.mark.parametrize("checksum, left", [("1f2e3d4c", ""), ("00000000000000001f2e3d4c", "1:y"), ("", "1:y")])
-def test_a_checksum_is_the_content(checksum, left, unknown):
-    """The checksum of the output is 1f2e3d4c; figures of another tensor may be unknown."""
-    findings = of("linear x w -> y", "relu y? -> z")
-    for row, own in ((2, "1f2e3d4c"), (3, checksum)):
-        findings[row] = with_golden(findings[row], checksum=own)
-    if unknown:
-        findings[0] = with_golden(findings[0], statistics=None)
-    assert opened(findings) == left
-
-
-def test_figures_are_the_content_where_others_have_none():
-    findings = of("linear x w -> y", "relu y? -> z")
-    findings[0] = with_golden(findings[0], statistics=None)
-    assert opened(findings) == ""
-    findings[2] = with_golden(findings[2], statistics=None)
-    assert opened(findings) == "1:y"
-
-
-@pytest.mark.parametrize("change", [{"target": None}, {"golden": None}, {"target_op": None}, {"golden_op": None}])
-def test_it_knows_no_tensor_without_a_partner(change):
-    findings = next(filter(None, map(drawn_network, map(random.Random, range(9)))))
-    pair = findings[0].pair._replace(**change)
-    findings[0] = findings[0]._replace(measurement=Measurement(pair))
-    assert RecordedGraph.of(findings) is None
 
 
 def test_it_knows_no_tensor_that_is_unreadable_and_none_whose_slots_differ():
@@ -205,12 +89,3 @@ def test_it_knows_no_tensor_that_is_unreadable_and_none_whose_slots_differ():
     moved = findings[0].pair.golden._replace(slot="input:2")
     for sides in ({"golden": moved}, {"target": moved}, {"target": moved, "golden": moved}):
         assert RecordedGraph.of([paired(findings[0], **sides), *findings[1:]]) is None
-
-
-@pytest.mark.parametrize("field", ["file", "source", "payload"])
-def test_it_knows_no_golden_tensor_with_values_or_a_named_producer(field):
-    findings = next(filter(None, map(drawn_network, map(random.Random, range(9)))))
-    pair = findings[0].pair
-    golden = pair.golden._replace(**{field: Payload("x", "float32", (1,), 0) if field == "payload" else "name:0"})
-    findings[0] = findings[0]._replace(measurement=Measurement(pair._replace(golden=golden)))
-    assert RecordedGraph.of(findings) is None

@@ -1,25 +1,16 @@
 """What ranks have in common: who should hold the same, and where each stands, on crafted dumps."""
 
-import json
-
 import numpy as np
-import pytest
 
 import npucmp
-from npucmp.localise.rank_coordinates import Coordinates, coordinates
 from npucmp.localise.rank_digest import ReplicaMismatch, joint_of, odd_ones
-from npucmp.model import RankGroup
-from tests.synthetic import with_checksums, with_statistics, write_run
+from tests.synthetic import write_run
 
 F32 = np.float32
 
 
 def product(a, b):
     return (a.astype(np.float64) @ b.astype(np.float64)).astype(F32)
-
-
-def grouped(*ranks):
-    return {"type": "torch.ProcessGroup", "group_ranks": [*ranks], "group_id": "0"}
 
 
 def parallel(stale=None, wrong=None, torn=None):
@@ -72,36 +63,7 @@ def joints_of(tmp_path, spoil=lambda folder: folder, **fault):
     return [joint_of(one) for one in report.comparisons]
 
 
-def statistics(folder):
-    return with_statistics(folder, alone=True)
-
-
-@pytest.mark.parametrize("spoil", [lambda folder: folder, statistics, with_checksums])
-def test_a_rank_with_another_weight_is_named_in_every_kind_of_dump(tmp_path, spoil):
-    joints = joints_of(tmp_path, spoil, stale=6)
-    first, *others = odd_ones(joints)
-    assert (first.step, first.first, first.what) == (3, ("Functional.linear.1.forward", "input:1"), "weight")
-    assert (first.ranks, first.others, first.wrong, others) == ((6,), (4,), True, [])
-    places = [Coordinates(rank // 4, rank % 2) for rank in range(8)]
-    assert [*coordinates(joints).values()] == places
-
-
-def test_ranks_that_differ_by_design_are_not_named(tmp_path):
-    assert odd_ones(joints_of(tmp_path, wrong=6)) == []
-
-
 def test_a_result_that_is_torn_on_one_rank_is_named(tmp_path):
     """Blocks that are equal to their golden are added up otherwise than those of a peer that are not."""
     (odd,) = odd_ones(joints_of(tmp_path, torn=3))
     assert odd == ReplicaMismatch(3, (3,), (1,), "result", ("Distributed.all_reduce.1.forward", "output:0"), 1, True)
-
-
-def test_a_process_group_is_a_group_of_ranks(tmp_path):
-    write_run(tmp_path, {"Distributed.all_reduce.0.forward": {"in": [np.ones(3, F32)], "out": [np.ones(3, F32)]}}, 0, 2)
-    file = tmp_path / "step0/rank2/dump.json"
-    dump = json.loads(file.read_text())
-    record = dump["data"]["Distributed.all_reduce.0.forward"]
-    record["input_kwargs"] = {"group": grouped(2, 3), "other": grouped("x"), "op": {"type": "str", "value": "SUM"}}
-    file.write_text(json.dumps(dump))
-    (run,) = npucmp.open_runs(tmp_path)
-    assert run.operators[0].arguments == {"input:group": RankGroup((2, 3)), "input:other": None, "input:op": "SUM"}

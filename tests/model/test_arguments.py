@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npucmp.model import Operator
-from npucmp.model.arguments import PLACES, by_name, named_arguments, places
-from npucmp.model.optypes import TABLE
+from npucmp.model.arguments import named_arguments
 
 NORM = {"input:5": True, "input:6": 0.1, "input:7": 1e-5}
 
@@ -29,26 +28,3 @@ NORM = {"input:5": True, "input:6": 0.1, "input:7": 1e-5}
 def test_they_are_told(op_type, given, named):
     operator = Operator(f"F.{op_type}.0.forward", op_type, "", "forward", 0, (), arguments=given)
     assert named_arguments(operator) == named
-
-
-@pytest.mark.parametrize(
-    ("op_type", "phase", "path", "slot", "told"),
-    [
-        ("layer_norm", "forward", "", "input:4", "input:4 (eps)"),
-        ("layer_norm", "forward", "", "input:9", "input:9"),
-        ("layer_norm", "forward", "", "input:eps", "input:eps"),
-        ("layer_norm", "backward", "", "input:4", "input:4"),  # a gradient
-        ("layer_norm", "forward", "Module.ln", "input:4", "input:4"),
-        ("LayerNorm", "", "", "input:5", "input:5 (eps)"),  # a kernel
-        ("BatchNorm", "", "", "input:7", "input:7"),  # another one, whose order nobody told
-        ("batch_norm", "forward", "", "input:2", "input:2"),  # spellings disagree
-        ("layer_norm", "forward", "", "output:0", "output:0"),
-    ],
-)
-def test_a_slot_is_told_with_its_argument(op_type, phase, path, slot, told):
-    assert by_name(Operator(f"F.{op_type}.0.{phase}", op_type, "", phase, 0, (), path=path), slot) == told
-
-
-def test_the_table_knows_operators_of_the_other_table():
-    assert {*PLACES} <= {row.name for row in TABLE}
-    assert places("torch.nn.functional.dropout") == places("Dropout") != ()

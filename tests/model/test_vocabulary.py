@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Iterator
 
 import pytest
 
-from npucmp.model.optypes import TABLE, TRAITS, op_type
+from npucmp.model.optypes import TABLE, TRAITS
 
 PACKAGE = Path(__file__).parent.parent.parent / "npucmp"
 OPTYPES = PACKAGE / "model" / "optypes.py"
@@ -79,100 +78,6 @@ def test_traits_are_declared_told_and_asked_for() -> None:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "has":
                 asked |= {one.value for one in node.args if isinstance(one, ast.Constant)}
     assert asked == set(TRAITS)
-
-
-# Source: the lists that npucmp/model/optypes.py names; what a framework has no operator for is left out
-SAME = {
-    "add": "torch.add Tensor.add __add__ aten::add.Tensor mint.add ops.add Add AddV2",
-    "sub": "torch.sub aten::sub.Tensor mint.sub Sub",
-    "mul": "torch.mul aten::mul.Tensor mint.mul Mul Muls",
-    "div": "torch.div aten::div.Tensor mint.div Div RealDiv tf.raw_ops.RealDiv",
-    "neg": "torch.neg aten::neg Neg",
-    "exp": "torch.exp aten::exp mint.exp Exp",
-    "log": "torch.log aten::log mint.log Log",
-    "pow": "torch.pow aten::pow.Tensor_Scalar Pow",
-    "rsqrt": "torch.rsqrt aten::rsqrt Rsqrt",
-    "tanh": "torch.tanh aten::tanh mint.nn.functional.tanh Tanh",
-    "sigmoid": "torch.sigmoid aten::sigmoid mint.sigmoid Sigmoid",
-    "relu": "torch.nn.functional.relu aten::relu mint.nn.functional.relu ReLU Relu Relu6",
-    "gelu": "Functional.gelu aten::gelu mint.nn.functional.gelu GeLU Gelu FastGelu GeluV2",
-    "silu": "torch.nn.functional.silu aten::silu mint.nn.functional.silu SiLU Swish",
-    "softmax": "Functional.softmax aten::_softmax aten::softmax.int mint.nn.functional.softmax Softmax SoftmaxV2",
-    "log_softmax": "torch.log_softmax aten::_log_softmax LogSoftmax LogSoftmaxV2",
-    "layer_norm": "Functional.layer_norm aten::native_layer_norm LayerNorm LayerNormV3 LayerNormalization",
-    "rms_norm": "NPU.npu_rms_norm RmsNorm RMSNorm",
-    "batch_norm": "torch.batch_norm aten::native_batch_norm BatchNorm BatchNorm2d BatchNormalization BNInfer",
-    "fused_batch_norm_v3": "FusedBatchNormV3",
-    "group_norm": "torch.group_norm aten::native_group_norm GroupNorm",
-    "matmul": "torch.matmul aten::mm mint.matmul MatMul MatMulV2 MatMulV3 Gemm __matmul__",
-    "bmm": "torch.bmm aten::bmm BatchMatMul BatchMatMulV2",
-    "linear": "Functional.linear aten::linear mint.nn.functional.linear Dense",
-    "conv2d": "torch.conv2d aten::convolution Conv2D Conv",
-    "max_pool2d": "torch.max_pool2d aten::max_pool2d_with_indices MaxPool MaxPoolV3",
-    "sum": "torch.sum aten::sum.dim_IntList mint.sum ReduceSum ReduceSumD",
-    "mean": "torch.mean aten::mean.dim mint.mean ReduceMean ReduceMeanD",
-    "clamp": "torch.clamp aten::clamp Clip ClipByValue ClipByValueV2",
-    "masked_fill": "Tensor.masked_fill aten::masked_fill.Scalar MaskedFill",
-    "where": "torch.where aten::where.self Select SelectV2",
-    "gather": "torch.gather aten::gather GatherD GatherV2 GatherElements",
-    "cat": "torch.cat aten::cat mint.cat Concat ConcatV2 ConcatD",
-    "transpose": "torch.transpose aten::permute Transpose TransposeD",
-    "cast": "Tensor.to aten::_to_copy Cast",
-    "topk": "torch.topk aten::topk TopK TopKV2",
-    "all_reduce": "Distributed.all_reduce AllReduce HcomAllReduce",
-}
-
-
-@pytest.mark.parametrize("name", SAME)
-def test_frameworks_name_one_operator(name: str) -> None:
-    assert {one: op_type(one).name for one in SAME[name].split()} == dict.fromkeys(SAME[name].split(), name)
-
-
-@pytest.mark.parametrize(
-    ("spelled", "name"),
-    [
-        ("SoftmaxGrad", "softmax"),
-        ("MaxPoolGradWithArgmax", "max_pool2d"),
-        ("native_layer_norm_backward", "layer_norm"),
-        ("Conv2DBackpropFilterD", "conv2d"),
-        ("Conv2DBackpropInput", "conv2d"),
-        ("aten::_softmax_backward_data", "softmax"),
-        ("ReluGradV2", "relu"),
-    ],
-)
-def test_gradients_are_told(spelled: str, name: str) -> None:
-    found = op_type(spelled)
-    assert (found.name, found.has("gradient"), found.parameters) == (name, True, ())
-
-
-@pytest.mark.parametrize("spelled", ["add_", "__iadd__", "InplaceAdd", "aten::add_.Tensor"])
-def test_in_place_spellings_are_told(spelled: str) -> None:
-    assert op_type(spelled).name == "add" and op_type(spelled).has("in place")
-
-
-@pytest.mark.parametrize("spelled", ["add", "__add__", "Add", "SoftmaxGrad", "assignment"])
-def test_others_are_not_in_place(spelled: str) -> None:
-    assert not op_type(spelled).has("in place")
-
-
-def test_what_no_row_knows_is_told_by_its_words() -> None:
-    found = op_type("npu_scaled_masked_softmax_v9x")
-    assert not found.name and found.has("masks") and found.has("smooth")
-    assert op_type("Grad").traits == op_type("").traits == frozenset()
-
-
-@pytest.mark.parametrize(
-    "spelled",
-    [
-        *(part * 10_000 for part in ("a", "_", "d", "v2", ".", "aten::", "grad", "A_", "Add", "\0", "é", "İ", "ẞ")),
-        "\ud800", "Ａｄｄ", "add\n", "١٢٣", "𝐚𝐝𝐝", "\u202eadd", "add_\u200b",
-    ],
-    ids=ascii,
-)  # fmt: skip
-def test_any_text_will_do_and_is_quick(spelled: str) -> None:
-    before = time.perf_counter()
-    assert op_type(spelled).traits <= set(TRAITS)
-    assert time.perf_counter() - before < 0.1
 
 
 WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from npucmp import replay
-from npucmp.model import ReplayedOutput, ReplayVerdict
+from npucmp.model import ReplayedOutput
 
 
 class Dump:
@@ -72,7 +72,3 @@ def pair(folder: Path, target: Any, golden: Any) -> list[Path]:
             dump.add(*record)
         folders.append(dump.write())
     return folders
-
-
-def verdicts(rows: list[ReplayedOutput]) -> list[ReplayVerdict]:
-    return [row.verdict for row in rows]

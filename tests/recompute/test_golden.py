@@ -12,7 +12,6 @@ from npucmp import replay, write_reports
 from npucmp.cli import npucmp as group
 from npucmp.errors import UsageError
 from npucmp.model import ReplayVerdict
-from npucmp.recompute.error_budget import vendor_level
 from tests.recompute import kernels
 from tests.recompute.craft import Dump
 
@@ -37,14 +36,6 @@ def dumps(folder, targets, goldens):
             dump.add(f"Functional.softmax.{at}.forward", [X.astype(out.dtype)], [out], {"dim": -1})
         dump.write()
     return folder / "target", folder / "golden"
-
-
-@pytest.mark.parametrize("ratios, level", [
-    ((2.0, 1.2, 1.2), "L2"), ((2.1, 1.2, 1.2), "L1"), ((5.0, 1.5, 1.5), "L1"), ((1.0, 1.51, 1.0), "L0"),
-    ((10.0, 2.0, 2.0), "L0"), ((1.0, 1.0, 2.1), "none"), ((math.inf, 1.0, 1.0), "none"), ((1.0, None, 1.0), ""),
-])  # fmt: skip
-def test_levels_of_the_vendor(ratios, level):
-    assert vendor_level(*ratios) == level
 
 
 def local_errors(out):

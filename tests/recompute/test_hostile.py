@@ -120,12 +120,6 @@ def test_a_process_that_ends_costs_its_operator(jobs, monkeypatch):
     assert "too long" in found[3][0].explanation
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="children are made by fork")
-def test_memory_is_bounded(monkeypatch):
-    ((row,),) = run.replay_tasks([task("eats", 0)], (Ending(),), ANYWHERE, ReplaySettings(memory=1 << 28), 1)
-    assert row.status in ("crashed", "too large") and row.verdict is ReplayVerdict.UNKNOWN
-
-
 def test_the_parent_never_imports_torch(tmp_path):
     pytest.importorskip("torch")
     Dump(tmp_path).add("Torch.abs.0.forward", (X,), [X]).write()

@@ -134,31 +134,6 @@ def test_samples(sample, cause, words):
     assert first.cause is cause and words in first.because
 
 
-def test_replay_is_an_alias(monkeypatch):
-    """Of `auto`, and of `all`; both give the same roots and notes."""
-    monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
-    dumps = [SAMPLES / "msprobe_softmax" / side for side in ("target", "golden")]
-    for alias, how in (("suspects", "auto"), ("all", "all")):
-        one, other = compare(*dumps, replay=alias), compare(*dumps, recompute=how)
-        assert (one.roots, one.comparisons[0].notes) == (other.roots, other.comparisons[0].notes)
-        assert one.unreplayed == other.unreplayed
-
-
-def test_without_torch_numpy_recomputes_what_it_can_and_one_line_says_so(monkeypatch):
-    monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
-    report = compare(*(SAMPLES / "msprobe_softmax" / side for side in ("target", "golden")), recompute="all")
-    assert report.roots[0].cause is Cause.BORN and "expected rounding" in report.roots[0].because
-    text = str(report)
-    assert "note: recomputed 53 of 54 operators by numpy, in float64 from their recorded inputs" in text
-    assert text.count("note: --recompute all: recomputing more operators needs the package npucmp[replay]: pip") == 1
-
-
-def test_a_dump_without_calls_keeps_its_roots():
-    dumps = [SAMPLES / "npy_batch_norm" / side for side in ("target", "golden")]
-    plain, report = compare(*dumps), compare(*dumps, recompute="all")
-    assert report.roots == plain.roots
-
-
 def test_the_option_needs_no_value(monkeypatch, capsys):
     monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
     dumps = [str(SAMPLES / "msprobe_clean" / side) for side in ("target", "golden")]

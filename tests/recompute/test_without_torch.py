@@ -1,6 +1,5 @@
 """What a machine without torch is told, where numpy can do nothing (test_numpy_engine.py has what it can)."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -23,30 +22,6 @@ def test_without_torch_one_line_tells_what_to_install(monkeypatch, tmp_path):
         replay(folder)
     with pytest.raises(MissingExtra):
         replay(folder, engine="torch")
-
-
-def test_a_case_of_a_simple_call_needs_no_torch(tmp_path, monkeypatch):
-    monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
-    found = npucmp.extract(SOFTMAX, "Functional.softmax.1.forward", tmp_path / "case")
-    assert [row.verdict.value for row in found.rows] == ["GUILTY"] and found.cut is None
-    x, want, got = (np.load(tmp_path / "case" / f"{name}_0.npy") for name in ("input", "expected", "actual"))
-    weights = np.exp(x.astype(float) - x.max(-1, keepdims=True))
-    np.testing.assert_allclose(want, weights / weights.sum(-1, keepdims=True), rtol=1e-13)
-    rel_l2 = np.linalg.norm(got - want) / np.linalg.norm(want)
-    script = "import sys, runpy; sys.modules['torch'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
-    command = [sys.executable, "-c", script, str(tmp_path / "case" / "run.py")]
-    said = subprocess.run(command, capture_output=True, text=True)
-    assert f"rel_l2 {rel_l2:.2e} " in said.stdout and "torch is not installed here" in said.stderr
-
-
-def test_the_case_of_a_gradient_needs_no_torch(tmp_path, monkeypatch):
-    monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
-    npucmp.extract(SOFTMAX, "Functional.softmax.0.backward", tmp_path / "case")
-    y, given, want = (np.load(tmp_path / "case" / f"{name}_0.npy") for name in ("saved", "given", "expected"))
-    y, given = y.astype(float), given.astype(float)
-    np.testing.assert_allclose(want, y * (given - (given * y).sum(-1, keepdims=True)), rtol=1e-9, atol=1e-12)
-    call = json.loads((tmp_path / "case" / "call.json").read_text())
-    assert call["given"] == [[0, "given_0"]] and call["leaves"] == ["input_0"] and call["outputs"][0]["at"] == -1
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward"])

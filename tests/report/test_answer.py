@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import ast
-import json
-import math
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import npucmp.model
-from npucmp import write_reports
-from npucmp.model import Evidence, Fact, Result
-from npucmp.report import answer_of, render
+from npucmp.model import Result
 from npucmp.report.answer import Answer, Detail, DumpSummary, Listing, ReportTable, Section, Suspect, Suspects
-from npucmp.report.sanitise import visible
-from tests.reports import named, said, screen
+from tests.reports import said
 
 PACKAGE = Path(__file__).parent.parent.parent / "npucmp"
 MODULES = [file for room in ("report", "commands") for file in sorted((PACKAGE / room).glob("*.py"))]
@@ -68,53 +63,6 @@ def checked(monkeypatch):
     module.answer = answer
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return Checked(("dump",), argv=("npucmp", "health-check", "dump"))
-
-
-def test_every_presenter_shows_a_new_command(checked, tmp_path):
-    files = write_reports(checked, tmp_path)
-    assert [file.name for file in files] == ["checks.csv", "summary.json", "report.html"]
-    assert files[0].read_text() == "op,zeros\nTorch.exp.0,0.5\n"
-    summary = json.loads(files[1].read_text())
-    assert (summary["command"], summary["sick"], summary["exit_status"]) == ("health-check", 1, 1)
-    page = files[2].read_text()
-    for words in (
-        "Checked run",
-        "All checks",
-        "<li>half of it is zero; &lt;b&gt;why&lt;/b&gt;</li>",
-        "be careful",
-    ):
-        assert words in page
-    assert screen(checked) == (
-        "dump    dump  one tensor\n\n"
-        "  1  SICK        Torch.exp.0  output:0\n                 half of it is zero; <b>why</b>\n\n"
-        "note: be careful\nSICK: 1 tensor is not well.   0.0 s, 0 B\n"
-    )
-
-
-def test_an_answer_that_counts_nothing_has_a_page(checked):
-    assert render(replace(answer_of(checked), counts={"sick": 0}))["report.html"]
-
-
-def test_a_sentence_is_one_line_whatever_it_holds():
-    (root,) = answer_of(named("op", because="x; y {z} \x1b[31m")).suspects.first
-    assert [one.sentence() for one in root.evidence] == ["x; y {z} \x1b[31m"]
-    assert "                 x; y {z} \\x1b[31m\n" in screen(named("op", because="x; y {z} \x1b[31m"))
-
-
-@pytest.mark.parametrize(
-    "words, value, says",
-    [
-        ("{x}", 1.5e-3, "1.5e-03"),
-        ("{x}", math.inf, "inf"),
-        ("{x}", None, "unknown"),
-        ("{x}", 1234567, "1,234,567"),
-        ("{x:d}", 1234567, "1234567"),
-        ("{x:.4g}", 0.123456, "0.1235"),
-        ("{x} {x}", "{y}\x1b", "{y}\\x1b {y}\\x1b"),
-    ],
-)
-def test_a_sentence_shows_its_facts(words, value, says):
-    assert Evidence("", words, {"x": Fact(value)}).sentence(visible) == says
 
 
 def decisions(tree):

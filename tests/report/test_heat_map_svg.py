@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,23 +47,6 @@ def test_every_differing_element_is_counted_in_its_cell(shape, seed, share):
     assert found.counts == tuple(expected.ravel())
     changed = (x ^ y).view(np.uint32)
     assert found.bits == tuple(int(np.count_nonzero(changed >> bit & 1)) for bit in range(31, -1, -1))
-
-
-@pytest.mark.parametrize("by, words", [
-    (lambda y: np.nextafter(y, np.float32(9)), "mantissa 0"),
-    (lambda y: -y, "sign"),
-    (lambda y: y * 2, "exponent 0"),
-])  # fmt: skip
-def test_the_parts_of_a_float_are_told_apart(by, words):
-    y = np.full((4, 8), 2.5, np.float32)
-    x = y.copy()
-    x[2, 3] = by(x[2, 3])
-    assert svg_data(map_of(x, y))["bits"]["label"] == f"differing bits of float32: {words}"
-
-
-def test_types_without_common_bits_have_none():
-    assert map_of(np.ones(3, np.float32), np.array([1, 2, 1], np.float64)).bits == ()
-    assert svg_data(DifferenceMap("complex64", 1, 2, 2, (0, 1)))["bits"] is None
 
 
 def cells_of(path):

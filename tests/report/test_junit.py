@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 from npucmp.model import Report
 from npucmp.report import answer_of, junit
-from npucmp.report.answer import Lookup
 from tests.reports import named
 
 HOSTILE = "\x00\x1b[31m\ud800\ufffe\u202e]]><failure/>&amp;\"'\r\n=1"
@@ -24,36 +23,12 @@ def counts(found):
     return {name: int(found.get(name)) for name in ("tests", "failures", "errors", "skipped")}
 
 
-def test_a_case_for_each_suspect():
-    answer = answer_of(named("one", "other", because="why"))
-    first, second = answer.suspects.first
-    answer = replace(answer, suspects=answer.suspects._replace(first=[first, second._replace(known=True)]))
-    found = suite(answer)
-    assert counts(found) == {"tests": 2, "failures": 1, "errors": 0, "skipped": 1}
-    assert found.find("testcase[@name='one output:0']/failure").get("message") == "BORN: why"
-    assert found.find("testcase[@name='other output:0']/skipped").get("message").startswith("known: in the baseline; ")
-    assert {case.get("classname") for case in found} == {"npucmp.compare"}
-
-
 def test_names_and_reasons_stay_text():
     found = suite(answer_of(named(HOSTILE, because=HOSTILE, stack=HOSTILE)))
     shown = r"\x00\x1b[31m\ud800\ufffe\u202e]]><failure/>&amp;" + "\"'" + r"\x0d\x0a=1"
     assert [case.get("name") for case in found] == [f"{shown} output:0"]
     assert found.find("testcase/failure").get("message") == f"BORN: {shown}"
     assert counts(found) == {"tests": 1, "failures": 1, "errors": 0, "skipped": 0}
-
-
-def test_rules_that_were_asked():
-    cases = [Lookup("weight.zero"), Lookup("loss.nan", "no loss"), Lookup("mine")]
-    answer = answer_of(named("op"))
-    (sick,) = answer.suspects.first
-    answer = replace(answer, suspects=answer.suspects._replace(first=[sick._replace(rule="mine")]), cases=lambda: cases)
-    found = suite(answer)
-    assert [(case.get("name"), [told.tag for told in case]) for case in found] == [
-        ("mine  op output:0", ["failure"]),
-        ("weight.zero", []),
-        ("loss.nan", ["skipped"]),
-    ]
 
 
 def test_the_verdict_where_nothing_else_tells_it():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from tests.browser import opened, skip_reason
 from tests.report.steps import train
 from tests.reports import large, layered, named
 
-SAMPLES = Path(__file__).parents[2] / "sample_dumps"
 in_chromium = pytest.mark.skipif(bool(skip_reason()), reason=skip_reason() or "a browser is here")
 LAYER = "Module.model.layers.1.linear.Linear.forward.0"
 

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npucmp.report.coverage import UndecidedTensors
 from npucmp.report.csv_text import csv_of
 from npucmp.report.sanitise import escape_formula, visible
-from npucmp.report.tables import TENSOR_COLUMNS, by_column
+from npucmp.report.tables import TENSOR_COLUMNS
 from npucmp.report.tensor_rows import tensor_columns
 from tests.reports import large, named
 
@@ -34,10 +33,6 @@ def test_every_cell_is_written_as_the_csv_module_would(columns):
     assert csv_of(names, dict(zip(names, columns))) == expected.getvalue()
 
 
-def test_a_table_without_rows_has_its_header():
-    assert csv_of(("a", "b"), by_column([], ("a", "b"))) == "a,b\n"
-
-
 @given(st.text())
 def test_ordinary_text_is_left_alone_and_nothing_else(text):
     ordinary = all(" " <= letter <= "~" for letter in text)
@@ -50,17 +45,3 @@ def test_every_column_has_a_cell_for_every_finding(report):
     columns = tensor_columns(report, ["snr"])
     assert {*columns} == {*TENSOR_COLUMNS, "snr"}
     assert {len(column) for column in columns.values()} == {len(report.findings)}
-
-
-@pytest.mark.parametrize(
-    "uncompared, alike, says",
-    [
-        (0, 0, ""),
-        (1, 0, "1 earlier tensor was not compared"),
-        (50, 0, "50 earlier tensors were not compared"),
-        (50, 1455, "50 earlier tensors were not compared, the recorded figures of 1,455 agree"),
-        (0, 2, "only the recorded figures of 2 earlier tensors agree"),
-    ],
-)
-def test_the_title_tells_figures_that_agree_from_what_was_not_compared(uncompared, alike, says):
-    assert UndecidedTensors(uncompared, alike).words() == says

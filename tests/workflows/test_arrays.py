@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 
@@ -82,25 +81,3 @@ def test_no_framework_is_imported():
     words = "import sys, numpy, npucmp; x = {'a': numpy.ones(3)}; npucmp.compare(x, x); print('torch' in sys.modules)"
     got = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert got.stdout == "False\n"
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: npucmp.plan("compare", "pytorch", "x", disk="1GB"), "disk= needs before=DUMP"),
-        (lambda: npucmp.plan("compare", "acl", "x", kind="md5"), "nearest: kind='values', kind='statistics'"),
-        (lambda: npucmp.plan("compare", "pytorch", "x", step="a"), "step= a: needs"),
-        (lambda: npucmp.compare({"a": 1}, {"a": 1}, include="b"), "no operator fits include='b'"),
-    ],
-)
-def test_errors_name_arguments_of_python(call, words):
-    with pytest.raises(npucmp.NpucmpError) as raised:
-        call()
-    assert words in str(raised.value) and "--" not in str(raised.value)
-    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
-
-
-def test_functions_can_be_pickled():
-    for name in ("compare", "check_rules", "write_plan"):
-        function = getattr(npucmp, name)
-        assert pickle.loads(pickle.dumps(function)) is function

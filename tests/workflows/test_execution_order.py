@@ -6,10 +6,8 @@ import os
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from npucmp import compare
-from npucmp.model import Cause
 from tests.dump.formats.pt_files import save_pt
 
 EXECUTED = [
@@ -55,32 +53,6 @@ def hooked(folder: Path, wrong: str = "", times: str = "kept", inputs: bool = Tr
                 at = EARLIEST + (ordered.index(name) if ordered else 0)
                 os.utime(file, (at, at))
     return folder
-
-
-def answer(tmp_path: Path, wrong: str, **how: object) -> tuple[list[str], list[tuple[str, Cause]]]:
-    """The operators in the order of the report, and the places that are no PROPAGATED."""
-    report = compare(hooked(tmp_path / "target", wrong, **how), hooked(tmp_path / "golden", **how))
-    order = dict.fromkeys(finding.pair.operator.name for finding in report.comparisons[0].findings)
-    return [*order], [(r.pair.operator.name, r.cause) for r in report.roots if r.cause is not Cause.PROPAGATED]
-
-
-@pytest.mark.parametrize("times", ["kept", "same", "copied", "mixed"])
-@pytest.mark.parametrize("wrong", ["model.layers.0.norm", "model.layers.0.mlp.down", "lm_head"])
-def test_the_operator_at_fault_is_named_whatever_the_names_say(tmp_path, wrong, times):
-    order, named = answer(tmp_path, wrong, times=times)
-    assert order == EXECUTED and named == [(wrong, Cause.BORN)]
-
-
-@pytest.mark.parametrize("npy", [False, True])
-def test_times_order_files_of_outputs_alone(tmp_path, npy):
-    order, named = answer(tmp_path, "wte", inputs=False, npy=npy)
-    assert order == EXECUTED and named[0] == ("wte", Cause.UNKNOWN)
-
-
-@pytest.mark.parametrize("times", ["same", "copied", "mixed"])
-def test_times_of_a_copy_order_nothing(tmp_path, times):
-    order, _ = answer(tmp_path, "wte", inputs=False, times=times)
-    assert order[0] == "lm_head"
 
 
 def test_the_report_says_what_the_order_rests_on(tmp_path):

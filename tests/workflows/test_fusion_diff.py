@@ -6,7 +6,6 @@ here one operator at a time goes wrong, graphs are taken away, and operators are
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import json
 import re
@@ -18,21 +17,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from npucmp import fusion_diff, write_reports
-from npucmp.align.fused import guess_fusion
+from npucmp import fusion_diff
 from npucmp.cli import npucmp
 from npucmp.dump.graphs import load_graphs
 from npucmp.dump.graphs.graph import fused_operators, groups
 from npucmp.errors import UsageError
-from npucmp.model import Operator, Run, TensorRef
-from npucmp.report import answer_of
 from npucmp.report import fusion_diff as fusion
-from npucmp.report.json import summary
 from tests.reports import screen, table
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parent.parent / "sample_dumps"
-SAMPLE = SAMPLES / "cann_fusion_pass"
 DATA = HERE.parent.parent.parent / "shared" / "data" / "cann"
 shared = pytest.mark.skipif(not DATA.is_dir(), reason="the shared files are not beside this checkout")
 
@@ -111,78 +105,10 @@ def split(ops, name) -> list:
 # What is blamed, and what is not
 
 
-@pytest.mark.parametrize("fault", PASSES)
-def test_one_wrong_fusion_comes_first_with_its_passes(tmp_path, off, fault):
-    report = compared(tmp_path, off, device(fault))
-    assert (first(report), report.exit_status) == (("BORN", fault), 1)
-    assert fusion.switch(report) == PASSES[fault]
-    row = rows(report)[fault]
-    assert set(row["pass_name"].split(",")) == {name for kind in PASSES[fault].values() for name in kind}
-    assert (row["verdict"], row["cause"]) == ("diverged", "BORN")
-
-
-@pytest.mark.few(4)
-@pytest.mark.parametrize("fault", [op.name for op in device() if op.name not in PASSES and op.name != "net/Softmax"])
-def test_a_fault_elsewhere_is_blamed_on_no_fusion(tmp_path, off, fault):
-    """TransData and Cast, which the compiler put in, and operators that are not fused, upstream and downstream."""
-    report = compared(tmp_path, off, device(fault))
-    assert first(report) == ("BORN", fault)
-    assert fusion.switch(report) == {}
-    assert "fusion is not the cause" in screen(report) and "disable " not in screen(report)
-
-
-@pytest.mark.parametrize("what", ["input", "weight"])
-def test_other_data_is_blamed_on_no_fusion(tmp_path, off, monkeypatch, what):
-    convolutions, dense, x = make_cann.layers(1, 12, 1)
-    if what == "input":
-        x = wrong(x)
-    else:
-        convolutions["conv1"]["weight"] = wrong(convolutions["conv1"]["weight"])
-    monkeypatch.setattr(make_cann, "layers", lambda *_: (convolutions, dense, x))
-    report = compared(tmp_path, off, device())
-    assert first(report)[0] == "GAP" and first(report)[1].startswith("trans_Cast")
-    assert fusion.switch(report) == {} and "disable " not in screen(report)
-    assert "fusion is not the cause" in screen(report)
-
-
-def test_a_clean_pair_is_silent(tmp_path, off):
-    report = compared(tmp_path, off, device())
-    assert (report.roots, report.exit_status, fusion.switch(report)) == ((), 0, {})
-    assert {row["verdict"] for row in rows(report).values()} == {"match"}
-    assert "fused operators: 5 (5 not suspected)" in screen(report) and "next:" not in screen(report)
-
-
-@pytest.mark.parametrize("fault", [ADD, CONV_B])
-def test_a_wrong_fusion_that_was_not_dumped_is_named(tmp_path, off, fault):
-    on = write(tmp_path / "on", device(fault))
-    next(on.glob(f"*/*/*/*/*/*.{fault.replace('/', '_')}.*")).unlink()
-    report = fusion_diff(on, off)
-    root = report.roots[0]
-    assert root.cause.value == "GAP" and f"this tensor is {fault}:0, which was not dumped" in root.because
-    assert "next: dump all inputs and outputs" in screen(report) and "not the cause" not in screen(report)
-
-
 def test_dumps_in_the_wrong_order_are_noticed(tmp_path, off):
     report = fusion_diff(off, write(tmp_path / "on", device()))
     assert any("were the two given in the wrong order?" in note for note in report.notes)
     assert not any("wrong order" in note for note in fusion_diff(tmp_path / "on", off).notes)
-
-
-def test_two_wrong_fusions_are_both_switched_off(tmp_path, off):
-    ops = {op.name: op for op in device(CONV_B)}
-    bad = make_cann.Device.wrong(ops[DENSE].output.array)
-    ops[DENSE] = ops[DENSE]._replace(output=ops[DENSE].output._replace(array=bad))
-    report = compared(tmp_path, off, list(ops.values()))
-    assert first(report) == ("BORN", CONV_B)
-    assert set(fusion.switch(report)["GraphFusion"]) >= {"ConvBatchnormFusionPass"}
-    assert rows(report)[DENSE]["cause"] in ("PROPAGATED", "WORSENED")  # it read what was wrong already
-
-
-def test_a_pass_that_worked_in_both_runs_is_not_switched_off(tmp_path):
-    on = [op._replace(passes=("EverywhereFusionPass", *op.passes)) for op in device(CONV_B)]
-    plain = [op._replace(passes=("EverywhereFusionPass",)) for op in device(fused=False)]
-    report = fusion_diff(write(tmp_path / "on", on), write(tmp_path / "off", plain, make_cann.UNFUSED))
-    assert fusion.switch(report) == PASSES[CONV_B]
 
 
 def test_a_single_operator_that_a_pass_made(tmp_path, off):
@@ -195,18 +121,6 @@ def test_a_single_operator_that_a_pass_made(tmp_path, off):
 
 
 # Groups
-
-
-@pytest.mark.parametrize("name", ["net/pool/Mean", DENSE], ids=["one to many", "many to many"])
-@pytest.mark.parametrize("faulty", [False, True])
-def test_several_operators_that_compute_the_same_originals(tmp_path, off, name, faulty):
-    report = compared(tmp_path, off, split(device(name if faulty else ""), name))
-    assert [first(report)] == [("BORN", name)] if faulty else report.roots == ()
-    inner = [finding for finding in report.findings if finding.pair.operator.name == f"{name}_part"]
-    assert {f.verdict.value for f in inner if f.pair.slot.startswith("output")} == {"unknown"}
-    assert {f.verdict.value for f in inner if f.pair.slot.startswith("input")} == {"match"}
-    assert "missing" not in {finding.verdict.value for finding in report.findings}
-    assert report.exit_status == (1 if faulty else 0)
 
 
 @pytest.mark.parametrize("name", ["net/pool/Mean", DENSE], ids=["one to many", "many to many"])
@@ -226,49 +140,7 @@ def test_an_l1_fusion_group(tmp_path, off, fault):
     assert "missing" not in {finding.verdict.value for finding in report.findings}
 
 
-def test_operators_fused_in_both_runs_are_compared_by_name(tmp_path):
-    on, same = write(tmp_path / "on", device(DENSE)), write(tmp_path / "off", device())
-    report = fusion_diff(on, same)
-    assert {finding.pair.via for finding in report.findings} == {"name"}
-    assert (first(report), fusion.switch(report)) == (("BORN", DENSE), {})
-
-
-def test_operators_of_one_run_are_accounted_for(tmp_path, off):
-    ops = [op for op in device() if op.name != "net/Softmax"]
-    extra = ops[-1]._replace(kind="Extra", name="net/extra", originals=None)
-    extra = extra._replace(output=extra.output._replace(name="net/extra:0", origin=""))
-    report = compared(tmp_path, off, [*ops, extra])
-    missing = {f.pair.operator.name for f in report.findings if f.verdict.value == "missing"}
-    assert missing == {"net/extra", "net/Softmax"}
-    named = {name for f in report.findings for op in (f.pair.target_op, f.pair.golden_op) if op for name in (op.name,)}
-    chains = {name for op in ops for name in op.originals or ()}
-    assert {op.name for op in device(fused=False) if not op.name.startswith("trans_")} <= named | chains
-
-
-def test_dumps_of_outputs_alone(tmp_path, monkeypatch):
-    whole = make_cann.dump
-    monkeypatch.setattr(make_cann, "dump", lambda op: whole(op._replace(inputs=())))
-    plain = write(tmp_path / "off", device(fused=False), make_cann.UNFUSED)
-    report = fusion_diff(write(tmp_path / "on", device(ADD)), plain)
-    assert first(report) == ("BORN", ADD)
-    assert fusion.switch(report) == PASSES[ADD]
-
-
 # Graphs
-
-
-def test_graphs_can_be_named(tmp_path, off):
-    on, plain = write(tmp_path / "on", device(ADD)), tmp_path / "off"
-    shutil.copytree(off, plain)
-    (on / GRAPH).rename(tmp_path / "with.txt")
-    (plain / GRAPH).rename(tmp_path / "without.txt")
-    files = [tmp_path / "with.txt", tmp_path / "without.txt"]
-    for options in ({"graph": files}, {"graph": files[::-1]}, {"on_graph": files[:1], "off_graph": files[1:]}):
-        report = fusion_diff(on, plain, **options)
-        assert (first(report), fusion.switch(report)) == (("BORN", ADD), PASSES[ADD])
-        assert [run.notes for run in (report.comparisons[0].target, report.comparisons[0].golden)] == [
-            (f"graph {files[0]}",), (f"graph {files[1]}",)
-        ]  # fmt: skip
 
 
 def test_a_graph_of_something_else_is_refused(tmp_path, off):
@@ -296,88 +168,7 @@ def test_without_graphs(tmp_path, off, side, fault):
         assert "next: the passes of these operators are not known" in screen(report)
 
 
-def an_operator(name, shape=(2, 3), inserted=False) -> Operator:
-    return Operator(name, "", name, "", 0, (TensorRef("output:0", "float32", shape),), inserted=inserted)
-
-
-def a_run(*operators) -> Run:
-    made = [one if isinstance(one, Operator) else an_operator(one) for one in operators]
-    return Run("dump", "cann", tuple(one._replace(order=i) for i, one in enumerate(made)))
-
-
-CHAINS = [  # (operators with fusion, without, guessed)
-    ("concatenated", ["a/conva/bn"], ["a/conv", "a/bn"], {"a/conva/bn": ("a/conv", "a/bn")}),
-    ("escaped", ["a_conva_bn"], ["a/conv", "a/bn"], {"a_conva_bn": ("a/conv", "a/bn")}),
-    ("a name of its own", ["conv", "relu"], ["conv", "relu"], {}),
-    ("in two ways", ["abc"], ["a", "bc", "ab", "c"], {}),
-    ("of the first alone", ["conv", "pool"], ["conv", "bn", "relu", "pool"], {"conv": ("conv", "bn", "relu")}),
-    ("the last alone", ["conv"], ["conv", "bn"], {"conv": ("conv", "bn")}),
-    ("both", ["xy", "pool"], ["x", "y", "z", "pool"], {"xy": ("x", "y", "z")}),
-    ("of another shape", ["conv"], ["conv", an_operator("bn"), an_operator("sum", ())], {"conv": ("conv", "bn")}),
-    ("before an unknown one", ["MatMul-op0", "Fused_Add_Relu-op5"], ["MatMul-op0", "Add-op1", "Relu-op2"], {}),
-    ("inserted ones do not count", ["conv", "pool"], ["conv", an_operator("trans", inserted=True), "bn", "pool"], {
-        "conv": ("conv", "bn")}),
-    ("nothing in common", ["x"], ["y", "z"], {}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("fused, plain, chains", [row[1:] for row in CHAINS], ids=[row[0] for row in CHAINS])
-def test_guessed_chains(fused, plain, chains):
-    run, by_name, by_order = guess_fusion(a_run(*fused), a_run(*plain))
-    assert {one.name: one.originals for one in run.operators if one.originals} == chains
-    assert sorted(by_name + by_order) == sorted(chains)
-    assert all(one.tensors[0].origin == f"{one.originals[-1]}:0" for one in run.operators if one.originals)
-
-
-def test_guessing_takes_no_long():
-    names = ["a" * length for length in range(1, 200)]
-    run, _, _ = guess_fusion(a_run("a" * 3000), a_run(*names))
-    assert run.operators[0].originals == ()
-
-
-@pytest.mark.parametrize("sample", ["mindspore_layer_norm", "tfdbg_batch_norm", "msprobe_softmax"])
-def test_dumps_of_other_formats(sample):
-    report = fusion_diff(SAMPLES / sample / "target", SAMPLES / sample / "golden")
-    assert (report.exit_status, fusion.switch(report), rows(report)) == (1, {}, {})
-    assert "not the cause" not in screen(report)
-
-
 # The files
-
-
-def test_the_sample_on_the_screen_and_in_files(tmp_path):
-    report = fusion_diff(SAMPLE / "target", SAMPLE / "golden")
-    text = screen(report)
-    for words in (
-        "First diverging operator\n  1  BORN        net/block_0/addnet/block_0/Relu  output:0",
-        "golden: net/block_0/Relu",
-        "fused operators: 8 (1 BORN, 4 PROPAGATED, 3 not suspected)",
-        "AddReluFusionPass: net/block_0/addnet/block_0/Relu, error in 6.3e-04, out 8.0e-03",
-        "computes net/block_0/add, net/block_0/Relu",
-        "only with fusion: AddReluFusionPass (2 operators), ConvBatchnormFusionPass (5 operators)",
-        "next: disable AddReluFusionPass with fusion_switch.cfg",
-        "100 % of elements compared",
-    ):
-        assert words in text
-    write_reports(report, tmp_path)
-    assert json.loads((tmp_path / "fusion_switch.cfg").read_text()) == {
-        "Switch": {"UBFusion": {"AddReluFusionPass": "off"}}
-    }
-    with open(tmp_path / "fusion.csv", encoding="utf-8", newline="") as file:
-        header, *found = list(csv.reader(file))
-    contract = (
-        "fused_op, op_type, pass_name, original_ops, compared_slot, golden_op, verdict, cosine, rel_l2, max_abs_err, "
-        "cause, because"
-    )
-    assert header == [*contract.split(", "), "step", "rank", "order"]
-    row = dict(zip(header, next(row for row in found if row[0] == ADD)))
-    assert (row["pass_name"], row["golden_op"], row["verdict"], row["cause"], row["compared_slot"]) == (
-        "AddReluFusionPass", "net/block_0/Relu", "diverged", "BORN", "output:0",
-    )  # fmt: skip
-    assert float(row["rel_l2"]) == pytest.approx(8e-3, rel=0.1) and row["original_ops"].count(",") == 1
-    passes = {one["name"]: one for one in json.loads((tmp_path / "summary.json").read_text())["passes"]}
-    assert passes["AddReluFusionPass"] == {"name": "AddReluFusionPass", "kind": "UBFusion", "on": 2, "off": 0}
-    assert passes["ConstToAttrPass"] == {"name": "ConstToAttrPass", "kind": "GraphFusion", "on": 1, "off": 1}
 
 
 def test_the_command(tmp_path, off):
@@ -416,36 +207,6 @@ def test_fusion_result_of_every_generation(tmp_path, off, generation):
     else:
         assert effects["AddReluFusionPass"] == ("UBFusion", times, 0)
         assert fusion.switch(report) == PASSES[ADD]
-
-
-def test_one_fusion_result_for_both_runs_tells_kinds_only(tmp_path):
-    on = write(tmp_path / "on", device(ADD), counts=False)
-    plain = write(tmp_path / "off", device(fused=False), make_cann.UNFUSED, counts=False)
-    (tmp_path / "fusion_result.json").write_text(json.dumps(make_cann.fusion_result(device())))
-    report = fusion_diff(on, plain)
-    assert {(one.on, one.off) for one in report.passes} == {(None, None)}
-    assert fusion.switch(report) == PASSES[ADD]
-    assert any("but not their run" in note for note in report.notes)
-    assert summary(answer_of(report))["passes"][0]["on"] is None
-
-
-KINDS = {
-    "TbeConvReluFusionPass": "UBFusion", "ATbeMatMulElemwiseFusionPass": "UBFusion", "AutomaticUbFusion": "UBFusion",
-    "MatmulReduceSumUbFusion": "UBFusion", "TBEConvAddFusion": "GraphFusion", "ConvBatchnormFusionPass": "GraphFusion",
-    "BatchMatmulFusionPass": "GraphFusion", "MulSubFusionPass": "GraphFusion",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_kinds_by_name(name):
-    assert fusion.kind_of(name) == KINDS[name]
-
-
-@shared
-def test_kinds_of_a_real_file():
-    text = (DATA / "fusion_result.single_object.json").read_text()
-    for section, kind in (("graph_fusion", "GraphFusion"), ("ub_fusion", "UBFusion")):
-        assert {fusion.kind_of(name) for name in json.loads(text)[section]} == {kind}
 
 
 # Fusion groups of real graphs, counted by plain reading of their lines
@@ -501,29 +262,3 @@ def test_fusions_in_the_unified_buffer_that_a_real_graph_is_about_to_make():
     node = made["conv1conv1_relupool1"]
     assert node.originals == ("scale_conv1", "conv1", "bn_conv1", "conv1_relu", "pool1")
     assert {port.origin_name for port in node.ports_out} == {"pool1"}
-
-
-def test_a_graph_that_was_written_before_its_fusions_serves_too(tmp_path, off):
-    """The dump holds "a/Conv2Da/Relu"; the graph still has both, in one scope."""
-    on = write(tmp_path / "on", device(CONV_A))
-    text = (on / GRAPH).read_text()
-    start = text.index(f'op {{ name: "{CONV_A}"')
-    whole = text[start : text.index("\n}\n", start) + 3]
-    scope = '  attr { key: "fusion_scope" value { i: 4 } }\n'
-    conv, relu = "net/block_0/a/Conv2D", "net/block_0/a/Relu"
-    head, inputs, described, written = (
-        re.search(r".*\n", whole)[0], "".join(re.findall(r"  input: .*\n", whole)),
-        "".join(re.findall(r"  input_desc.*\n", whole)), re.search(r"  output_desc.*\n", whole)[0],
-    )  # fmt: skip
-    passes = "".join(re.findall(r'  attr \{ key: "pass_name".*\n', whole))
-    names = f'list {{ s: "{conv}" s: "net/block_0/a/bn/FusedBatchNormV3" val_type: VT_LIST_STRING }}'
-    parts = (
-        head.replace(CONV_A, conv) + inputs + scope + passes
-        + f'  attr {{ key: "_datadump_original_op_names" value {{ {names} }} }}\n'
-        + described + re.sub(r' attr \{ key: "_datadump.*?\} \}', "", written) + "}\n"
-        + f'op {{ name: "{relu}" type: "Relu" id: {re.search("id: ([0-9]+)", head)[1]}\n  input: "{conv}:0"\n{scope}'
-        + written.replace("output_desc", "input_desc", 1) + written + "}\n"
-    )  # fmt: skip
-    (on / GRAPH).write_text(text.replace(whole, parts).replace(f'input: "{CONV_A}:0"', f'input: "{relu}:0"'))
-    report = fusion_diff(on, off)
-    assert (first(report), fusion.switch(report)) == (("BORN", CONV_A), PASSES[CONV_A])

@@ -11,7 +11,6 @@ import pytest
 import npucmp
 from npucmp import replay
 from npucmp.align import order
-from npucmp.model.optypes import op_type
 from tests.recompute.craft import Dump
 
 LARGEST = 2.5  # times the work for twice as much
@@ -35,36 +34,6 @@ def record(reads, writes):
     return {"input_args": [*map(figures, reads)], "input_kwargs": {}, "output": [*map(figures, writes)]}
 
 
-def one_reader(count):
-    """An operator that reads so many tensors, on both sides."""
-    records = {"Torch.cat.0.forward": record(range(count), [count]), "Torch.tanh.0.forward": record([count], [-1])}
-    return records, records
-
-
-def golden_alone(count):
-    """So many operators that the golden has alone, between those of both."""
-    ends = {"Module.first.ReLU.forward.0": record([0], [1])}
-    middle = {f"Module.m{i}.Sum.forward.0": record([i], [i + 1]) for i in range(1, count)}
-    last = {f"Module.n{i}.Tanh.forward.0": record([count], [count + 1 + i]) for i in range(4)}
-    return {**ends, **last}, {**ends, **middle, **last}
-
-
-def with_checksums(records):
-    """The records of a dump of checksums: those of equal figures are equal."""
-    for one in records.values():
-        for leaf in (*one["input_args"], *one["output"]):
-            leaf["md5"] = f"{int(leaf['Max'] * 7919):08x}"
-    return records
-
-
-def equal_tensors(count):
-    """So many operators that the golden has alone, half of which write one tensor, and half read one."""
-    ends = {"Module.first.ReLU.forward.0": record([0], [1]), "Module.last.Sigmoid.forward.0": record([1], [2])}
-    writers = {f"Module.w{i}.W{i}.forward.0": record([10 + i], [3]) for i in range(count // 2)}
-    readers = {f"Module.r{i}.R{i}.forward.0": record([1], [-10 - i]) for i in range(count // 2)}
-    return with_checksums({**ends}), with_checksums({**ends, **writers, **readers})
-
-
 def calls(tmp_path, dumps):
     """How many calls of functions a comparison makes."""
     paths = [write(tmp_path / side, records) for side, records in zip(("target", "golden"), dumps)]
@@ -79,14 +48,6 @@ def calls_of(work):
     finally:
         profile.disable()
     return pstats.Stats(profile).total_calls
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("made", [one_reader, golden_alone, equal_tensors])
-def test_twice_the_size_costs_at_most_two_and_a_half_times_the_calls(tmp_path, made):
-    calls(tmp_path / "first", made(8))  # imports
-    small, large = (calls(tmp_path / str(count), made(count)) for count in (1000, 2000))
-    assert large <= LARGEST * small
 
 
 def numbered_higher(count):
@@ -136,12 +97,3 @@ def test_a_replay_of_equal_operators_finds_their_readers_in_linear_time(tmp_path
         folder = dump.write()
         work.append(calls_of(lambda folder=folder: replay(folder, engine="numpy", jobs=1)))
     assert work[2] <= LARGEST * work[1]
-
-
-def test_the_types_of_a_file_of_many_names_are_looked_up_once():
-    """Every name of a file of weights may be a type that no table knows; all rules ask for all types in turn."""
-    spellings = [f"weight{i}" for i in range(30_000)]
-    first = [*map(op_type, spellings)]
-    before = op_type.cache_info().misses
-    assert [*map(op_type, spellings)] == first
-    assert op_type.cache_info().misses == before

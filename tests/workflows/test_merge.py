@@ -5,9 +5,7 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 
-import numpy as np
 import pytest
 
 import npucmp
@@ -48,47 +46,6 @@ def merged(monkeypatch, capsys, *words):
 def rows(file):
     with open(file) as stream:
         return [*csv.DictReader(stream)]
-
-
-def test_tables_are_those_of_one_comparison(made, place, monkeypatch, capsys):
-    status, shown, _ = merged(monkeypatch, capsys, place / "s1", place / "s0", "-o", place / "out")
-    assert status == 1 and "\nDIVERGED: error originates in 1 place" in shown
-    for name in ("tensors.csv", "roots.csv"):
-        assert (place / "out" / name).read_bytes() == (made / "whole" / name).read_bytes(), name
-    summary, known = (json.loads((one / "summary.json").read_text()) for one in (place / "out", made / "whole"))
-    for key in ("verdicts", "causes", "rules", "exit_status", "unpaired"):
-        assert summary[key] == known[key], key
-    assert [row["op"] for row in summary["roots"]] == [row["op"] for row in known["roots"]]
-    assert summary["aligned"]["operators"] == known["aligned"]["operators"]
-    assert summary["aligned"]["operators_compared"] == pytest.approx(known["aligned"]["operators_compared"])
-    assert "errors were traced across steps and ranks within each" in "".join(summary["notes"])
-    verdicts = [[(row["step"], row["rank"], row["verdict"]) for row in rows(one / "matrix.csv")]
-                for one in (place / "out", made / "whole")]  # fmt: skip
-    assert verdicts[0] == verdicts[1]
-    assert (
-        summary["begins"] == known["begins"] and summary["begins"]["rank"] == 0 and summary["shards"] == known["shards"]
-    )
-    assert f"The error {known['begins']['sentence']}\n" in shown
-    assert "DIVERGED" in (place / "out/report.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("form", [{"parts": True}, {"parquet": True}, {"parts": True, "parquet": True}], ids=str)
-def test_parts_and_parquet_are_read_too(made, place, monkeypatch, capsys, form):
-    """What comes out is the same, of Parquet "0.0" for "0" in columns of floats; nothing is left behind."""
-    if form.get("parquet"):
-        pytest.importorskip("pyarrow")
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
-    npucmp.write_reports(npucmp.compare(made / "target", made / "golden", step=0), place / "s0", **form)
-    assert not (place / "s0/tensors.csv").exists()
-    assert merged(monkeypatch, capsys, place / "s0", place / "s1", "-o", place / "out")[0] == 1
-    found, known = rows(place / "out/tensors.csv"), rows(made / "whole/tensors.csv")
-    assert len(found) == len(known) and [*found[0]] == [*known[0]]
-    for row, expected in zip(found, known):
-        for name, cell in row.items():
-            assert cell == expected[name] or (name in ("max_ulp", "max_abs_err") and cell == f"{expected[name]}.0"), (
-                name
-            )
-    assert not [*place.glob(".npucmp*")]
 
 
 def test_what_was_written_for_excel_is_read_too(made, place, monkeypatch, capsys):
@@ -232,16 +189,6 @@ REFUSED = {
 }
 
 
-def test_numbers_that_are_none_are_not_known(place, monkeypatch, capsys):
-    file = place / "s0/matrix.csv"
-    head, first, *others = file.read_text().splitlines()
-    cells = ["²" if cell.isdecimal() and at > 1 else cell for at, cell in enumerate(first.split(","))]
-    file.write_text("\n".join([head, ",".join(cells), *others]) + "\n")
-    assert merged(monkeypatch, capsys, place / "s0", place / "s1", "-o", place / "out")[0] == 1
-    row, *_ = rows(place / "out/matrix.csv")
-    assert (row["operators"], row["match"]) == ("0", "0")
-
-
 @pytest.mark.parametrize("how", REFUSED)
 def test_what_does_not_belong_together_is_refused_by_name(place, monkeypatch, capsys, how):
     spoil, words = REFUSED[how]
@@ -259,28 +206,6 @@ def test_a_step_and_rank_is_in_one_report(place, monkeypatch, capsys):
     for words in ((place / "s1",), (place / "s1", place / "s1")):
         status, _, error = merged(monkeypatch, capsys, *words)
         assert status == 2 and "the folders of several different reports" in error
-
-
-def test_what_names_of_operators_hold_is_no_reason_to_refuse_a_report(tmp_path, monkeypatch, capsys):
-    for step in (0, 1):
-        for side in ("target", "golden"):
-            write_run(tmp_path / side, {"Torch.a, =b,-c.0.forward": {"out": [np.ones(3, np.float32)]}}, step)
-        report = npucmp.compare(tmp_path / "target", tmp_path / "golden", step=step)
-        npucmp.write_reports(report, tmp_path / f"s{step}")
-    assert merged(monkeypatch, capsys, tmp_path / "s0", tmp_path / "s1", "-o", tmp_path / "out")[0] == 0
-    assert [row["op"] for row in rows(tmp_path / "out/tensors.csv")] == ["Torch.a, =b,-c.0.forward"] * 2
-
-
-def test_what_a_baseline_excused_differs(made, place, monkeypatch, capsys):
-    """The joined report shows it all the same; it must not agree."""
-    words = ["compare", *map(str, (made / "target", made / "golden")), "--step", "1", "-q"]
-    monkeypatch.setattr(sys, "argv", ["npucmp", *words, "-o", str(place / "s2"), "--baseline", str(place / "s1")])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    assert end.value.code == 0
-    status, shown, _ = merged(monkeypatch, capsys, place / "s0", place / "s2")
-    assert status == 1 and shown.splitlines()[-1].startswith("DIVERGED")
-    assert f"findings that a baseline excused in {place / 's2'} count here" in shown
 
 
 def test_reports_of_one_rank_each_say_where_it_begins(made, tmp_path, monkeypatch, capsys):

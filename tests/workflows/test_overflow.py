@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from npucmp import overflow
-from npucmp.errors import UsageError
-from npucmp.report import answer_of, render
 from tests.command import npucmp
 from tests.dump.readers.craft_cann import Tensor, tensor, v2
 from tests.reports import screen
@@ -118,30 +116,6 @@ def test_bad_usage(tmp_path):
 # --- what is scanned ---
 
 
-def test_what_is_left_out_is_not_scanned(tmp_path):
-    write_run(tmp_path, CHAIN)
-    assert roots(overflow(tmp_path, exclude=["*exp*"])) == [("GAP", "Torch.sub.0.forward", "input:0")]
-    assert overflow(tmp_path, include=["*linear*"]).exit_status == 0
-    with pytest.raises(UsageError):
-        overflow(tmp_path, include=["nothing*"])
-
-
-def test_what_comes_in_from_outside_is_a_gap(tmp_path):
-    report = overflow(write_run(tmp_path, {"Functional.linear.0.forward": {"in": [X, LOST], "out": [LOST]}}))
-    assert roots(report) == [("GAP", "Functional.linear.0.forward", "input:1")]
-    assert "CAME IN" in screen(report)
-
-
-def test_the_first_step_is_named(tmp_path):
-    for step in range(3):
-        write_run(tmp_path, CHAIN if step else CLEAN, step=step)
-    report = overflow(tmp_path)
-    assert [root.place for root in report.scans[1].roots] == [1, 3]
-    shown = screen(report)
-    assert "(first in step 1)" in shown
-    assert shown.index("step 1") < shown.index("step 0")
-
-
 def test_a_nan_that_another_rank_put_in(tmp_path):
     reduce = "Distributed.all_reduce.0.forward"
     write_run(tmp_path, {reduce: {"in": [X], "out": [LOST]}}, rank=0)
@@ -154,22 +128,6 @@ def test_a_nan_that_another_rank_put_in(tmp_path):
     assert "rank 1 had read it before" in report.scans[0].events[0].because
 
 
-def test_results_do_not_depend_on_jobs(tmp_path):
-    write_run(tmp_path, CHAIN)
-    one, three = (render(answer_of(overflow(tmp_path, jobs=jobs))) for jobs in (1, 3))
-    assert one["overflow.csv"] == three["overflow.csv"]
-
-
-def test_a_dump_of_outputs_only(tmp_path):
-    for number, (name, value) in enumerate([("conv", X), ("norm", LOST), ("relu", LOST)]):
-        np.save(tmp_path / f"{name}.0.{TIME + number}.npy", value)
-    assert roots(overflow(tmp_path)) == [("UNKNOWN", "norm", "output:0"), ("PROPAGATED", "relu", "output:0")]
-    nodes = [("conv", "Conv2D", ""), ("norm", "Softmax", "conv"), ("relu", "Relu", "norm")]
-    text = "".join(f'node {{ name: "{n}" op: "{o}" {f"input: {i!r}" if i else ""} }}\n' for n, o, i in nodes)
-    (tmp_path / "graph.pbtxt").write_text(text.replace("'", '"'))
-    assert roots(overflow(tmp_path))[0] == ("BORN", "norm", "output:0")
-
-
 def test_an_unreadable_tensor_is_a_row_and_undecided(tmp_path):
     write_run(tmp_path, CLEAN)
     (tmp_path / "step0" / "proc1" / "dump_tensor_data" / "Torch.add.0.forward.input.1.npy").write_bytes(b"no")
@@ -179,71 +137,7 @@ def test_an_unreadable_tensor_is_a_row_and_undecided(tmp_path):
     assert "UNDECIDED" in screen(report)
 
 
-def test_close_to_the_edge_the_closest_first(tmp_path):
-    near, nearer = X * np.float16(8000), X * np.float16(16000)
-    run = {
-        "Torch.mul.0.forward": {"in": [nearer], "out": [near]},
-        "Torch.mul.1.forward": {"in": [near], "out": [nearer]},
-        "Torch.exp.0.forward": {"in": [X], "out": [np.where(HOT == INF, INF, near).astype(np.float16)]},  # over it
-        "Torch.add.0.forward": {"in": [X], "out": [X]},
-    }
-    report = overflow(write_run(tmp_path, run), headroom=3)
-    edge = [(event.operator.name, event.slot) for event in report.events if not event.kind]
-    assert edge == [("Torch.mul.1.forward", "output:0"), ("Torch.mul.0.forward", "output:0")]
-    assert "Near the limit of their type: 2 tensors" in screen(report)
-    assert overflow(tmp_path, exclude=["*exp*"], headroom=3).exit_status == 0
-
-
-# --- statistics and checksums ---
-
-
-def recorded(folder, **leaf):
-    """A dump of one operator whose output has these figures, and no values."""
-    place = folder / "step0" / "rank0"
-    place.mkdir(parents=True)
-    base = {"type": "torch.Tensor", "dtype": "torch.float16", "shape": [4, 4]}
-    fine = {"Max": 1.0, "Min": 0.0, "Mean": 0.5, "Norm": 1.0} if "md5" not in leaf else leaf
-    record = {"input_args": [{**base, **fine}], "input_kwargs": {}, "output": [{**base, **leaf}]}
-    dump = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
-    place.joinpath("dump.json").write_text(json.dumps({**dump, "data": {"Torch.exp.0.forward": record}}))
-    return folder
-
-
-@pytest.mark.parametrize(
-    "high, kind", [(INF, "inf"), (NAN, "nan"), (65504.0, "saturated")], ids=["inf", "nan", "saturated"]
-)
-def test_statistics_say_so(tmp_path, high, kind):
-    report = overflow(recorded(tmp_path, Max=high, Min=0.0, Mean=1.0, Norm=1.0))
-    assert events(report) == [("Torch.exp.0.forward", kind, "born")]
-    (row,) = rows_of(report, "overflow.csv")
-    assert row["count"] is None  # how many, statistics do not tell
-    assert "by its statistics" in report.events[0].because
-
-
-def test_checksums_decide_nothing(tmp_path):
-    report = overflow(recorded(tmp_path, md5="abcd1234"))
-    assert report.exit_status == 2
-    assert "UNDECIDED" in screen(report)
-
-
 # --- a golden run ---
-
-
-@pytest.mark.parametrize(
-    "golden, told, words",
-    [
-        (HOT, "inf", "the golden run has it too"),
-        (np.full((4, 4), 70000, np.float32), "would overflow", "the type is the cause"),
-        (np.full((4, 4), 65510, np.float32), "none", "no such value there"),  # rounds to 65504, not to Inf
-        (X, "none", "no such value there"),
-        (LOST, "nan", "has nan there"),
-    ],
-)
-def test_the_golden_run_has_its_say(tmp_path, golden, told, words):
-    target = write_run(tmp_path / "t", {"Torch.exp.0.forward": {"in": [X], "out": [HOT]}})
-    other = write_run(tmp_path / "g", {"Torch.exp.0.forward": {"in": [X], "out": [golden]}})
-    (event,) = overflow(target, golden=other).events
-    assert (event.golden, words in event.because) == (told, True)
 
 
 def test_the_golden_run_may_have_other_names(tmp_path):
@@ -251,23 +145,6 @@ def test_the_golden_run_may_have_other_names(tmp_path):
     other = write_run(tmp_path / "g", {"Mint.power.0.forward": {"in": [X], "out": [HOT]}})
     (event,) = overflow(target, golden=other, mapping={"Torch.exp.0.forward": "Mint.power.0.forward"}).events
     assert event.golden == "inf"
-
-
-def test_a_step_that_the_golden_run_lacks_is_a_note(tmp_path):
-    for step in (0, 1):
-        write_run(tmp_path / "t", CHAIN, step=step)
-        write_run(tmp_path / "g", CHAIN, step=2 * step)
-    report = overflow(tmp_path / "t", golden=tmp_path / "g")
-    assert [note.partition(" of ")[0] for note in report.notes] == ["target step 1", "golden step 2"]
-
-
-def test_a_device_run_against_a_folder_of_npy(tmp_path):
-    folder = device(tmp_path / "npu", [("Add", "net/add", 1, X, HOT)])
-    reference = tmp_path / "cpu"
-    reference.mkdir()
-    np.save(reference / f"net_add.0.{TIME}.npy", np.full((4, 4), 1e5, np.float32))
-    (event,) = overflow(folder, golden=reference).events
-    assert (event.kind, event.origin, event.golden) == ("inf", "born", "would overflow")
 
 
 # --- records of the device ---
@@ -308,29 +185,6 @@ def note(root, record, at=15, ids="77.9"):
 OPERATORS = [("Add", "net/add", 1, X, X), ("Exp", "net/exp", 2, X, HOT), ("Mul", "net/mul", 3, X, X)]
 
 
-@pytest.mark.parametrize("layout", [old_layout, new_layout])
-@pytest.mark.parametrize("task", [2, 65536 + 2])
-def test_a_record_names_the_operator_by_what_is_in_it(tmp_path, layout, task):
-    operators = [(kind, name, number - 2 + task, *rest) for kind, name, number, *rest in OPERATORS]
-    device(tmp_path, operators)
-    note(tmp_path, layout(2, 0x120), ids=f"{task + 1}.3")  # the name says net/mul
-    report = overflow(tmp_path)
-    assert roots(report) == [("BORN", "net/exp", "output:0")]
-    assert events(report) == [("net/exp", "inf", "born"), ("net/exp", "device", "born")]
-    assert {event.device_status for event in report.events} == {"0x120"}
-    assert "floating point overflow (0x20); float32 or int32 to float16 overflow (0x100)" in report.events[1].because
-    assert "the device recorded AI Core" in report.roots[0].because
-
-
-@pytest.mark.parametrize("layout", [old_layout, new_layout])
-def test_a_flag_without_a_trace_in_the_data(tmp_path, layout):
-    device(tmp_path, OPERATORS[:1])
-    note(tmp_path, layout(1, 0x20))
-    report = overflow(tmp_path)
-    assert (report.exit_status, roots(report)) == (1, [("BORN", "net/add", "")])
-    assert "masked by saturation, or occurred in padding" in report.roots[0].because
-
-
 def test_a_record_that_blames_no_dumped_operator_is_a_row(tmp_path):
     device(tmp_path, OPERATORS[:1])
     note(tmp_path, old_layout(55, 0x400))
@@ -340,12 +194,6 @@ def test_a_record_that_blames_no_dumped_operator_is_a_row(tmp_path):
     assert "0x400" in [row["device_status"] for row in rows_of(report, "overflow.csv")]
 
 
-def test_a_record_of_another_stream_blames_nobody_here(tmp_path):
-    device(tmp_path, OPERATORS[:1])
-    note(tmp_path, new_layout(1, 0x20, stream=4))
-    assert events(overflow(tmp_path)) == [(None, "device", "unknown")]
-
-
 def test_of_slices_the_one_that_the_record_names(tmp_path):
     for context, name in enumerate(("net_add", "net_exp")):
         for thread in range(2):
@@ -353,21 +201,6 @@ def test_of_slices_the_one_that_the_record_names(tmp_path):
             (tmp_path / file).write_bytes(v2([tensor(X)], [tensor(X)], name))
     note(tmp_path, new_layout(5, 0x20, context=1, thread=1))
     assert [name for name, kind, _ in events(overflow(tmp_path)) if kind == "device"] == ["net_exp"]
-
-
-def test_a_status_of_zero_is_no_event(tmp_path):
-    device(tmp_path, OPERATORS[:1])
-    note(tmp_path, old_layout(1, 0))
-    assert overflow(tmp_path).exit_status == 0
-
-
-def test_nothing_but_records_the_first_in_time_first(tmp_path):
-    note(tmp_path / "d", old_layout(7, 0x20), at=90, ids="1.3")
-    note(tmp_path / "d", new_layout(9, 0x20), at=10, ids="2.3")
-    report = overflow(tmp_path)
-    assert report.exit_status == 1
-    assert ["task 9" in report.events[0].because, "task 7" in report.events[1].because] == [True, True]
-    assert "2 device records of operators that were not dumped" in screen(report)
 
 
 def test_a_damaged_record_is_a_row(tmp_path):

@@ -6,7 +6,6 @@ import csv
 import json
 import shutil
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,20 +13,13 @@ import pytest
 import npucmp
 from npucmp.align import placement_choice, rank_run
 from npucmp.errors import UsageError
-from npucmp.model.comparison import Coverage, OpenTensor
-from npucmp.report.coverage import open_words
-from npucmp.workflows.parallel_layout import _is_wrong_behind
-from tests.align.rank_craft import numbers
-from tests.align.rank_networks import call, searched
 from tests.command import npucmp as run
 from tests.corpus.parallel.cases import LAYOUTS, Case, design_for, draw_cases, make
 from tests.corpus.parallel.faults import Fault
 from tests.corpus.parallel.layout import Layout
 from tests.corpus.parallel.networks import Design
 from tests.corpus.parallel.score import graded
-from tests.synthetic import write_run
 
-ROOT = Path(__file__).parents[2]
 SMALL = Design(batch=4, length=8, width=16, heads=4, keys=4, layers=2, inner=24, words=48)
 
 
@@ -35,51 +27,11 @@ def pair(folder, layout=Layout(tp=2), design=SMALL, fault=Fault(), **more):
     return make(Case("pair", layout, design, fault, seed=5, **more), folder)
 
 
-@pytest.mark.few(2)
-@pytest.mark.parametrize(
-    "layout",
-    [
-        "tp2",
-        "tp2_sp",
-        "dp2",
-        "micro2",
-        "pp2",
-        "cp2_zigzag",
-        "tp2_dp2",
-        "pp2_vpp2_micro2_ahead",
-        "dp2_zero1",
-        "dp2_zero1_backward",
-        "dp2_zero1_each",
-        "tp2_dp2_fsdp",
-    ],
-)
-def test_a_clean_layout_agrees_and_covers_the_golden(tmp_path, layout):
-    written = pair(tmp_path, LAYOUTS[layout])
-    report = npucmp.compare(written.target, written.golden, jobs=1)
-    assert report.exit_status == 0 and not report.roots
-    assert report.layout is not None and {one.state for one in report.layout.placed} <= {"agrees", "local"}
-
-
 def test_the_last_line_counts_shares_of_ranks(tmp_path):
     """Masks and numbers of words of a rank's part of the vocabulary: what is made of them is compared."""
     written = pair(tmp_path, LAYOUTS["tp2"])
     last = run("compare", written.target, written.golden).stdout.splitlines()[-1]
     assert " of ranks" in last and "without a partner" not in last
-
-
-def test_what_a_layout_leaves_open_has_one_cause():
-    first = tuple(OpenTensor(name, "output:0", 4, "missing", "not compared") for name in ("lt", "ge", "or"))
-    said = open_words(Coverage(988, 12, 3, first=first), 5, is_of_layout=True)
-    assert said.endswith("accept with --coverage 0.98") and "--exclude" in open_words(
-        Coverage(988, 12, 3, first=first), 5
-    )
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("layout", ["tp2", "dp2", "pp2"])
-def test_bfloat16_is_silent(tmp_path, layout):
-    written = pair(tmp_path, LAYOUTS[layout], base="bfloat16")
-    assert npucmp.compare(written.target, written.golden, jobs=1).exit_status == 0
 
 
 FAULTS = {
@@ -111,23 +63,6 @@ def test_a_fault_is_named_with_its_kind(tmp_path, name):
     report = npucmp.compare(written.target, written.golden, jobs=1)
     assert report.exit_status == 1 and words in report.roots[0].because
     assert report.roots[0].rank == fault.rank
-
-
-class OnBothRanks(Fault):
-    """A fault of 2 % on rank 0 and of 3 % on rank 1."""
-
-    def strikes(self, kind, scope, rank, step):
-        object.__setattr__(self, "size", 0.03 if rank else 0.02)
-        return super().strikes(kind, scope, rank, step)
-
-
-def test_copies_that_all_differ_are_named_with_their_errors(tmp_path):
-    """No rank has the golden's weight, and none stands out."""
-    written = pair(tmp_path, LAYOUTS["tp2"], fault=OnBothRanks("replica differs", "layers.0.norm1.weight"))
-    root = npucmp.compare(written.target, written.golden, jobs=1).roots[0]
-    assert (root.cause.value, root.slot, root.rank) == ("GAP", "input:2", None)
-    words = "copies on ranks 0-1 differ from each other and from the golden (2.0e-02 to 3.0e-02)"
-    assert words in [one.sentence() for one in root.evidence]
 
 
 @pytest.mark.large
@@ -199,12 +134,6 @@ def test_a_missing_rank_is_named_and_nothing_agrees(tmp_path):
     assert any("rank 1 is missing" in note for one in report.comparisons for note in one.target.notes)
 
 
-def test_ranks_apart_compares_rank_by_rank(tmp_path):
-    written = pair(tmp_path)
-    report = npucmp.compare(written.target, written.golden, ranks_apart=True, jobs=1)
-    assert report.layout is None and report.exit_status == 1
-
-
 def test_statistics_name_a_missing_reduction(tmp_path):
     design = design_for(np.random.RandomState(1), Layout(tp=2))
     written = pair(tmp_path, design=design, fault=Fault("not reduced", "layers.0.proj"), style="statistics")
@@ -219,14 +148,6 @@ def test_statistics_of_a_clean_layout_name_nothing(tmp_path, layout):
     (case,) = draw_cases(51, layout, 1, "statistics", most=0)
     one = graded(case, tmp_path)
     assert (one.grade, one.status) == ("silent", 2)
-
-
-def test_statistics_name_a_rank_whose_part_exceeds_the_whole(tmp_path):
-    case = next(one for one in draw_cases(51, "dp4", 1, "statistics", most=5) if one.fault.kind == "wrong part")
-    written = make(case, tmp_path)
-    root = npucmp.compare(written.target, written.golden, jobs=1).roots[0]
-    assert root.pair.golden_op.name in written.right and root.rank == case.fault.rank
-    assert f"the part of rank {root.rank} is no part of the golden" in root.because
 
 
 @pytest.mark.large
@@ -263,14 +184,6 @@ def rank_errors(report):
 def without(folder, *ranks):
     for rank in ranks:
         shutil.rmtree(folder / "step0" / f"rank{rank}")
-
-
-def test_a_rank_without_a_partner_is_not_decided(tmp_path):
-    written = pair(tmp_path, Layout(dp=2), golden=Layout(dp=2))
-    without(written.golden, 1)
-    got = run("compare", written.target, written.golden, "-o", tmp_path / "out")
-    assert got.returncode == 2 and "rank 1 of the target has no partner" in got.stdout
-    assert npucmp.compare(written.target, written.golden, rank=0, jobs=1).exit_status == 0
 
 
 @pytest.mark.large
@@ -326,84 +239,3 @@ def read_members(file):
         members = {one.filename: archive.read(one) for one in archive.infolist()}
     data = next(one for one in members if one.endswith("/data/0"))
     return members, np.frombuffer(members[data], np.float32), data
-
-
-@pytest.mark.parametrize(
-    "more, state, words",
-    [
-        ([0, 0, 0, 0], "agrees", "sum"),
-        ([1, 0, 0, 0], "local", "local"),  # within the rounding of floats, but no sum of numbers of occurrences
-        ([900, 0, 0, 0], "local", "local"),
-    ],
-)
-def test_numbers_of_occurrences_on_ranks_add_up_exactly(tmp_path, more, state, words):
-    random = np.random.default_rng(4)
-    x, weight = random.standard_normal((8, 6)).astype(np.float32), random.standard_normal((5, 6)).astype(np.float32)
-    counts = np.array([[3000, 2000, 100, 40], [2500, 1500, 300, 70]])
-    ids = np.array([3, 1, 0, 2, 2, 1, 3, 3])
-
-    def calls(rows, count):
-        return {
-            "Functional.linear.0.forward": {"in": [x[rows], weight], "out": [x[rows] @ weight.T]},
-            "Torch.bincount.0.forward": {"in": [ids[rows]], "out": [count]},
-            "Functional.linear.1.forward": {"in": [x[rows] * 2, weight], "out": [2 * x[rows] @ weight.T]},
-        }
-
-    for rank in range(2):
-        write_run(tmp_path / "target", calls(slice(4 * rank, 4 * rank + 4), counts[rank] + more), rank=rank)
-    write_run(tmp_path / "golden", calls(slice(None), counts.sum(0)))
-    report = npucmp.compare(tmp_path / "target", tmp_path / "golden", jobs=1)
-    placed = {(one.operator, one.slot): one for one in report.layout.placed}
-    found = placed["Torch.bincount.0.forward", "output:0"]
-    assert (found.state, found.relation.placement if found.relation else "local") == (state, words)
-
-
-def test_a_rank_that_scales_by_another_number_is_no_match(tmp_path):
-    """Each rank's own recomputation acquits its kernel."""
-    random = np.random.default_rng(3)
-    x, w = (random.standard_normal(shape).astype(np.float32) for shape in ((6, 8), (8, 8)))
-
-    def calls(own, scale, error=0.0):
-        made = (x @ w[:, own] * np.float32(1 + error)).astype(np.float32)
-        scaled = (made * np.float32(scale)).astype(np.float32)
-        return {
-            "Torch.matmul.0.forward": {"in": [x, w[:, own]], "out": [made]},
-            "Tensor.__mul__.0.forward": {"in": [made, scale], "out": [scaled]},
-            "Torch.sin.0.forward": {"in": [scaled], "out": [np.sin(scaled)]},
-        }
-
-    for rank, scale in enumerate((0.5, 0.75)):
-        write_run(tmp_path / "target", calls(slice(4 * rank, 4 * rank + 4), scale, 2e-7), rank=rank)
-    golden = write_run(tmp_path / "golden", calls(slice(None), 0.5))
-    report = npucmp.compare(tmp_path / "target", golden)
-    assert report.exit_status == 1
-    assert (report.roots[0].pair.operator.name, report.roots[0].cause.name) == ("Tensor.__mul__.0.forward", "BORN")
-    assert report.roots[0].rank == 1
-
-
-@pytest.mark.parametrize(
-    "differing, is_wrong",
-    [
-        ("", True),
-        ("forward", True),
-        ("back 1, step 1", True),
-        ("back 0, step 0", True),
-        ("back 0", False),  # something reduces it later
-        ("back 0, step 0, step 1", False),  # all gradients are wrong: they were not divided
-        ("back 1, step 0", False),
-        ("back 1, forward, step 0", True),
-    ],
-)
-def test_a_gradient_is_wrong_if_its_update_is_and_those_before_are_right(tmp_path, differing, is_wrong):
-    """Two products and their backward operators, the last first; updates read the gradients of the weights."""
-    x, names = numbers(4, 6, seed=1), ("forward", "back 1", "back 0", "step 1", "step 0")
-
-    def calls(*wrong):
-        noise = {name: numbers(4, 6, seed=20 + at) * (name in wrong) for at, name in enumerate(names)}
-        made = [numbers(4, 6, seed=10 + at) for at in range(2)]
-        found = [call("linear", [x, x + 1], [x + 2 + noise["forward"]]), call("linear", [x + 3, x + 4], [x + 5], 1)]
-        found += [call("linear", [made[at] * 3 + noise[f"back {at}"]], [made[at]], at, "backward") for at in (1, 0)]
-        return found + [call("mul", [made[at] + noise[f"step {at}"]], [made[at] * 2], at) for at in (1, 0)]
-
-    search = searched(tmp_path, [calls(), calls(*differing.split(", "))], calls())
-    assert _is_wrong_behind(search) is is_wrong

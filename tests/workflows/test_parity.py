@@ -14,7 +14,7 @@ import npucmp
 from npucmp.cli import npucmp as group
 from npucmp.errors import DumpError, UsageError
 from tests.corpus import constants
-from tests.corpus.parity import cases, files, second
+from tests.corpus.parity import cases
 from tests.corpus.parity.__main__ import score
 from tests.corpus.parity.files import torch_file
 
@@ -72,71 +72,9 @@ def test_noise_is_clean_and_its_figures_are_those_of_numpy(tmp_path):
     assert found.share_beyond == beyond.mean() == 0
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_token_that_is_not_finite(tmp_path, value):
-    y = noisy(log_probs())
-    y[2, 17] = value
-    assert said(pair(tmp_path, log_probs(), y)) == ("nan", (None, 2, 17))
-
-
-def test_what_is_masked_on_both_sides_is_no_token(tmp_path):
-    x, y = log_probs(), noisy(log_probs())
-    mask = np.arange(WIDTH) < np.full(ROWS, 40)[:, None]
-    y[:, 45], x[:, 50] = np.nan, -1e30
-    assert pair(tmp_path, x, y, mask.astype(np.int64)).verdict == "CLEAN"
-
-
-def test_ids_that_differ_are_found_before_their_numbers(tmp_path):
-    ids = np.random.default_rng(0).integers(0, 900, (ROWS, WIDTH))
-    other = ids.copy()
-    other[3, 21] += 1
-    result = pair(tmp_path, log_probs(), noisy(log_probs()), ids=ids, other_ids=other)
-    assert said(result) == ("tokens", (None, 3, 21))
-    row = next(row for row in rows(result) if row["request"] == 3)
-    assert (row["position"], row["class"]) == (21, "tokens")
-
-
 def rows(result):
     table = result.to_pandas("parity")
     return table.to_dict("records")
-
-
-@pytest.mark.parametrize("offset", [1, -1, 2, -2])
-def test_a_shift_is_a_finding(tmp_path, offset):
-    y = np.roll(noisy(log_probs()), offset, axis=1)
-    result = pair(tmp_path, log_probs(), y)
-    assert said(result) == ("shift", (None, 0, 0)) and result.exit_status == 1
-
-
-def test_a_request_that_is_shifted_alone(tmp_path):
-    y = noisy(log_probs())
-    y[4] = np.roll(y[4], 1)
-    assert said(pair(tmp_path, log_probs(), y)) == ("shift", (None, 4, 0))
-
-
-@pytest.mark.parametrize("recorded", [True, False], ids=["masks differ", "zeros"])
-@pytest.mark.parametrize("start, kind", [(30, "mask"), (50, "padding")])
-def test_tokens_that_one_side_never_sampled(tmp_path, recorded, start, kind):
-    x, y = log_probs(), noisy(log_probs())
-    ours = np.ones(x.shape, np.int64)
-    theirs = ours.copy()
-    extra = (slice(1, 4), slice(start, start + 10))
-    x[extra], y[extra] = 0.0, -np.random.default_rng(5).uniform(1, 8, (3, 10))
-    if recorded:
-        ours[extra] = 0
-    result = pair(tmp_path, x, y, ours, other_mask=theirs)
-    assert said(result) == (kind, (None, 1, start))
-
-
-def test_a_second_cause_is_named_behind_the_first(tmp_path):
-    x = log_probs()
-    y = noisy(x, 0.4)
-    y[2, 17] = np.nan
-    result = pair(tmp_path, x, y)
-    assert said(result) == ("nan", (None, 2, 17)) and "the other 359 tokens are differs: request 0" in str(result)
-    y = noisy(x)
-    y[2, 17] = np.nan
-    assert "the other 359 tokens are clean" in str(pair(tmp_path, x, y))
 
 
 def test_one_token_is_no_class_and_not_silent(tmp_path):
@@ -147,105 +85,12 @@ def test_one_token_is_no_class_and_not_silent(tmp_path):
     assert "1 of 360 tokens are beyond 12 times the noise" in str(result)
 
 
-def test_a_request_in_another_context_without_ids(tmp_path):
-    y = noisy(log_probs())
-    y[5, 33:] = log_probs(9)[5, 33:] - 1
-    assert said(pair(tmp_path, log_probs(), y)) == ("context", (None, 5, 33))
-
-
-def test_clean_requests_and_positions_refute_what_concerns_all(tmp_path):
-    """Requests 0 and 3 are clean, then all are clean before position 30."""
-    x = log_probs()
-    for number, far in enumerate((np.isin(np.arange(ROWS), (0, 3))[:, None], np.arange(WIDTH) < 30)):
-        y = np.where(far, noisy(x), log_probs(9) - 1)
-        result = pair(tmp_path / str(number), x, y)
-        assert said(result) == ("context", ((None, 1, 0), (None, 0, 30))[number])
-        words = ("requests 0, 3 are clean", "clean before position 30")[number]
-        fits = {fit.name: fit for fit in result.steps[0].fits}
-        assert words in str(result) and all(words in str(fits[name].refuted) for name in ("other weights", "dropout"))
-        states = {row["candidate"]: row["state"] for row in result.to_pandas("candidates").to_dict("records")}
-        assert states["another context"] == "accepted" and states["another temperature"] == "refuted"
-
-
-def test_all_tokens_differ_and_no_cause_is_a_fact(tmp_path):
-    x = log_probs()
-    result = pair(tmp_path, x, noisy(x, 0.5))
-    assert (result.verdict, result.exit_status) == ("DIFFERS", 1)
-    assert "other weights, dropout or another computation; these are not refuted" in str(result)
-
-
 def test_another_number_of_the_same_tokens(tmp_path):
     x = log_probs()
     y = noisy(x)
     numbers = np.repeat(x.mean(1, keepdims=True), WIDTH, 1), np.cumsum(x, 1), -x, np.exp(x), np.zeros_like(x)
     for number, values in enumerate(numbers):
         assert said(pair(tmp_path / str(number), values, y, ids=np.ones(x.shape, int)))[0] == "record"
-
-
-def test_only_recorded_experts_prove_other_experts(tmp_path):
-    """Scattered tokens differ: those with other experts; with equal experts; without a record."""
-    random = np.random.default_rng(3)
-    x = log_probs()
-    flipped = random.random(x.shape) < 0.1
-    y = np.where(flipped, x + 2 * random.choice([-1, 1], x.shape), noisy(x))
-    experts = random.integers(0, 16, (*x.shape, 2, 2))
-    other = np.where(flipped[..., None, None], (experts + 1) % 16, experts)
-    for number, sides in enumerate(((experts, other), (experts, experts), None)):
-        folders = [tmp_path / f"{side}{number}.npz" for side in "rt"]
-        for folder, name, values, side in zip(folders, ("rollout_log_probs", "old_log_probs"), (x, y), (0, 1)):
-            more = {} if sides is None else {"routed_experts": sides[side]}
-            np.savez(folder, **{name: values}, **more)
-        result = npucmp.parity(*folders)
-        states = {row["candidate"]: row["state"] for row in result.to_pandas("candidates").to_dict("records")}
-        assert said(result)[0] == ("router", "differs", "differs")[number]
-        assert states["other experts"] == ("accepted", "refuted", "open")[number]
-
-
-def test_a_nucleus_is_proven_by_its_law(tmp_path):
-    """top-p and top-k are; a record of the most likely token, which rises as well, is none."""
-    random = np.random.default_rng(3)
-    logits = random.standard_normal((ROWS, WIDTH, 50)) * 2
-    whole = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    order = np.argsort(np.argsort(-whole, -1), -1)
-    before = np.take_along_axis(np.cumsum(-np.sort(-np.exp(whole), -1), -1), order, -1) - np.exp(whole)
-    words = []
-    for number, kept in enumerate((before < 0.8, order < 4)):
-        cut = np.where(kept, whole, -np.inf)
-        cut = cut - np.log(np.exp(cut).sum(-1, keepdims=True))
-        ids = np.argmax(cut + random.gumbel(size=cut.shape), -1)[..., None]
-        x, y = (np.take_along_axis(side, ids, -1)[..., 0] for side in (cut, whole))
-        result = pair(tmp_path / str(number), x, noisy(y))
-        assert said(result)[0] == "top_p"
-        words.append(str(result))
-    assert "keeps at least 0.8" in words[0] and "as of 4 tokens" in words[1]
-    ids = np.argmax(whole + random.gumbel(size=whole.shape), -1)[..., None]
-    result = pair(tmp_path / "first", whole.max(-1), noisy(np.take_along_axis(whole, ids, -1)[..., 0]))
-    assert said(result)[0] in ("record", "differs")
-
-
-def test_a_fill_value_is_no_log_probability(tmp_path):
-    x, y = log_probs(), noisy(log_probs())
-    x[2, 17] = -9999.0
-    result = pair(tmp_path, x, y)
-    assert said(result) == ("nan", (None, 2, 17)) and "the other 359 tokens are clean" in str(result)
-
-
-def test_tokens_that_occurred_before_and_certain_tokens(tmp_path):
-    x, ids = log_probs() - 0.5, np.random.default_rng(0).integers(0, 90, (ROWS, WIDTH))
-    seen = np.array([[ids[row, at] in ids[row, :at] for at in range(WIDTH)] for row in range(ROWS)])
-    for number, moved in enumerate((seen, np.isin(ids, (3, 17, 40)))):
-        result = pair(tmp_path / str(number), np.where(moved, x - 1, x + 0.02), noisy(x), ids=ids)
-        assert said(result)[0] == "logits" and ("occurred before", "certain tokens")[number] in str(result)
-
-
-def test_a_shift_and_a_temperature(tmp_path):
-    random = np.random.default_rng(3)
-    logits = random.standard_normal((ROWS, WIDTH, 50)) * 3
-    sides = [one - np.log(np.exp(one).sum(-1, keepdims=True)) for one in (logits / 0.7, logits)]
-    ids = np.argmax(sides[0] + random.gumbel(size=logits.shape), -1)[..., None]
-    x, y = (np.take_along_axis(one, ids, -1)[..., 0] for one in sides)
-    result = pair(tmp_path, x, np.roll(y, 1, axis=1))
-    assert said(result) == ("shift", (None, 0, 0)) and "beside it the tokens are temperature" in str(result)
 
 
 def test_the_sum_against_the_mean_and_equal_sums(tmp_path):
@@ -327,13 +172,6 @@ def test_a_floor_of_the_user_decides(tmp_path):
             npucmp.parity(*paths, floor=wrong)
 
 
-def test_a_trend_over_positions_is_no_stale_synchronisation(tmp_path):
-    x = log_probs()
-    result = pair(tmp_path, x, x + np.linspace(0.1, 1, WIDTH) * np.random.default_rng(1).standard_normal(x.shape))
-    assert result.verdict == "DIFFERS" and "over positions: grows" in result.trend
-    assert "synchronisation" not in str(result)
-
-
 def test_steps_of_other_numbers_are_paired_with_a_note(tmp_path):
     x = log_probs()
     a = write(tmp_path / "r" / "step_1", rollout_log_probs=x)
@@ -353,16 +191,6 @@ def test_a_pair_without_noise_suggests_no_floor_of_0_and_less_than_100_percent(t
     assert "beyond noise 99 %" in str(pair(tmp_path, x, y))
 
 
-@pytest.mark.parametrize("value", ["Infinity", "NaN", "1e300", "-1.0", "null"])
-def test_the_noise_of_a_report_is_bounded(tmp_path, value):
-    x = log_probs()
-    pair(tmp_path, x, noisy(x, 0.5))
-    report = tmp_path / "summary.json"
-    report.write_text(f'{{"command": "parity", "class": "clean", "figures": {{"floor": {value}}}}}')
-    with pytest.raises(UsageError, match="has no noise of a logit"):
-        npucmp.parity(tmp_path / "r", tmp_path / "t", floor=report)
-
-
 def test_the_report_of_a_clean_pair_is_a_floor(tmp_path):
     x = log_probs()
     result = pair(tmp_path, x, noisy(x, 0.004))
@@ -377,21 +205,6 @@ def test_the_report_of_a_clean_pair_is_a_floor(tmp_path):
     for wrong, words in ((tmp_path / "shift", "not the report of a clean pair"), ("nothing", "neither a number nor")):
         with pytest.raises(UsageError, match=words):
             npucmp.parity(*paths, floor=wrong)
-
-
-@pytest.mark.parametrize("kind", cases.KINDS)
-def test_order_of_requests_and_padding_change_no_class(tmp_path, kind):
-    case = cases.make(8, kind)
-    first = npucmp.parity(*files.write(tmp_path / "a", case, "npz", "npz"))
-    for batch in case.batches:
-        turn = np.random.default_rng(1).permutation(len(batch.lengths))
-        for name in ("rollout", "trainer"):
-            for part, fill in (("", 0.0), ("_mask", False), ("_ids", -1)):
-                values = np.pad(getattr(batch, name + part), ((0, 0), (0, 9)), constant_values=fill)
-                setattr(batch, name + part, values[turn])
-    other = npucmp.parity(*files.write(tmp_path / "b", case, "npz", "npz"))
-    assert other.token_class is first.token_class
-    assert np.allclose(other.figures.mean_abs, first.figures.mean_abs, equal_nan=True)
 
 
 def test_requests_and_steps_without_a_partner_are_open(tmp_path):
@@ -438,14 +251,6 @@ def json_pair(tmp_path, first, second):
     return npucmp.parity(tmp_path / "r.jsonl", tmp_path / "t.jsonl")
 
 
-@pytest.mark.parametrize("at, of_both, status", [(0, True, 0), (0, False, 2), (5, False, 2), (5, True, 2)])
-def test_null_is_open_unless_both_sides_have_it_first(tmp_path, at, of_both, status):
-    values = log_probs()[0].tolist()
-    lost = [None if place == at else value for place, value in enumerate(values)]
-    first, second = {"log_probs": lost}, {"log_probs": lost if of_both else values}
-    assert json_pair(tmp_path, [first], [second]).exit_status == status
-
-
 def test_a_request_too_long_for_memory_is_open_and_padding_takes_none(tmp_path):
     short = [{"log_probs": [-1.0, -2.0, -0.5]}] * 3000
     long = {"log_probs": [-1.0] * 50_000}
@@ -456,14 +261,6 @@ def test_a_request_too_long_for_memory_is_open_and_padding_takes_none(tmp_path):
     mask = np.pad(np.ones((ROWS, WIDTH), np.int8), ((0, 0), (0, 500_000)))
     result = pair(tmp_path, x, x, mask)
     assert (result.exit_status, result.figures.tokens, result.steps[0].positions.tolist()) == (0, 360, [*range(WIDTH)])
-
-
-def test_a_sum_beside_a_list_with_null_is_open(tmp_path):
-    values = log_probs()[0].tolist()
-    result = json_pair(
-        tmp_path, [{"log_probs": sum(values), "response_length": WIDTH}], [{"log_probs": [None, *values]}]
-    )
-    assert (result.exit_status, result.open) == (2, ("request 0: its sum has null",))
 
 
 def test_requests_without_a_counted_token_are_open_beside_sums(tmp_path):
@@ -529,19 +326,6 @@ def test_requests_in_another_order_are_paired_by_their_tokens(tmp_path):
     assert result.verdict == "CLEAN" and "paired by tokens" in " ".join(result.notes)
     alone = write(tmp_path / "c", old_log_probs=noisy(x)[order], responses=ids)
     assert npucmp.parity(a, alone).exit_status == 1
-
-
-BESIDE = [*((name, "npz") for name in files.ROLLOUT), *(("slime", name) for name in files.TRAINER), ("npy", "vllm")]
-
-
-@pytest.mark.parametrize("kind", ["clean", "shift"])
-@pytest.mark.parametrize("rollout, trainer", BESIDE)
-def test_every_convention_of_files(tmp_path, rollout, trainer, kind):
-    case = cases.make(4, kind)
-    case.ids = True
-    result = npucmp.parity(*files.write(tmp_path, case, rollout, trainer))
-    assert result.token_class.value == kind and not result.open
-    assert len(result.steps) == len(case.batches)
 
 
 def test_chat_and_offline_answers(tmp_path):
@@ -679,62 +463,12 @@ RESPONSES = np.random.default_rng(3).integers(0, 900, (ROWS, WIDTH)).tolist()
 ROLLOUT = [(values, ids, None) for values, ids in zip(log_probs().tolist(), RESPONSES)]
 TRAINER = noisy(log_probs()).tolist()
 PROMPT = [901, 902, 903]
-WITH_PROMPT = {
-    "echo": [([None, -3.0, -2.0, *values], PROMPT + ids, None) for values, ids in zip(TRAINER, RESPONSES)],
-    "zeros": [([0.0] * 3 + values, PROMPT + ids, None) for values, ids in zip(TRAINER, RESPONSES)],
-    "masked": [([-3.0] * 3 + values, PROMPT + ids, [0] * 3 + [1] * WIDTH) for values, ids in zip(TRAINER, RESPONSES)],
-    "in another order": [([None, *values], [901, *ids], None) for values, ids in zip(TRAINER[::-1], RESPONSES[::-1])],
-}
-
-
-@pytest.mark.parametrize("trainer", WITH_PROMPT.values(), ids=WITH_PROMPT)
-def test_a_prompt_in_front_is_no_difference(tmp_path, trainer):
-    result = by_ids(tmp_path, ROLLOUT, trainer)
-    assert (result.verdict, result.figures.tokens) == ("CLEAN", ROWS * WIDTH) and "in front of 6 responses" in str(
-        result
-    )
-
-
-CHANGES = {
-    "two tokens are one": ([-4.0], [905], 2, "in the rollout, 905 in the trainer"),
-    "one more": ([-4.0, -1.0], [905, 906], 0, "the trainer has tokens that the rollout has not"),
-    "one less": ([], [], 1, "has no place in the trainer's response"),
-}
-
-
-@pytest.mark.parametrize("values, ids, count, words", CHANGES.values(), ids=CHANGES)
-def test_what_follows_other_tokens_is_compared_at_its_own(tmp_path, values, ids, count, words):
-    trainer = [(row, known, None) for row, known in zip(TRAINER, RESPONSES)]
-    for at in (2, 4):
-        row, known = TRAINER[at], RESPONSES[at]
-        trainer[at] = [*row[:20], *values, *row[20 + count :]], [*known[:20], *ids, *known[20 + count :]], None
-    result = by_ids(tmp_path, ROLLOUT, trainer)
-    assert said(result) == ("tokens", (None, 2, 20)) and words in str(result)
-    assert result.figures.max_abs < 5.5 and "behind the end" not in str(result) and result.figures.share_beyond < 0.02
 
 
 def test_a_token_in_front_that_counts_is_another_token(tmp_path):
     trainer = [([-3.0, *values], [901, *ids], None) for values, ids in zip(TRAINER, RESPONSES)]
     result = by_ids(tmp_path, ROLLOUT, trainer)
     assert said(result) == ("tokens", (None, 0, 0)) and "the other" not in str(result).split("TOKENS")[0]
-
-
-@pytest.mark.parametrize("masked, value, kind", [(1, 0, "mask"), (0, 1, "mask"), (0, 0, "mask"), (None, 0, "padding")])
-def test_the_end_token_is_no_padding(tmp_path, masked, value, kind):
-    """The end of each response is masked on one side; the rollout has its log-probability, or 0. Padding is longer."""
-    x, y = log_probs(), noisy(log_probs())
-    ids = np.array(RESPONSES)
-    ends = np.array([30, 40, 50, 59, 20, 33])
-    ids[np.arange(WIDTH) >= ends[:, None] - 1] = 2
-    masks = [np.arange(WIDTH) < ends[:, None] for _ in range(2)]
-    if masked is None:
-        masks[1] = np.arange(WIDTH) < ends[:, None] + [[1], [2], [3], [1], [2], [1]]
-    else:
-        masks[masked][np.arange(ROWS), ends - 1] = False
-    outside = ~masks[0] if not value else ~(masks[0] | masks[1])
-    x[outside] = 0.0
-    result = pair(tmp_path, x, y, masks[0].astype(int), ids, ids, masks[1].astype(int))
-    assert said(result)[0] == kind and ("token 2" in str(result)) == (kind == "mask")
 
 
 @pytest.mark.parametrize("has_ids", [True, False])
@@ -761,26 +495,3 @@ def test_lists_without_the_sampled_id_are_refused(tmp_path):
     rollout = [{"completion_ids": [1, 2], "logprobs": [[-1.0, -2.0], [-1.0, -3.0]]}]
     with pytest.raises(DumpError, match="several numbers for a position, and no ids that say which was sampled"):
         json_pair(tmp_path, rollout, [{"log_probs": [-1.0, -2.0]}])
-
-
-def test_the_page_shows_which_requests_and_positions_are_clean(tmp_path):
-    x, y = log_probs(), noisy(log_probs())
-    y[3:, 30:] = log_probs(9)[3:, 30:]
-    step = pair(tmp_path, x, y).steps[0].map
-    assert (step.requests, step.positions) == x.shape and step.tokens.sum() == x.size
-    assert not step.beyond[:3].any() and not step.beyond[:, :30].any() and (step.beyond[3:, 30:].sum(axis=1) > 10).all()
-    assert invoke(tmp_path / "r", tmp_path / "t", "-o", tmp_path / "o").exit_code == 1
-    page = (tmp_path / "o" / "report.html").read_text()
-    assert "down: 6 requests, across: 60 positions" in page and 'class="level-0" d="M0 0.5h60M0 1.5h60M0 2.5h60' in page
-
-
-def test_a_large_map_is_drawn_in_cells(tmp_path):
-    x = log_probs(rows=130, width=1000)
-    step = pair(tmp_path, x, noisy(x)).steps[0].map
-    assert step.tokens.shape == (44, 143) and step.tokens.sum() == x.size and step.tokens[0, 0] == 21
-
-
-@pytest.mark.parametrize("pattern", ["clean*", "retokenised*", "echo", "pad_is_eos*", "token_in_front"])
-def test_pairs_of_the_second_generator(pattern):
-    found = sum(second.score(5, 2, pattern).values(), second.Counter())
-    assert found["pairs"] == found["right"] and found["placed"] == found["places"]

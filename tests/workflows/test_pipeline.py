@@ -3,10 +3,7 @@
 import csv
 import json
 import os
-import pickle
-import stat
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,21 +11,18 @@ import pytest
 from click.testing import CliRunner
 
 import npucmp
-from npucmp import Options, cli
+from npucmp import cli
 from npucmp.cli import npucmp as command
 from npucmp.errors import UsageError
 from npucmp.measure import checkpoint
 from npucmp.measure.executor import Processes, Serial
-from npucmp.model import StoredComparisons
-from npucmp.report import answer_of
 from npucmp.report import parquet as report_parquet
 from npucmp.report.files import ConcatFile
-from npucmp.workflows import compare, pipeline, rank_tasks
-from tests.benchmarks.statistics_dumps import make
+from npucmp.workflows import compare, rank_tasks
 from tests.localise.test_multi_rank import collective
 from tests.localise.test_multi_rank import pipeline as two_stages
 from tests.reports import screen
-from tests.synthetic import with_statistics, write_run
+from tests.synthetic import write_run
 
 
 def told(report):
@@ -53,7 +47,6 @@ def written(folder, make, steps=2, **fault):
 
 SUM = "Distributed.all_reduce.0.forward"
 MAKERS = {"pipeline": (two_stages, {"first": 1.01}), "sum": (lambda **more: collective(SUM, **more), {"wrong": 0.01})}
-CREWS = {"this process": Serial, "two workers": lambda: Processes(2), "apart": lambda: Processes(1, isolated=True)}
 
 
 @pytest.fixture(params=MAKERS)
@@ -62,52 +55,7 @@ def dumps(request, tmp_path):
     return written(tmp_path / "target", make, **fault), written(tmp_path / "golden", make)
 
 
-class Again:
-    """Every task is done twice, as by a worker that is taken for lost; the second time behind all others."""
-
-    def map(self, function, items, lost, weight=None):
-        answers = [function(item) for item in items]
-        for item in items:
-            function(item)
-        return answers
-
-
-@pytest.mark.few(3)
-@pytest.mark.parametrize("crew", {**CREWS, "each task twice": Again}.items(), ids=lambda one: one[0])
-def test_the_same_as_in_one_process(dumps, crew):
-    assert told(compared_apart(*dumps, crew[1]())) == told(npucmp.compare(*dumps, precheck=False))
-
-
 SAMPLES = sorted(Path(__file__).parents[2].glob("sample_dumps/msprobe_*"))
-
-
-@pytest.mark.few(3)
-@pytest.mark.parametrize("sample", SAMPLES, ids=[one.name for one in SAMPLES])
-def test_the_same_of_samples(sample):
-    paths = sample / "target", sample / "golden"
-    assert told(compared_apart(*paths)) == told(npucmp.compare(*paths, precheck=False, ranks_apart=True))
-
-
-def test_the_same_of_statistics(dumps):
-    paths = [with_statistics(path, alone=True) for path in dumps]
-    assert told(compared_apart(*paths)) == told(npucmp.compare(*paths, precheck=False))
-
-
-@pytest.mark.few(4)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"include": ("*linear*",)},
-        {"include": ("*nothing*", "*linear*"), "skip_rules": ("growth",)},
-        {"step": "1", "rank": "0-1"},
-        {"pair": ("step1=step0",)},
-        {"rtol": 1e-3},
-    ],
-)
-def test_the_same_with_options(dumps, options):
-    found = compared_apart(*dumps, **options)
-    assert told(found) == told(npucmp.compare(*dumps, precheck=False, **options))
-    assert told(pickle.loads(pickle.dumps(found))) == told(found)
 
 
 @pytest.mark.parametrize("words", [("also", "x"), ("graph", "x"), ("replay", "all"), ("format", "cann")])
@@ -121,11 +69,6 @@ def test_what_is_of_all_runs_together_is_not_handed_out(dumps, words):
 def test_who_hands_out_says_where_shards_lie(dumps):
     got = CliRunner().invoke(command, ["compare", *map(str, dumps), "--scheduler", "tcp://127.0.0.1:1"])
     assert isinstance(got.exception, UsageError) and "--scheduler needs -o DIR" in str(got.exception)
-
-
-def test_what_is_in_no_shard_is_an_error(dumps):
-    with pytest.raises(UsageError, match="no operator fits"):
-        compared_apart(*dumps, include=("*nothing*",))
 
 
 def test_a_broken_run_and_one_without_partner_are_told(dumps):
@@ -152,23 +95,6 @@ def test_a_rank_of_another_network_costs_itself(dumps):
             npucmp.compare(*dumps, step=0, rank=1, executor=executor)
 
 
-def test_a_rank_of_which_nothing_is_compared_is_no_agreement(tmp_path):
-    """Be it empty on one side. A rank that has nothing of what is asked for is no doubt."""
-    sides = [written(tmp_path / side, two_stages, steps=1) for side in ("target", "golden")]
-    crews = (None, Serial())
-    for executor in crews:
-        found = npucmp.compare(*sides, include="*linear.0*", executor=executor)
-        assert found.exit_status == 0
-    file = sides[0] / "step0/rank1/dump.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "data": {}}))
-    for executor in crews:
-        found = npucmp.compare(*sides, executor=executor)
-        assert found.exit_status == 2
-        assert "no tensor could be compared in 1 of 2 steps and ranks" in screen(found).splitlines()[-1]
-    (sides[1] / "step0/rank1/dump.json").write_text(file.read_text())
-    assert {npucmp.compare(*sides, executor=executor).exit_status for executor in crews} == {0}  # there is nothing
-
-
 def test_a_worker_that_dies_costs_its_shard(dumps, monkeypatch):
     opened = rank_tasks.open_head
 
@@ -187,57 +113,6 @@ def files_of(folder):
     with open(folder / "matrix.csv") as file:
         found["matrix.csv"] = [{**row, "seconds": ""} for row in csv.DictReader(file)]
     return found
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("crew", ["this process", "two workers"])
-def test_reports_are_those_of_one_process(dumps, tmp_path, crew):
-    apart = npucmp.compare(*dumps, executor=CREWS[crew]())
-    at_once = npucmp.compare(*dumps)
-    assert isinstance(apart.comparisons, StoredComparisons) and isinstance(at_once.comparisons, tuple)
-    without_time = [replace(one, seconds=0.0) for one in (apart, at_once)]
-    for report, folder in zip(without_time, ("apart", "at once")):
-        npucmp.write_reports(report, tmp_path / folder)
-    found = files_of(tmp_path / "apart")
-    assert all(cell.seconds for cell in answer_of(apart).matrix.cells)
-    assert found == files_of(tmp_path / "at once") and {"matrix.csv", "shards/1-0.html"} <= found.keys()
-    assert screen(without_time[0]) == screen(without_time[1])
-    assert len(apart.looks) > 2 and [one[1:] for one in apart.looks] == [one[1:] for one in at_once.looks]
-    (alone,) = {f"shards/{one.step}-{one.rank}.html" for one in apart.looks[:1]}
-    assert all(b'data-look="' in found[name] for name in ("report.html", alone))
-
-
-def test_ranks_that_share_their_tensors_have_the_reports_of_one_process(tmp_path):
-    make(tmp_path, ranks=3, layers=2)
-    sides = tmp_path / "target", tmp_path / "golden"
-    for name, executor in (("apart", Serial()), ("at once", None)):
-        npucmp.write_reports(replace(npucmp.compare(*sides, executor=executor), seconds=0.0), tmp_path / name)
-    assert files_of(tmp_path / "apart") == files_of(tmp_path / "at once")
-
-
-def test_nothing_is_left_behind(dumps, monkeypatch):
-    out = dumps[0].parent / "out"
-    found = compared_apart(*dumps, journal=out)
-    folder = Path(found.comparisons.folder)
-    assert folder.parent == out and stat.S_IMODE(folder.stat().st_mode) == 0o700
-    names = [name.split(".") for name in os.listdir(folder)]
-    kinds = Counter(kind for number, kind, *_ in names if number.isdigit())
-    assert 1 <= sum(one[0] == "skeleton" for one in names) <= 2  # shared, before and after they were judged again
-    assert kinds == dict.fromkeys(("judged", "roots", "updates"), 4)  # a new file takes the place of the old one
-    del found
-    assert not folder.exists()
-    monkeypatch.setattr(pipeline, "_Steps", lambda *given: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        compared_apart(*dumps, journal=out)
-    assert not [one for one in out.iterdir() if one.is_dir()]
-
-
-def test_no_run_is_read_by_the_parent(dumps, monkeypatch):
-    parent, opened = os.getpid(), rank_tasks.open_head
-    monkeypatch.setattr(
-        rank_tasks, "open_head", lambda *given: pytest.fail("read") if os.getpid() == parent else opened(*given)
-    )
-    assert len(compared_apart(*dumps, Processes(2, isolated=True)).comparisons) == 4
 
 
 def compared_by_command(monkeypatch, dumps, out, *more):
@@ -307,13 +182,6 @@ def test_a_row_of_any_length_becomes_parquet(tmp_path):
     found = parquet.read_table(tmp_path / "out").to_pydict()
     assert found["step"] == [0, 1, 2] and found["op"] == [rows[0][1], None, "b"]
     assert repr(found["rel_l2"]) == "[nan, None, 0.001]"
-
-
-def test_parquet_without_its_package_is_told_before_anything_is_read(dumps, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(report_parquet, "find_spec", lambda name: None)
-    assert compared_by_command(monkeypatch, dumps, tmp_path / "out", "--parquet") == 2
-    assert "pip install -e '.[parquet]'" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("option", ["--parts", "--parquet"])
@@ -417,11 +285,3 @@ def test_progress_ends_at_all_bytes(pipelined):
     npucmp.compare(*pipelined, executor=Serial(), progress=lambda done, total: seen.append((done, total)))
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert len(seen) == 4 and seen[-1][0] == seen[-1][1] > 0
-
-
-def test_small_records_are_held_at_once(pipelined, monkeypatch):
-    assert compare.task_run_headers(*pipelined, Options()) is None
-    monkeypatch.setattr(compare, "SMALL", 0)
-    assert compare.task_run_headers(*pipelined, Options()) is not None
-    assert compare.task_run_headers(*pipelined, Options(step="0", rank="0")) is None
-    assert compare.task_run_headers(*pipelined, Options(also=("x",))) is None

@@ -43,15 +43,3 @@ def test_places_of_suspects_are_consecutive_over_steps(dumps, tmp_path, monkeypa
     assert rows[:STEPS] == suspects and len(rows) > STEPS
     shown = re.findall(r"^ *(\d+)  BORN ", got.output, re.MULTILINE)
     assert shown == [row["place"] for row in suspects]
-
-
-def test_merged_reports_have_the_places_of_one_comparison(dumps, tmp_path):
-    assert compared(dumps / "target", dumps / "golden", "-o", tmp_path / "whole").exit_code == 1
-    for step in range(STEPS):
-        alone = compared(dumps / "target", dumps / "golden", "--step", step, "-o", tmp_path / f"s{step}")
-        assert alone.exit_code == 1, alone.output
-    reports = [str(tmp_path / f"s{step}") for step in (2, 0, 1)]
-    got = CliRunner().invoke(npucmp, ["merge", *reports, "-o", str(tmp_path / "merged")])
-    assert got.exit_code == 1, got.output
-    merged, whole = (tmp_path / name / "roots.csv" for name in ("merged", "whole"))
-    assert merged.read_text(encoding="utf-8") == whole.read_text(encoding="utf-8")

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import time
 
 import pytest
 
@@ -30,14 +29,6 @@ def laid(folder, thing, number=3):
     return store, os.path.join(folder.path, task.made[number]["judged"])
 
 
-def test_what_is_laid_down_is_read():
-    folder = ScratchFolder()
-    store, _ = laid(folder, {"a": [1.5]})
-    assert store.get(3, "judged") == store.about([3]).get(3, "judged") == {"a": [1.5]}
-    with pytest.raises(KeyError):
-        store.about([4]).get(3, "judged")
-
-
 @pytest.mark.parametrize("hostile", ["another", "longer", "link"])
 def test_a_file_that_another_wrote_is_not_unpickled(tmp_path, hostile):
     folder = ScratchFolder(tmp_path)
@@ -55,17 +46,6 @@ def test_a_file_that_another_wrote_is_not_unpickled(tmp_path, hostile):
     assert not (tmp_path / "mark").exists()
 
 
-def test_a_folder_that_was_there_is_not_looked_into(tmp_path):
-    first = ScratchFolder(tmp_path)
-    _, file = laid(first, "old")
-    second = ScratchFolder(tmp_path)
-    assert second.path != first.path and os.listdir(second.path) == []
-    assert (os.stat(second.path).st_mode & 0o777) == 0o700
-    os.replace(file, os.path.join(second.path, os.path.basename(file)))
-    with pytest.raises(KeyError):
-        Scratch(second.path).get(3, "judged")
-
-
 def test_a_task_done_late_takes_no_place():
     folder = ScratchFolder()
     store, file = laid(folder, "first")
@@ -74,18 +54,6 @@ def test_a_task_done_late_takes_no_place():
     store.learn(now.made)
     late.put(3, "judged", "of a worker that was given up")
     assert store.get(3, "judged") == "second" and not os.path.exists(file)
-
-
-def test_the_folder_goes_with_its_run_and_old_ones_with_the_next(tmp_path):
-    own, killed, other = ScratchFolder(tmp_path), tmp_path / ".npucmp-work-killed", tmp_path / ".npucmp-works"
-    for folder in (killed, other):
-        folder.mkdir()
-        os.utime(folder, (time.time() - 25 * 3600,) * 2)
-    path, another = own.path, ScratchFolder(tmp_path)
-    assert not killed.exists() and other.exists() and os.path.exists(path)
-    own.remove()
-    del another
-    assert [*tmp_path.iterdir()] == [other]
 
 
 def test_where_nothing_can_be_written_is_told(tmp_path):
@@ -119,22 +87,3 @@ def test_what_a_killed_process_of_this_machine_left_goes_at_once(tmp_path, monke
     monkeypatch.undo()
     ScratchFolder(tmp_path).remove()
     assert not [*tmp_path.iterdir()]
-
-
-def test_what_a_living_process_works_in_stays(tmp_path):
-    done, waiting = os.pipe()
-    process = made_by(lambda folder: (os.close(waiting), os.read(done, 1)), tmp_path)
-    while not [*tmp_path.iterdir()]:
-        time.sleep(0.01)
-    ScratchFolder(tmp_path).remove()
-    (own,) = tmp_path.iterdir()
-    os.close(waiting)
-    os.waitpid(process, 0)
-    made = "-".join(own.name.split("-")[:4])  # up to the number of that process
-    for odd in (f"{made}-x.y", f"{made}", f".npucmp-work-{'0' * 16}-1-abc", own.name.replace("work", "word")):
-        (tmp_path / odd).mkdir()
-    (tmp_path / f"{made}-link").symlink_to(tmp_path / "precious")
-    (tmp_path / "precious").mkdir()
-    before = {*tmp_path.iterdir()} - {own}
-    ScratchFolder(tmp_path).remove()
-    assert {*tmp_path.iterdir()} == before

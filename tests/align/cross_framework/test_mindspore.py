@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.align.mapping import load
-from npucmp.errors import UsageError
 from npucmp.model import Report
 
 PAIR = Path(__file__).resolve().parents[4] / "shared" / "data" / "framework" / "msprobe_ms_vs_pt_ut"
@@ -99,32 +97,9 @@ def write(folder: Path, side: int, some: list[Call]) -> Path:
     return folder
 
 
-def compared(tmp_path: Path, wrong: str = "", turned: bool = False, **options) -> Report:
-    sides = write(tmp_path / "ms", 0, calls(wrong)), write(tmp_path / "pt", 1, calls())
-    return npucmp.compare(*(sides[::-1] if turned else sides), precheck=False, **options)
-
-
 def lined_up(report: Report) -> dict[str, tuple[str, str]]:
     pairs = (f.pair for f in report.comparisons[0].findings)
     return {p.target_op.name: (p.golden_op.name, p.via) for p in pairs if p.target_op and p.golden_op and p.via}
-
-
-@pytest.mark.parametrize("turned", [False, True])
-def test_a_copy_agrees_by_the_tables(tmp_path, turned):
-    report = compared(tmp_path, turned=turned)
-    assert (report.exit_status, report.comparisons[0].alone) == (0, (0, 0))
-    names = {one.mindspore: one.torch for one in calls()}
-    names = {b: a for a, b in names.items()} if turned else names
-    assert {here: there for here, (there, _) in lined_up(report).items()} == names
-    verdicts = {(f.pair.operator.name, f.pair.slot): f.verdict.value for f in report.comparisons[0].findings}
-    assert set(verdicts.values()) == {"match"} and len(verdicts) == 19, verdicts
-
-
-@pytest.mark.parametrize("wrong, at", [("norm", 0), ("dense", 1), ("gelu", 2), ("layer_norm", 3)])
-def test_a_wrong_operator_is_first(tmp_path, wrong, at):
-    report = compared(tmp_path, wrong)
-    births = [root.pair.operator.name for root in report.roots if root.cause.value == "BORN"]
-    assert births == [calls()[at].mindspore] and report.roots[0].pair.operator.name == births[0]
 
 
 LAYERS = (
@@ -135,7 +110,6 @@ APIS = (
     "- {ms_api: Mint.tanh, pt_api: Torch.activation, ms_args: [0], pt_args: [0]}\n"
     "- {ms_api: Primitive.norm.LayerNorm, pt_api: Functional.layer_norm, ms_args: [0, 1, 2], pt_args: [0, 2, bias]}\n"
 )
-RENAMED = {"proj.Linear": "dense.Linear", "Torch.tanh": "Torch.activation"}
 
 
 @pytest.mark.parametrize(
@@ -164,42 +138,6 @@ def _renamed(name: str, renamed: dict[str, str]) -> str:
     for before, after in renamed.items():
         name = name.replace(before, after)
     return name
-
-
-def test_an_argument_without_a_partner_in_the_file_has_none(tmp_path):
-    (tmp_path / "m.yaml").write_text("{ms_api: Mint.tanh, pt_api: Torch.tanh, ms_outputs: [0], pt_outputs: [1]}")
-    report = compared(tmp_path, mapping=tmp_path / "m.yaml")
-    notes = {f.pair.slot: f.pair.note for f in report.comparisons[0].findings if f.pair.operator.op_type == "tanh"}
-    assert notes["input:0"] == "" and notes["output:0"] and notes["output:0 of the golden"]
-
-
-def test_a_vendors_file_that_fits_nothing_is_told(tmp_path):
-    (tmp_path / "m.yaml").write_text("Elsewhere: {a: b}")
-    assert "mapping: no entry fits an operator" in compared(tmp_path, mapping=tmp_path / "m.yaml").notes
-
-
-@pytest.mark.parametrize("text", ["- {ms_api: a, pt_api: 1}", "- a: b", "A: {b: [c]}", "A: {b: c}\nd: e", "[]"])
-def test_what_is_no_such_file(tmp_path, text):
-    (tmp_path / "m.yaml").write_text(text)
-    with pytest.raises(UsageError, match="one flat table"):
-        load(tmp_path / "m.yaml")
-
-
-def test_what_stays_open_names_the_candidates(tmp_path):
-    """Two functions of one kind in MindSpore, one in PyTorch, of other values: either may be meant."""
-    some = calls()
-    more = some[2]._replace(mindspore="Mint.tanh.1.forward", inputs=(("0", "0", some[3].outputs[0]),),
-                            outputs=(some[2].outputs[0] * 3,))  # fmt: skip
-    other = [one._replace(outputs=(one.outputs[0] + 9,)) if one.torch.startswith("Torch") else one for one in some]
-    sides = write(tmp_path / "ms", 0, [*some[:3], more, *some[3:]]), write(tmp_path / "pt", 1, other)
-    found = npucmp.compare(*sides, precheck=False).comparisons[0].findings
-    notes = {f.pair.operator.name: f.pair.note for f in found if f.pair.target is None or f.pair.golden is None}
-    assert notes == {
-        "Mint.tanh.0.forward": "its partner is ambiguous: Torch.tanh.0.forward; name it with --mapping",
-        "Mint.tanh.1.forward": "its partner is ambiguous: Torch.tanh.0.forward; name it with --mapping",
-        "Torch.tanh.0.forward": "its partner is ambiguous: Mint.tanh.0.forward or Mint.tanh.1.forward; "
-        "name it with --mapping",
-    }
 
 
 OF_MSPROBE = {  # what its own test wants of this pair and its layer mapping; N/A of the other three

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from npucmp.model import TensorRef
 from tests.align.weights.craft import Pairing, differing
 
 CHANCE = np.random.default_rng(0)
@@ -11,7 +10,6 @@ EMBED = "model.embed_tokens.weight"
 Q, K, V, OUT = (f"model.layers.0.self_attn.{name}_proj.weight" for name in "qkvo")
 GATE, UP, DOWN = (f"model.layers.0.mlp.{name}_proj.weight" for name in ("gate", "up", "down"))
 QKV, GATE_UP = "model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"
-FC1, FC2 = (f"decoder.layers.0.mlp.linear_fc{number}.weight" for number in (1, 2))
 
 
 def drawn(*shape):
@@ -57,110 +55,11 @@ def test_q_k_and_v_one_behind_the_other(paired):
     assert differing(paired({QKV: np.concatenate([equal[name] for name in (Q, K, V)])}, equal)) == []
 
 
-def test_k_and_v_of_one_row_each(paired):
-    apart = attention(8, 1)
-    fused = {QKV: np.concatenate([apart[name] for name in (Q, K, V)]), OUT: apart[OUT]}
-    for found in both_ways(paired, fused, apart):
-        assert {one.role.kind for one in found.pairs} == {"q", "k", "v", "o"}
-        assert {part.axis for one in found.pairs for part in (one.target, one.golden)} == {0}
-
-
-@pytest.mark.parametrize("rows", [8, 9, 11])
-def test_rows_that_are_no_q_k_and_v_have_the_reason(paired, rows):
-    apart = attention()
-    found = paired({QKV: drawn(rows, 8), OUT: apart[OUT]}, apart)
-    why = f"{rows} rows of q, k and v, of which q has 8"
-    assert problems(found) == dict.fromkeys("qkv", why) and found.only_target == []
-
-
 @pytest.mark.parametrize("name, beside", [(GATE_UP, mlp()), (QKV, attention())])
 def test_a_fused_tensor_of_one_number_has_the_reason(paired, name, beside):
     apart = {one: array for one, array in beside.items() if one not in (DOWN, OUT)}
     found = paired({name: np.float32(1)}, apart)
     assert {*problems(found).values()} == {"a fused tensor of one number"} and found.only_target == []
-
-
-def test_q_k_and_v_on_two_ranks(paired):
-    apart = attention()
-    q, k, v = (np.split(apart[name], 2) for name in (Q, K, V))
-    o, embed = np.split(apart[OUT], 2, 1), drawn(8, 4)
-    ranks = [
-        {EMBED: embed[4 * at : 4 * at + 4], QKV: np.concatenate([q[at], k[at], v[at]]), OUT: o[at]} for at in range(2)
-    ]
-    for found in both_ways(paired, ranks, {EMBED: embed, **apart}):
-        words = {one.role.kind: one.words for one in found.pairs}
-        assert words["o"] == "concat(ranks 0-1, axis 1)" and words["q"] == "q, k and v one behind the other"
-        assert words["embed"] == "concat(ranks 0-1, axis 0)"
-
-
-@pytest.mark.parametrize("up_first", [False, True])
-def test_gate_and_up_one_behind_the_other(paired, up_first):
-    apart = mlp()
-    order = (UP, GATE) if up_first else (GATE, UP)
-    fused = {GATE_UP: np.concatenate([apart[name] for name in order]), DOWN: apart[DOWN]}
-    found = paired(fused, apart, up_first=up_first)
-    words = "up and gate one behind the other" if up_first else "gate and up one behind the other"
-    assert differing(found) == [] and found.lines == [f"target: {words}"]
-    assert len(differing(paired(fused, apart, up_first=not up_first))) == 2
-    found = paired(fused, fused, up_first=True)  # the order of the target alone is declared
-    assert len(found.pairs) == 3 and len(differing(found)) == 2
-    assert len(paired(fused, fused).pairs) == 2
-
-
-def test_gate_and_up_of_several_ranks_lie_on_each(paired):
-    apart, embed = mlp(), drawn(8, 4)
-    gate, up = (np.split(apart[name], 2) for name in (GATE, UP))
-    down = np.split(apart[DOWN], 2, 1)
-    ranks = [
-        {EMBED: embed[4 * at : 4 * at + 4], GATE_UP: np.concatenate([gate[at], up[at]]), DOWN: down[at]}
-        for at in range(2)
-    ]
-    for found in both_ways(paired, ranks, {EMBED: embed, **apart}):
-        assert any(line.endswith("gate and up one behind the other on each rank") for line in found.lines)
-    whole = {EMBED: embed, GATE_UP: np.concatenate([apart[GATE], apart[UP]]), DOWN: apart[DOWN]}
-    for found in both_ways(paired, ranks, whole):  # fused alike, but in pieces of unequal order
-        assert len(found.pairs) == 4
-    assert len(paired(ranks, ranks).pairs) == 3
-
-
-@pytest.mark.parametrize("is_gated", [True, False])
-def test_the_first_matrix_of_megatron_may_hold_a_gate(paired, is_gated):
-    if is_gated:
-        apart = mlp()
-        fused = {FC1: np.concatenate([apart[GATE], apart[UP]]), FC2: apart[DOWN]}
-        bias = {name.replace("weight", "bias"): drawn(6) for name in (GATE, UP)}
-        fused[FC1.replace("weight", "bias")] = np.concatenate([*bias.values()])
-        apart = {**apart, **bias}
-    else:
-        first, second = drawn(16, 4), drawn(4, 16)
-        apart = {"transformer.h.0.mlp.c_fc.weight": first, "transformer.h.0.mlp.c_proj.weight": second}
-        fused = {FC1: first, FC2: second}
-    for found in both_ways(paired, fused, apart):
-        assert len(found.pairs) == (5 if is_gated else 2)
-        kinds = {one.role.kind for one in found.pairs}
-        assert kinds == ({"gate", "up", "down"} if is_gated else {"fc", "fc2"})
-
-
-@pytest.mark.parametrize("is_turned", [True, False])
-def test_matrices_that_conv1d_turns(paired, is_turned):
-    names = {"attn.c_attn": (12, 4), "attn.c_proj": (4, 4), "mlp.c_fc": (16, 4), "mlp.c_proj": (4, 16)}
-    plain = {f"transformer.h.0.{name}.weight": drawn(*shape) for name, shape in names.items()}
-    plain["transformer.wte.weight"] = drawn(8, 4)
-    own = {name: one.T.copy() if "wte" not in name else one for name, one in plain.items()} if is_turned else plain
-    for number, found in enumerate(both_ways(paired, own, plain)):
-        side = ("target", "golden")[number]
-        assert found.lines == [f"{side}: Conv1D: matrices transposed to (out, in)"] * is_turned
-    assert paired(own, own).lines == []
-
-
-def test_the_low_rank_parts_of_q_and_of_k_and_v(paired):
-    p = "model.layers.0.self_attn."
-    apart = {f"{p}q_a_proj.weight": drawn(6, 8), f"{p}kv_a_proj_with_mqa.weight": drawn(5, 8),
-             f"{p}q_a_layernorm.weight": drawn(6)}  # fmt: skip
-    fused = {f"{p}fused_qkv_a_proj_with_mqa.weight": np.concatenate([*apart.values()][:2]),
-             f"{p}q_a_layernorm.weight": apart[f"{p}q_a_layernorm.weight"]}  # fmt: skip
-    for found in both_ways(paired, fused, apart):
-        assert len(found.pairs) == 3 and "low-rank parts of q and of k and v" in found.lines[0]
 
 
 def stacked(count=4, inner=3, width=5, router=True):
@@ -176,18 +75,6 @@ def stacked(count=4, inner=3, width=5, router=True):
     if router:
         apart[f"{p}gate.weight"] = stacks[f"{p}gate.weight"] = drawn(count, width)
     return apart, stacks
-
-
-def test_stacked_experts(paired):
-    apart, stacks = stacked()
-    for found in both_ways(paired, stacks, apart):
-        assert len(found.pairs) == 13 and "experts stacked along the first axis" in found.lines[0]
-    assert len(paired(stacks, stacks).pairs) == 3
-    swapped = {**stacks}
-    first, second = np.split(stacks["model.layers.0.mlp.experts.w13_weight"], 2, 1)
-    swapped["model.layers.0.mlp.experts.w13_weight"] = np.concatenate([second, first], 1)
-    assert differing(paired(swapped, apart, up_first=True)) == []
-    assert len(differing(paired(swapped, apart))) == 8
 
 
 @pytest.mark.parametrize("how", ["groups", "shards"])
@@ -283,15 +170,6 @@ def test_a_tensor_without_a_convention_lies_on_ranks_as_the_other_side_shows(pai
     assert differing(found) == [] and [part.copy for part in found.pairs] == [0, 0, 1]
 
 
-def test_matrices_that_each_rank_holds_whole_are_copies(paired):
-    """A gate is usually split by rows."""
-    whole = {EMBED: drawn(8, 4), **mlp()}
-    ranks = [{**whole, EMBED: half} for half in np.split(whole[EMBED], 2)]
-    found = paired(ranks, whole)
-    assert differing(found) == [] and [one.copy for one in found.pairs if one.role.kind == "gate"] == [0, 1]
-    assert {one.words for one in found.pairs} == {"", "replica", "concat(ranks 0-1, axis 0)"}
-
-
 @pytest.mark.parametrize("shape", [(3, 6), (2, 3), (4, 5)])
 def test_a_tensor_of_which_no_axis_is_a_multiple_lies_on_no_axis(paired, shape):
     """The other side has (4, 6)."""
@@ -299,37 +177,6 @@ def test_a_tensor_of_which_no_axis_is_a_multiple_lies_on_no_axis(paired, shape):
     ranks = [{EMBED: half, "own.w": drawn(*shape)} for half in np.split(embed, 2)]
     found = paired(ranks, {EMBED: embed, "own.w": drawn(4, 6)})
     assert [one.words for one in found.pairs if one.role.kind != "embed"] == ["", "replica"]
-
-
-def test_two_stages_hold_a_fused_tensor_as_one_rank_does(paired):
-    """It stays whole."""
-    layers = [{name.replace("layers.0", f"layers.{at}"): one
-               for name, one in {GATE_UP: drawn(12, 8), DOWN: drawn(8, 6)}.items()} for at in (0, 1)]  # fmt: skip
-    whole = {EMBED: drawn(8, 4), **layers[0], **layers[1]}
-    for found in both_ways(paired, [{EMBED: whole[EMBED], **layers[0]}, layers[1]], whole):
-        assert len(found.pairs) == 5 and {one.role.kind for one in found.pairs} == {"embed", "gu", "down"}
-
-
-@pytest.mark.parametrize("has_out", [(True, False), (False, True), (True, True)])
-def test_the_next_matrix_of_either_side_shows_the_rows_of_q(paired, has_out):
-    apart = attention()
-    fused = {QKV: np.concatenate([apart[name] for name in (Q, K, V)]), OUT: apart[OUT]}
-    sides = [{name: one for name, one in side.items() if name != OUT or has}
-             for side, has in zip((fused, apart), has_out)]  # fmt: skip
-    found = paired(*sides)
-    assert {one.role.kind: one.target.shape[0] for one in found.pairs if one.role.kind in "qkv"} == {
-        "q": 8, "k": 4, "v": 4}  # fmt: skip
-
-
-def test_a_tensor_that_a_rank_lacks_has_the_reason(paired):
-    whole = {EMBED: drawn(8, 4), **mlp()}
-    ranks = [{EMBED: half} for half in np.split(whole[EMBED], 2)]
-    for rank, name in ((0, GATE), (1, UP)):
-        ranks[rank][name] = whole[name][3 * rank : 3 * rank + 3]
-    ranks[0]["own.w"], whole["own.w"] = drawn(3), drawn(3)
-    found = paired(ranks, whole)
-    assert problems(found) == {"gate": "tensor-parallel rank 1 of stage 0 has no such tensor",
-                               "up": "tensor-parallel rank 0 of stage 0 has no such tensor"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -344,23 +191,3 @@ def test_pieces_that_do_not_fit_have_the_reason(paired, change, why):
     ranks = [{EMBED: whole[EMBED][4 * at : 4 * at + 4], GATE: whole[GATE][3 * at : 3 * at + 3]} for at in range(2)]
     ranks[1][GATE] = change(ranks[1][GATE])
     assert problems(paired(ranks, whole)) == {"gate": why}
-
-
-@pytest.mark.parametrize(
-    "broken, why",
-    [
-        (TensorRef("output:0", "float32", (6, 8), "f", problem="cut off"), "cut off"),
-        (TensorRef("output:0", "float32", (6, 8), "f"), "without values"),
-    ],
-)
-def test_a_tensor_that_cannot_be_read_has_the_reason(paired, broken, why):
-    found = paired({**mlp(), GATE: broken}, mlp())
-    assert problems(found) == {"gate": why}
-
-
-def test_parts_name_their_tensors(paired):
-    apart = attention()
-    fused = {QKV: np.concatenate([apart[name] for name in (Q, K, V)]), OUT: apart[OUT]}
-    found = {one.role.kind: one.target for one in paired(fused, apart).pairs}
-    assert [(found[kind].name, found[kind].slot) for kind in "qkvo"] == [(QKV, "q"), (QKV, "k"), (QKV, "v"), (OUT, "")]
-    assert found["q"].names == ((0, QKV),) and found["q"].shape == (8, 8) and found["q"].dtype == "float32"

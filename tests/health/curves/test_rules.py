@@ -58,13 +58,6 @@ def test_a_sound_curve_is_silent(tmp_path):
     assert [one.name for one in result.curves] == ["loss", "eval_loss"]
 
 
-def test_without_a_log_the_rules_say_what_would_tell(tmp_path):
-    result = check(write(tmp_path / "dump", [CALLS]), jobs=1)
-    assert {one.why_not for one in result.decisions if one.rule == "curve.flat"} == {
-        "needs a log of the training: --loss FILE"
-    }
-
-
 def test_a_column_by_its_name(tmp_path):
     (tmp_path / "log.csv").write_text("step,a,b\n0,1,nan\n1,1,2\n")
     dump = write(tmp_path / "dump", [CALLS])

@@ -39,9 +39,6 @@ def lost(size, count=64, op="linear", read=(), **more):
     return case(op, list(read) or [ones(9)], (*ones(count, size), "float16"), **{"input_error": 0.0, **more})
 
 
-U = 2.0**-11
-
-
 @pytest.mark.parametrize("size, more, is_one", [
     (0.25, {}, False), (0.26, {}, True), (-0.26, {}, True), (0.26, {"count": 16}, True),
     (0.26, {"count": 15}, False),
