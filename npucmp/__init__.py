@@ -19,38 +19,38 @@ from npucmp.presenter import set_presenter
 from npucmp.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from npucmp.comparability.workflow import PrecheckOptions, precheck
     from npucmp.dump.catalogue import formats
     from npucmp.dump.formats import open_runs
     from npucmp.dump.limits import Limits
-    from npucmp.dump_plan.plan_result import Planned
     from npucmp.errors import NpucmpError
+    from npucmp.follow.check import follow_check
+    from npucmp.follow.compare import follow_compare
+    from npucmp.fusion.workflow import FusionOptions, fusion_diff
+    from npucmp.health.workflow import CheckOptions, check
+    from npucmp.health.workflow import rules_of as check_rules
     from npucmp.judge.tolerance import Tolerances
     from npucmp.localise.rules import RULES
     from npucmp.measure.dask_executor import Cluster
     from npucmp.model import Report, Run
+    from npucmp.overflows.workflow import OverflowOptions, overflow
+    from npucmp.plans.plan_result import Planned
+    from npucmp.plans.report import write as write_plan
+    from npucmp.plans.workflow import PlanOptions, fit, plan
+    from npucmp.recompute.extract import ExtractOptions, extract
+    from npucmp.recompute.workflow import ReplayOptions, replay
     from npucmp.report import write_format, write_junit, write_reports
     from npucmp.report.columns import columns
-    from npucmp.report.plan import write as write_plan
-    from npucmp.report.ticket_zip import write_ticket
-    from npucmp.workflows.check import CheckOptions, check
-    from npucmp.workflows.check import rules_of as check_rules
+    from npucmp.reruns.workflow import rerun_diff
+    from npucmp.tickets.workflow import ticket
+    from npucmp.tickets.zip import write_ticket
+    from npucmp.token_parity.workflow import ParityOptions, parity
     from npucmp.workflows.compare import compare
     from npucmp.workflows.diff import diff
-    from npucmp.workflows.extract import ExtractOptions, extract
-    from npucmp.workflows.follow_check import follow_check
-    from npucmp.workflows.follow_compare import follow_compare
-    from npucmp.workflows.fusion_diff import FusionOptions, fusion_diff
     from npucmp.workflows.merge import merge
     from npucmp.workflows.options import Options
-    from npucmp.workflows.overflow import OverflowOptions, overflow
-    from npucmp.workflows.parity import ParityOptions, parity
-    from npucmp.workflows.plan import PlanOptions, fit, plan
-    from npucmp.workflows.precheck import PrecheckOptions, precheck
-    from npucmp.workflows.replay import ReplayOptions, replay
-    from npucmp.workflows.rerun_diff import rerun_diff
     from npucmp.workflows.rule import rule
     from npucmp.workflows.show import ShowOptions, load, show
-    from npucmp.workflows.ticket import ticket
 
 _DOOR = {  # module → its names for users
     "errors": "NpucmpError",
@@ -61,29 +61,29 @@ _DOOR = {  # module → its names for users
     "measure.dask_executor": "Cluster",
     "judge.tolerance": "Tolerances",
     "localise.rules": "RULES",
-    "dump_plan.plan_result": "Planned",
-    "workflows.check": "CheckOptions check check_rules",
+    "plans.plan_result": "Planned",
+    "health.workflow": "CheckOptions check check_rules",
     "workflows.compare": "compare",
     "workflows.diff": "diff",
-    "workflows.extract": "ExtractOptions extract",
-    "workflows.follow_check": "follow_check",
-    "workflows.follow_compare": "follow_compare",
-    "workflows.fusion_diff": "FusionOptions fusion_diff",
+    "recompute.extract": "ExtractOptions extract",
+    "follow.check": "follow_check",
+    "follow.compare": "follow_compare",
+    "fusion.workflow": "FusionOptions fusion_diff",
     "workflows.show": "ShowOptions load show",
     "workflows.merge": "merge",
     "workflows.options": "Options",
-    "workflows.overflow": "OverflowOptions overflow",
-    "workflows.parity": "ParityOptions parity",
-    "workflows.plan": "PlanOptions fit plan",
-    "workflows.precheck": "PrecheckOptions precheck",
-    "workflows.replay": "ReplayOptions replay",
-    "workflows.rerun_diff": "rerun_diff",
+    "overflows.workflow": "OverflowOptions overflow",
+    "token_parity.workflow": "ParityOptions parity",
+    "plans.workflow": "PlanOptions fit plan",
+    "comparability.workflow": "PrecheckOptions precheck",
+    "recompute.workflow": "ReplayOptions replay",
+    "reruns.workflow": "rerun_diff",
     "workflows.rule": "rule",
-    "workflows.ticket": "ticket",
+    "tickets.workflow": "ticket",
     "report": "write_format write_junit write_reports",
     "report.columns": "columns",
-    "report.ticket_zip": "write_ticket",
-    "report.plan": "write_plan",
+    "tickets.zip": "write_ticket",
+    "plans.report": "write_plan",
 }
 _MODULES = {name: module for module, names in _DOOR.items() for name in names.split()}
 _INSIDE = {"check_rules": "rules_of", "write_plan": "write"}  # names inside their modules, if different

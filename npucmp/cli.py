@@ -22,24 +22,30 @@ from npucmp.version import __version__
 
 LANGUAGES = ("en", "zh")
 
-COMMANDS = {  # name → module of npucmp.commands, imported only for a call of the command or its help
-    "compare": ("compare", "Find the operator that diverged first, and test whether it is the cause."),
-    "check": ("check", "Check the health of one run: weights, gradients, activations, modes, loss, data."),
-    "overflow": ("overflow", "Find the operators that produce NaN, Inf or saturation, and trace the spread."),
-    "fusion-diff": ("fusion_diff", "Compare fused operators with their unfused chains."),
-    "rerun-diff": ("rerun_diff", "Find operators that produce different bits from the same input bits."),
-    "replay": ("replay", "Recompute operators in float64 from their own inputs; needs no golden run."),
-    "precheck": ("precheck", "Check whether two runs are comparable: network, data, weights, settings."),
-    "parity": ("parity", "Compare log-probabilities of two engines: first bad token, class of the cause."),
-    "merge": ("merge", "Merge reports that compare wrote on several machines."),
-    "plan": ("plan", "Write the files, script lines and commands for a dump that answers a question."),
-    "extract": ("extract", "Write one operator of a dump as a case that runs without npucmp."),
-    "ticket": ("ticket", "Write a report as one page or an archive for a vendor's engineers."),
-    "diff": ("diff", "Compare two reports: new, gone and unchanged findings."),
-    "show": ("show", "Show the contents of a dump: runs, operators, tensors, statistics."),
-    "rule": ("rule", "Explain the rules: when each applies, its limits, and its constants with their sources."),
-    "columns": ("columns", "Explain the columns of the tables of a report."),
-    "formats": ("show", "List the dump formats by producer, and the path to pass to npucmp."),
+COMMANDS = {  # name → module, imported only for a call of the command or its help
+    "compare": ("commands.compare", "Find the operator that diverged first, and test whether it is the cause."),
+    "check": ("health.command", "Check the health of one run: weights, gradients, activations, modes, loss, data."),
+    "overflow": ("overflows.command", "Find the operators that produce NaN, Inf or saturation, and trace the spread."),
+    "fusion-diff": ("fusion.command", "Compare fused operators with their unfused chains."),
+    "rerun-diff": ("reruns.command", "Find operators that produce different bits from the same input bits."),
+    "replay": ("recompute.command", "Recompute operators in float64 from their own inputs; needs no golden run."),
+    "precheck": ("comparability.command", "Check whether two runs are comparable: network, data, weights, settings."),
+    "parity": (
+        "token_parity.command",
+        "Compare log-probabilities of two engines: first bad token, class of the cause.",
+    ),
+    "merge": ("commands.merge", "Merge reports that compare wrote on several machines."),
+    "plan": ("plans.command", "Write the files, script lines and commands for a dump that answers a question."),
+    "extract": ("recompute.extract_command", "Write one operator of a dump as a case that runs without npucmp."),
+    "ticket": ("tickets.command", "Write a report as one page or an archive for a vendor's engineers."),
+    "diff": ("commands.diff", "Compare two reports: new, gone and unchanged findings."),
+    "show": ("commands.show", "Show the contents of a dump: runs, operators, tensors, statistics."),
+    "rule": (
+        "commands.rule",
+        "Explain the rules: when each applies, its limits, and its constants with their sources.",
+    ),
+    "columns": ("commands.columns", "Explain the columns of the tables of a report."),
+    "formats": ("commands.show", "List the dump formats by producer, and the path to pass to npucmp."),
 }
 
 
@@ -95,7 +101,7 @@ class LazyGroup(click.Group):
     def get_command(self, context: click.Context, name: str) -> Optional[click.Command]:
         if name not in COMMANDS:
             return None
-        found: Any = getattr(importlib.import_module(f"npucmp.commands.{COMMANDS[name][0]}"), name.replace("-", "_"))
+        found: Any = getattr(importlib.import_module(f"npucmp.{COMMANDS[name][0]}"), name.replace("-", "_"))
         assert isinstance(found, click.Command)
         if all(one.name != "no_config" for one in found.params):
             found.params.append(_no_config())

@@ -26,7 +26,6 @@ def readers(folder: Path) -> dict[str, tuple[str, Reader]]:
     """By target: the place below the folder of the file that is spoilt, and what reads it or the dump around it."""
     from npucmp import merge, open_runs, ticket, write_reports
     from npucmp.align import mapping
-    from npucmp.align.weights.structure import structure_of
     from npucmp.comparability.config_check_zip import read_setup
     from npucmp.comparability.config_file import read_config
     from npucmp.dump.graphs import load_graphs
@@ -42,6 +41,7 @@ def readers(folder: Path) -> dict[str, tuple[str, Reader]]:
     from npucmp.health.settings import load_settings
     from npucmp.judge.tolerance import load_noise, load_tolerances
     from npucmp.measure.pairs import payload_of
+    from npucmp.relations.weights.structure import structure_of
     from npucmp.workflows import report_reader
 
     def entries(read: Callable[..., Mapping[str, object]]) -> Reader:

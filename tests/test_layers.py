@@ -1,4 +1,5 @@
-"""The law of one direction, read from the imports: a room imports only rooms that stand left of it in ROOMS.
+"""The law of one direction, read from the imports: a room of the core imports only rooms that stand left of it in CORE;
+a feature imports the core, and the core loads a feature when it is asked for.
 
 docs/architecture.md shows the same order and tells why.
 """
@@ -17,10 +18,31 @@ import pytest
 pytestmark = pytest.mark.lint
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "npucmp"
-ROOMS = (
-    "errors version presenter model dump align measure flow judge localise overflow_events run_differences recompute "
-    "health comparability token_parity dump_plan workflows report commands cli __main__"
+CORE = (
+    "errors version presenter model dump align relations measure flow judge localise run_differences report workflows "
+    "commands cli __main__"
 ).split(" ")
+FEATURES = (
+    "relations.ranks relations.tokens relations.weights relations.frameworks recompute overflows reruns fusion health "
+    "comparability token_parity plans tickets follow"
+).split(" ")
+FRONT = {"commands", "cli"}  # only the modules of a feature named command.py may import them
+LOADERS = {  # rooms of the core that load features inside functions
+    "align": {"relations.frameworks"},
+    "report": {"relations.frameworks", "relations.ranks", "relations.tokens", "relations.weights", "plans"},
+    "workflows": {
+        "relations.frameworks", "relations.ranks", "relations.tokens", "relations.weights", "recompute",
+        "comparability", "health", "token_parity", "overflows", "reruns",
+    },
+    "commands": {"follow", "plans"},
+}  # fmt: skip
+BETWEEN = {  # features that import others, with the reason
+    "comparability": {"health", "reruns"},  # precheck also examines the health of both runs
+    "follow": {"health"},  # of a run that is still going
+    "health": {"follow", "overflows"},  # check --follow; events of overflow are facts of a run
+    "relations.ranks": {"recompute"},  # recomputation of operators on several ranks
+    "reruns": {"relations.weights"},  # reruns of checkpoints
+}
 HEAVY = {"pandas", "distributed", "h5py", "ml_dtypes", "tqdm", "yaml", "jinja2"}  # slow to import, or needed by few
 DOOR = "npucmp"  # npucmp/__init__.py loads names when they are asked for; it is exempt
 
@@ -94,7 +116,13 @@ def listed(wrong: list[str]) -> str:
 
 
 def room(module: str) -> str:
-    return module.split(".")[1]
+    """The feature or the room of the core in which a module stands."""
+    place = module.partition(".")[2]
+    return next((name for name in FEATURES if f"{place}.".startswith(f"{name}.")), place.split(".")[0])
+
+
+def is_command(module: str) -> bool:
+    return room(module) in FRONT or (room(module) in FEATURES and module.endswith("command"))
 
 
 def inside(*places: str) -> list[str]:
@@ -106,19 +134,49 @@ INSIDE = [name for name in MODULES if name != DOOR]
 
 
 def test_every_module_stands_in_a_room_and_nothing_else_at_the_root():
-    wrong = [f"{module} stands in no room of ROOMS" for module in INSIDE if room(module) not in ROOMS]
+    wrong = [f"{module} stands in no room" for module in INSIDE if room(module) not in {*CORE, *FEATURES}]
     assert not wrong, listed(wrong)
     assert {file.name for file in PACKAGE.glob("*.py")} == {
         "__init__.py", "__main__.py", "cli.py", "errors.py", "presenter.py", "version.py",
     }  # fmt: skip
 
 
-def test_imports_point_left():
+def test_imports_of_the_core_point_left():
     wrong = [
         f"{module} imports {one.name}, which stands to the right of it"
         for module in INSIDE
         for one in own(module)
-        if ROOMS.index(room(one.name)) > ROOMS.index(room(module))
+        if room(module) in CORE and room(one.name) in CORE and CORE.index(room(one.name)) > CORE.index(room(module))
+    ]
+    assert not wrong, listed(wrong)
+
+
+def test_the_core_loads_features_when_they_are_asked_for():
+    wrong = [
+        f"{module} imports {one.name}" + " outside functions" * one.top
+        for module in INSIDE
+        for one in own(module)
+        if room(module) in CORE
+        and room(one.name) in FEATURES
+        and (one.top or room(one.name) not in LOADERS.get(room(module), ()))
+    ]
+    assert not wrong, listed(wrong)
+
+
+def test_features_import_the_core_and_no_other_feature():
+    wrong = [
+        f"{module} imports {one.name}"
+        for module in INSIDE
+        for one in own(module)
+        if room(module) in FEATURES
+        and room(one.name) in FEATURES
+        and room(one.name) not in {room(module), *BETWEEN.get(room(module), ())}
+    ]
+    wrong += [
+        f"{module} imports {one.name}"
+        for module in INSIDE
+        for one in own(module)
+        if room(module) in FEATURES and not is_command(module) and room(one.name) in FRONT
     ]
     assert not wrong, listed(wrong)
 
@@ -149,7 +207,6 @@ INDEPENDENT = {  # modules of these rooms → where their imports may lie at mos
     "measure.kernel": ("errors", "model", "measure.kernel"),
     "measure.metrics": ("errors", "model"),
     "flow": ("model", "dump.readers.names", "flow"),
-    "dump_plan": ("errors", "model", "dump.readers.msprobe_config", "dump_plan"),
     "report": (  # opens no dump, judges nothing
         "errors",
         "version",
@@ -159,8 +216,6 @@ INDEPENDENT = {  # modules of these rooms → where their imports may lie at mos
         "measure.metrics",
         "flow",
         "localise",
-        "overflow_events",
-        "dump_plan",
         "report",
     ),
 }
@@ -170,7 +225,12 @@ def test_what_a_room_may_know():
     wrong = []
     for place, known in INDEPENDENT.items():
         allowed = {*inside(*known)}
-        found = [one for module in inside(place) for one in own(module) if one.name not in allowed]
+        found = [
+            one
+            for module in inside(place)
+            for one in own(module)
+            if one.name not in allowed and (one.top or room(one.name) not in FEATURES)
+        ]
         wrong += [f"{one.module} imports {one.name}, which {place} may not know" for one in found]
     assert not wrong, listed(wrong)
 
@@ -179,11 +239,11 @@ ANSWERS = (
     "report.compare",
     "report.comparison_parts",
     "report.verdict_sentence",
-    "report.fusion_diff",
-    "report.rerun_diff",
-    "report.overflow",
-    "report.replay",
-    "report.check",
+    "fusion.report",
+    "reruns.report",
+    "overflows.report",
+    "recompute.report",
+    "health.report",
     "report.diff",
 )
 PRESENTERS = ("report.terminal", "report.csv", "report.json", "report.html", "report.page_json", "report.junit")
@@ -237,7 +297,7 @@ def test_heavy_packages_are_imported_where_they_are_used():
 
 
 def test_click_stays_at_the_command_line():
-    outside = [module for module in INSIDE if room(module) not in ("commands", "cli")]
+    outside = [module for module in INSIDE if not is_command(module)]
     wrong = [f"{module} imports click" for module in outside if "click" in packages(module)]
     assert not wrong, listed(wrong)
 
@@ -287,4 +347,4 @@ def test_the_page_shows_this_order():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     shown = re.search(r"## Imports\n.*?```text\n(.*?)```", page, re.DOTALL)
     assert shown, "docs/architecture.md has no list of the rooms"
-    assert shown.group(1).replace("→", " ").split() == ROOMS
+    assert shown.group(1).replace("→", " ").split() == [*CORE, *FEATURES]

@@ -15,9 +15,10 @@ from functools import partial
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align import cross_framework, fused, name, updates
+from npucmp.align import fused, name, updates
 from npucmp.align.axis_order import settle_axes
-from npucmp.align.cross_framework.msprobe_mapping import MsprobeMapping, Names
+from npucmp.align.framework_names import differ_in_framework
+from npucmp.align.msprobe_mapping import MsprobeMapping, Names
 from npucmp.align.shape_match import same_but_for_rows, same_shapes
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
@@ -25,8 +26,8 @@ from npucmp.model import Match, Operator, Pair, Run, TensorRef
 from npucmp.model.finding import FOUND_BY_CONTENT
 
 if TYPE_CHECKING:
-    from npucmp.align.contents.matches import ContentMatches
-    from npucmp.align.contents.operator_draft import TensorRow
+    from npucmp.relations.frameworks.contents.matches import ContentMatches
+    from npucmp.relations.frameworks.contents.operator_draft import TensorRow
 
 _pair = partial(tuple.__new__, Pair)
 Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
@@ -67,8 +68,9 @@ def align(
     """Align the operators of two runs.
 
     `names` maps target names to golden names and takes precedence over all matchers. It may also be a mapping file of
-    msprobe. Runs of two frameworks are aligned by the meaning of their names (cross_framework/). If names leave most
-    operators without a partner, the values decide (contents/): always if `method` is "content", never if it is "names".
+    msprobe. Runs of two frameworks are aligned by the meaning of their names (relations/frameworks/by_name). If names
+    leave most operators without a partner, the values decide (relations/frameworks/contents): always if `method` is
+    "content", never if it is "names".
 
     Raises DifferentNetworks if the runs have too little in common to be runs of one network.
     """
@@ -82,10 +84,10 @@ def align(
             method = "content"
         matches = mapping.match(target.operators, golden.operators, own)
     open_ones: Mapping[tuple[str, int], str] = {}
-    apart = cross_framework.differ_in_framework(target, golden, vendor)
+    apart = differ_in_framework(target, golden, vendor)
     by_golden = golden.ordered and not target.ordered
     if apart:
-        from npucmp.align.cross_framework.alignment import line_up
+        from npucmp.relations.frameworks.by_name.alignment import line_up
 
         matches, open_ones = line_up(target, golden, matches, vendor, context)
     joined = None if apart or matches or method == "content" else name.join(target.operators, golden.operators)
@@ -104,7 +106,7 @@ def align(
     only_target, only_golden = _unmatched(target, golden, matches)
     found = Alignment(tuple(matches), tuple(only_target), tuple(only_golden), open_ones, by_golden)
     if method == "content" or (method == "auto" and _leave_most_open(target, golden, matches, apart)):
-        from npucmp.align.contents.matches import match_contents
+        from npucmp.relations.frameworks.contents.matches import match_contents
 
         anchors = [one for one in matches if one.via in _ANCHORS]
         contents = match_contents(target, golden, anchors, context)
@@ -139,7 +141,7 @@ def _contradicting(
     smaller = min(sum(op.phase != "backward" for op in run.operators) for run in (target, golden))
     if unlike <= DOUBTED * len(guessed) and 2 * named >= smaller:
         return None
-    from npucmp.align.contents.matches import match_contents
+    from npucmp.relations.frameworks.contents.matches import match_contents
 
     contents = match_contents(target, golden, (), context)
     if contents is None:

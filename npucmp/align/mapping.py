@@ -13,7 +13,7 @@ from collections import Counter, defaultdict, deque
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Sequence
 
-from npucmp.align.cross_framework.msprobe_mapping import Api, MsprobeMapping, Names, vendor_of
+from npucmp.align.msprobe_mapping import Api, MsprobeMapping, Names, vendor_of
 from npucmp.dump.readers.names import parse_tensor_name
 from npucmp.dump.readers.text import load_toml, read_text
 from npucmp.errors import MissingExtra, UsageError

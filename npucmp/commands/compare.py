@@ -116,8 +116,8 @@ def compare(
     if follow:
         if scheduler is not None:
             raise click.UsageError("--follow compares in this process and its workers; leave out --scheduler.", context)
-        from npucmp.commands.follow import carry_out_followed
-        from npucmp.workflows.follow_compare import follow_compare
+        from npucmp.follow.command import carry_out_followed
+        from npucmp.follow.compare import follow_compare
 
         carry_out_followed(context, parameters, partial(follow_compare, target, golden))
     drop_options(FollowFields, parameters, "--follow")

@@ -94,7 +94,7 @@ def carry_out(
         data = json.content(answer)
         text = (json.with_files(data, [file.name for file in files]) if files else data).decode()
         if is_followed:
-            from npucmp.report.follow import json_end
+            from npucmp.follow.report import json_end
 
             text = json_end(text)
         write_stdout(text)
@@ -208,7 +208,7 @@ def _baseline_report(
 
 def _with_missing_data(answer: Answer, parameters: dict[str, Any]) -> Answer:
     """Return the answer of an undecided command, with the data that its dumps lack (as npucmp show --fit)."""
-    from npucmp.workflows.plan import lacks
+    from npucmp.plans.workflow import lacks
     from npucmp.workflows.select_runs import RunSelection
 
     choice = RunSelection(

@@ -61,8 +61,8 @@ def show(
     from npucmp.workflows.show import show as inspect
 
     if fit is not None:
-        from npucmp.report import plan
-        from npucmp.workflows.plan import fit as held
+        from npucmp.plans import report as plan
+        from npucmp.plans.workflow import fit as held
 
         run, lacks = held(fit, dump, **parameters)
         if json:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
-from npucmp.align.cross_framework.msprobe_mapping import Names
+from npucmp.align.msprobe_mapping import Names
 from npucmp.comparability.config_check_zip import RunSetup, read_setup
 from npucmp.comparability.config_file import read_config
 from npucmp.dump.limits import ANYWHERE, ReadContext

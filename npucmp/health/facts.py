@@ -22,7 +22,7 @@ from npucmp.measure.range_scan import ScanResult
 from npucmp.measure.tensor_stats import TensorStats
 from npucmp.model import Event, Operator, Run, TensorRef
 from npucmp.model.optypes import OpType, holds_weights_alone, is_gradient, op_type_of
-from npucmp.overflow_events.events import events_of
+from npucmp.overflows.events import events_of
 
 
 class Tensor(NamedTuple):

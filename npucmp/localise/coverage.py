@@ -127,10 +127,10 @@ def _is_exempt(finding: Finding) -> bool:
     if finding.verdict is Verdict.UNREADABLE:
         return False
     if pair.golden is not None and pair.golden.relation is not None and pair.golden.relation.is_local:
-        return True  # align/assembled_run.py: what reads it was compared
+        return True  # relations/ranks/assembled_run.py: what reads it was compared
     own = pair.target is None or pair.golden is None
     if own and pair.golden is not None:
-        from npucmp.align.token_records import records_layout
+        from npucmp.relations.token_records import records_layout
 
         if records_layout(pair.golden_op, pair.golden):
             return True  # what is made of it is compared

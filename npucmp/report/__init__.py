@@ -1,7 +1,7 @@
 """Make the report of a Result: Result → Answer → files and screen.
 
-The module report/{command}.py makes the Answer of a command: its words. REPORTS names the presenters that write the
-files of any Answer; each is a module of this package with
+The module report.py of a feature makes the Answer of its command: its words. REPORTS names the presenters that write
+the files of any Answer; each is a module of this package with
     render(answer) -> {file name: content}
 terminal.py writes the same Answer to a screen. A presenter knows no command, and an Answer knows no presenter.
 """
@@ -19,13 +19,25 @@ from npucmp.model import Result
 from npucmp.model.gc_pause import gc_paused
 from npucmp.report.answer import Answer
 
+ANSWERS = {  # command of a feature → the module that makes its Answer; those of the others stand in this package
+    "check": "health.report",
+    "follow": "follow.report",
+    "fusion-diff": "fusion.report",
+    "overflow": "overflows.report",
+    "parity": "token_parity.report",
+    "plan": "plans.report",
+    "precheck": "comparability.report",
+    "replay": "recompute.report",
+    "rerun-diff": "reruns.report",
+    "ticket": "tickets.report",
+}
 REPORTS = ("csv", "json", "html")
 PAGES = "html"  # rendered first: the pages of steps and ranks also make their rows of the tables
 
 
 def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of a result, made by the module of its command; metrics are further columns of tensors.csv."""
-    module: Any = import_module(f"{__name__}.{result.command.replace('-', '_')}")
+    module: Any = import_module(f"npucmp.{ANSWERS.get(result.command, f'report.{result.command}')}")
     with gc_paused():
         answer: Answer = module.answer(result, metrics)
     return answer

@@ -38,7 +38,7 @@ from npucmp.report.rank_summary import PropagatedSummary, keys_of, word_of
 from npucmp.report.verdict_sentence import sentence_of
 
 if TYPE_CHECKING:
-    from npucmp.report.next_dump import NextDump
+    from npucmp.plans.next_dump import NextDump
     from npucmp.report.rank_tables import RankTables, RowSettings
     from npucmp.report.tensor_rows import Linked, PairedOperators
 
@@ -73,7 +73,7 @@ def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     files = _Files(parts)
     found = compare_answer(parts, files=files)
     if report.weights is not None:
-        from npucmp.report.weights import weight_answer
+        from npucmp.relations.weights.report import weight_answer
 
         return weight_answer(found, report, report.weights)
     if len(parts.every) < 2:
@@ -136,16 +136,16 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         first = parts.every[0].section
         sections = [one._replace(warnings=[report.unlike]) if one is first else one for one in sections]
     if report.layout is not None:
-        from npucmp.report.placements import layout_line
+        from npucmp.relations.ranks.report import layout_line
 
         line = layout_line(report.layout)
         sections = [one._replace(aligned=f"{line}\n{one.aligned}") if one is sections[0] else one for one in sections]
     if report.tokens is not None:
-        from npucmp.report.tokens import token_line
+        from npucmp.relations.tokens.report import token_line
 
         line = token_line(report.tokens)
         if report.token_bits:
-            from npucmp.report.batch_invariance import invariance_line
+            from npucmp.relations.tokens.batch_invariance_report import invariance_line
 
             line = f"{line}\n{invariance_line(report.token_bits)}"
         sections = [one._replace(aligned=f"{line}\n{one.aligned}") if one is sections[0] else one for one in sections]
@@ -303,7 +303,7 @@ class _NextDump:
 
     @cached_property
     def _next_dump(self) -> Optional[NextDump]:
-        from npucmp.report.next_dump import next_dump
+        from npucmp.plans.next_dump import next_dump
 
         return next_dump(self._report, [one.wanted for one in self._files.every()])
 
@@ -322,11 +322,11 @@ class _NextDump:
 
 def _placements(report: Report) -> Iterator[ReportTable]:
     if report.layout is not None:
-        from npucmp.report.placements import placements
+        from npucmp.relations.ranks.report import placements
 
         yield placements(report.layout)
     if report.token_bits:
-        from npucmp.report.batch_invariance import invariance_table
+        from npucmp.relations.tokens.batch_invariance_report import invariance_table
 
         yield invariance_table(report.token_bits)
 
@@ -334,7 +334,7 @@ def _placements(report: Report) -> Iterator[ReportTable]:
 def _mapping(parts: Parts) -> Iterator[Text]:
     """Yield mapping.yaml, if values aligned the runs."""
     if parts.coverage.contents:
-        from npucmp.report.content_mapping import mapping_texts
+        from npucmp.relations.frameworks.report import mapping_texts
 
         yield from mapping_texts(parts.report)
 

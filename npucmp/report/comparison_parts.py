@@ -157,6 +157,6 @@ def _layout(report: Report) -> Row:
     """Return the layout for summary.json, if ranks were put together."""
     if report.layout is None:
         return {}
-    from npucmp.report.placements import layout_facts
+    from npucmp.relations.ranks.report import layout_facts
 
     return {"layout": layout_facts(report.layout)}

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from npucmp.dump.catalogue import Producer
-    from npucmp.dump_plan.plan_result import Planned
-    from npucmp.dump_plan.sufficiency import MissingData
     from npucmp.model import ReplayedOutput
     from npucmp.model.ticket_facts import Ticket
+    from npucmp.plans.plan_result import Planned
+    from npucmp.plans.sufficiency import MissingData
 
 Seen = tuple[Measurement, Optional[TensorPreview]]
 

@@ -10,13 +10,17 @@ from contextlib import suppress
 from importlib.util import cache_from_source
 from pathlib import Path
 from types import CodeType
+from typing import TYPE_CHECKING
 
-from jinja2 import Environment, __version__
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def compiled(shell: Environment, source: str, place: Path) -> CodeType:
     """Return the code of a template. By the rules of Python's own bytecode, it is kept where the bytecode of a module
     at `place` is, and nowhere if that is read-only."""
+    from jinja2 import __version__
+
     mark = hashlib.sha256(f"{sys.version} {__version__} {source}".encode()).digest()
     file = Path(cache_from_source(str(place)))
     with suppress(OSError, EOFError, ValueError, TypeError):

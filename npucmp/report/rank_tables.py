@@ -16,10 +16,10 @@ from npucmp.report import tables, tensor_rows
 from npucmp.report.answer import Columns, Piece
 from npucmp.report.csv_text import csv_of, encode
 from npucmp.report.files import ConcatFile
-from npucmp.report.next_dump import RequestedOperators
 from npucmp.report.tensor_rows import columns_of
 
 if TYPE_CHECKING:
+    from npucmp.plans.next_dump import RequestedOperators
     from npucmp.report.step_series import StepSlice
 
 
@@ -60,6 +60,8 @@ def write_rank_tables(
     linked: Optional[Callable[[], tensor_rows.Linked]] = None,
 ) -> RankTables:
     """Return the rows of a comparison; `columns` and `linked` are given if they are already made."""
+    from npucmp.plans.next_dump import RequestedOperators
+
     cells = columns_of(one, filing.metrics) if columns is None else columns
     roots = tables.by_column(tables.root_rows([(one.roots, one.step, one.rank)]), tables.ROOT_COLUMNS)
     wishes = OpenRoots.of(one, linked or partial(tensor_rows.producers_read, one))
@@ -79,6 +81,8 @@ def _step_slice(one: Comparison, cells: Columns, number: int) -> StepSlice:
 
 def lost_files(filing: RowSettings, where: StepRankNumbers, because: str) -> RankTables:
     """Return the row of a comparison that ends its worker process, with the reason."""
+    from npucmp.plans.next_dump import RequestedOperators
+
     names = (*tables.TENSOR_COLUMNS, *filing.metrics)
     row = {"step": where.step, "rank": where.rank, "verdict": Verdict.UNREADABLE.value, "because": because}
     return RankTables(_lines(names, tables.by_column([row], names)), b"", RequestedOperators((), (), {}))

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.align.cross_framework import differ_in_framework
+from npucmp.align.framework_names import differ_in_framework
 from npucmp.align.name import longest_increasing
 from npucmp.model import Operator, Pair, Run, TensorRef
 from npucmp.model.dtypes import is_short, lookup
@@ -182,7 +182,7 @@ def _counts(operator: Operator) -> bool:
     if operator.inserted or op_type_of(operator).has("constant"):
         return False
     if len(operator.tensors) == 1:
-        from npucmp.align.token_records import record_of
+        from npucmp.relations.token_records import record_of
 
         record = record_of(operator, operator.tensors[0])
         if record is not None and record.is_saved:

@@ -74,7 +74,7 @@ def _compare_paths(target: StrPath, golden: StrPath, options: Options) -> Report
     if report.tally.causes.get(Cause.GAP) and report.weights is None:
         report = _with_omitted_calls(report)
     if options.recompute == "all" and not report.partial and report.weights is None:
-        from npucmp.workflows.replay_gaps import with_gap_words
+        from npucmp.recompute.replay_gaps import with_gap_words
 
         report = with_gap_words(report, context, options.jobs)
     report = with_looks(report, options, context, vendor=report.weights is None)
@@ -166,7 +166,7 @@ def _compared_weights(target: StrPath, golden: StrPath, options: Options, contex
 
     if not (may_hold_weights(target) and may_hold_weights(golden)):
         return None
-    from npucmp.workflows import weights
+    from npucmp.relations.weights import workflow as weights
 
     return weights.compared_weights(target, golden, options, context)
 
@@ -192,7 +192,7 @@ def _by_sample(sides: Sides, options: Options, context: ReadContext) -> Optional
         return None
     if not may_have_other_batches(sides):
         return None
-    from npucmp.workflows import batch_size
+    from npucmp.relations.ranks import batch_size
 
     return batch_size.compared_batches(sides, options, context)
 
@@ -208,7 +208,7 @@ def _is_other_input(root: Root) -> bool:
         return False
     if len(pair.operator.tensors) > 1 and not root.slot.startswith("input"):
         return False
-    from npucmp.align.token_records import record_of
+    from npucmp.relations.token_records import record_of
 
     return record_of(pair.operator, pair.golden) is not None
 
@@ -217,7 +217,7 @@ def _by_token(sides: Sides, options: Options, context: ReadContext, by_shape: bo
     """Return the report of runs of unequal token layouts; None if these are equal."""
     if options.layout is not None or options.golden_layout is not None or options.ranks_apart or options.pair:
         return None
-    from npucmp.workflows import token_layout
+    from npucmp.relations.tokens import workflow as token_layout
 
     return token_layout.compared_tokens(sides, options, context, by_shape)
 
@@ -231,7 +231,7 @@ def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optio
     if not layouts_differ(targets, goldens, stated):
         check_equal_layouts(targets, goldens)
         return None
-    from npucmp.workflows import parallel_layout
+    from npucmp.relations.ranks import workflow as parallel_layout
 
     return parallel_layout.compared_layouts(sides, options, context)
 

@@ -15,7 +15,7 @@ from npucmp.dump.limits import Limits
 if TYPE_CHECKING:
     from os import PathLike
 
-    from npucmp.align.cross_framework.msprobe_mapping import Names
+    from npucmp.align.msprobe_mapping import Names
     from npucmp.measure.executor import Executor
     from npucmp.model import Tolerance
     from npucmp.model.step_findings import StepFindings

@@ -206,11 +206,11 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     every: Sequence[Pair] = [*pairs(target, golden, alignment)]
     notes: tuple[str, ...] = ()
     if any(pair.target and pair.golden and pair.target.shape != pair.golden.shape for pair in every):
-        from npucmp.align.turned_axes import in_golden_axes
+        from npucmp.relations.frameworks.turned_axes import in_golden_axes
 
         every, notes = in_golden_axes(every, context, bool(target.ordered and golden.ordered))
     if any("table" in pair.slot or "slot_" in pair.slot or "cache" in pair.slot for pair in every):
-        from npucmp.align.cache_blocks import by_cache_blocks
+        from npucmp.relations.ranks.cache_blocks import by_cache_blocks
 
         every = by_cache_blocks(every, context)
     todo, left_out = options.split([*every])

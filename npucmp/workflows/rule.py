@@ -15,13 +15,10 @@ from importlib import import_module
 from types import CodeType, FunctionType
 from typing import Any, Callable, Iterator, Optional, Sequence
 
-from npucmp.comparability.registry import ROWS
 from npucmp.errors import UsageError
-from npucmp.health.rules import RULES as CHECK_RULES
 from npucmp.localise.rule_context import ErrorRule
 from npucmp.localise.rules import RULES
 from npucmp.model.rule_page import Constant, RulePage
-from npucmp.token_parity.rules import RULES as FACTS
 from npucmp.workflows.constants import WORK, ModuleText
 
 WIDTH = 120
@@ -52,12 +49,12 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
     ).split()),
     ("compare", "evidence", (
         "npucmp.localise.element_order npucmp.localise.likely_tokens npucmp.localise.overwritten_memory "
-        "npucmp.localise.root_values npucmp.localise.token_origin"
+        "npucmp.localise.root_values npucmp.relations.tokens.token_origin"
     ).split()),
     ("compare", "weights", (
-        "npucmp.localise.weight_roots npucmp.localise.weight_faults npucmp.localise.weight_scales "
-        "npucmp.localise.moved_experts npucmp.localise.next_update npucmp.localise.update_roots "
-        "npucmp.localise.updated_parameters"
+        "npucmp.relations.weights.weight_roots npucmp.relations.weights.weight_faults "
+        "npucmp.relations.weights.weight_scales npucmp.relations.weights.moved_experts "
+        "npucmp.relations.weights.next_update npucmp.localise.update_roots npucmp.localise.updated_parameters"
     ).split()),
     ("compare", "statistics", (
         "npucmp.localise.stat_shift npucmp.localise.stat_test npucmp.localise.stat_suspects "
@@ -65,15 +62,15 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
     ).split()),
     ("compare", "ranks", (
         "npucmp.flow.collectives npucmp.localise.multi_rank npucmp.localise.remote_inputs "
-        "npucmp.localise.rank_digest npucmp.localise.rank_coordinates npucmp.align.placement "
-        "npucmp.align.part_errors npucmp.localise.rank_facts npucmp.localise.rank_origin"
+        "npucmp.localise.rank_digest npucmp.localise.rank_coordinates npucmp.relations.ranks.placement "
+        "npucmp.relations.ranks.part_errors npucmp.relations.ranks.rank_facts npucmp.relations.ranks.rank_origin"
     ).split()),
     ("overflow", "overflows", (
-        "npucmp.overflow_events.events npucmp.overflow_events.masked_infinity"
+        "npucmp.overflows.events npucmp.overflows.masked_infinity"
     ).split()),
     ("rerun-diff", "repeated runs", (
-        "npucmp.judge.bitwise npucmp.localise.rerun.causes npucmp.localise.rerun.table "
-        "npucmp.localise.rerun.pattern"
+        "npucmp.judge.bitwise npucmp.reruns.causes npucmp.reruns.table "
+        "npucmp.reruns.pattern"
     ).split()),
 )  # fmt: skip
 CANDIDATES = (
@@ -132,6 +129,8 @@ def _of_module(module: str, command: str, kind: str, name: str = "") -> RulePage
 
 
 def _of_check() -> Iterator[RulePage]:
+    from npucmp.health.rules import RULES as CHECK_RULES
+
     for one in CHECK_RULES:
         facts = {
             "limit": "" if one.limit is None else f"{one.limit:g}",
@@ -145,6 +144,8 @@ def _of_check() -> Iterator[RulePage]:
 
 
 def _of_precheck() -> Iterator[RulePage]:
+    from npucmp.comparability.registry import ROWS
+
     for row in ROWS:
         yield _with_facts(row.name, "precheck", row.severity, row.asks, row.compare, {"advice": row.remedy})
 
@@ -158,6 +159,8 @@ def _with_facts(
 
 
 def _of_parity() -> Iterator[RulePage]:
+    from npucmp.token_parity.rules import RULES as FACTS
+
     for name in FACTS:
         yield _of_module(f"npucmp.token_parity.rules.{name}", "parity", "fact of the records", f"parity.{name}")
     for name in CANDIDATES:

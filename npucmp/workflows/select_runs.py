@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Callable, Iterator, NamedTuple, Optional, Sequence, TypeVar, Union
 
-from npucmp.align.cross_framework.msprobe_mapping import Names
+from npucmp.align.msprobe_mapping import Names
 from npucmp.dump.formats import early_heads, heads, open_head, open_runs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import DumpError, UsageError
@@ -310,7 +310,7 @@ def may_have_other_batches(sides: Sides) -> bool:
 def _begins_alike(target: Run, golden: Run) -> bool:
     """Return whether the first operators of one name with outputs by token have outputs of one shape: other shapes
     behind them show a fault, and no other layout of tokens. If no output is by token, the first operators decide."""
-    from npucmp.align.token_axes import token_axes, token_shape
+    from npucmp.relations.tokens.token_axes import token_axes, token_shape
 
     tokens = token_shape(golden)
     by_name = {op.name: op for op in golden.operators} if tokens is not None else {}

@@ -7,7 +7,7 @@ import difflib
 from fnmatch import fnmatchcase
 from typing import Iterable, Sequence
 
-from npucmp.align.cross_framework.msprobe_mapping import MsprobeMapping, Names
+from npucmp.align.msprobe_mapping import MsprobeMapping, Names
 from npucmp.errors import UsageError
 from npucmp.judge.tolerance import Tolerances, applies
 from npucmp.model import Operator, Pair, Run

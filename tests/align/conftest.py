@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.align.contents import small_runs
+from tests.relations.frameworks.contents import small_runs
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from npucmp.align.rank_run import RankRun, Values
 from npucmp.dump.limits import ANYWHERE
+from npucmp.relations.held_values import RankRun, Values
 from tests.align.craft import run_with_values
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from npucmp.align.placement_search import PlacementSearch
-from npucmp.align.rank_partners import RankPartners
 from npucmp.model import Statistics
+from npucmp.relations.ranks.placement_search import PlacementSearch
+from npucmp.relations.ranks.rank_partners import RankPartners
 from tests.align.craft import Recorded
 from tests.align.rank_craft import numbers, rank_of
 

@@ -1,8 +1,8 @@
 """The name of a pair of parameters."""
 
-from npucmp.align.weights.part import Part, add_part, changed
-from npucmp.align.weights.role import Role
 from npucmp.model import Payload
+from npucmp.relations.weights.part import Part, add_part, changed
+from npucmp.relations.weights.role import Role
 
 EMBED, HEAD = Role(None, "embed", "weight"), Role(None, "head", "weight")
 

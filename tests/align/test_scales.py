@@ -2,9 +2,9 @@
 
 import pytest
 
-from npucmp.align.weights.quantised import scaled_matrix
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload, TensorRef
+from npucmp.relations.weights.quantised import scaled_matrix
 
 
 @pytest.mark.parametrize(

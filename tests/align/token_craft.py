@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from npucmp.align.rank_run import Values
-from npucmp.align.token_axes import TokenShape
-from npucmp.align.token_evidence import TokenEvidence
-from npucmp.align.token_tensors import TensorPair, TokenSide
 from npucmp.dump.limits import ANYWHERE
 from npucmp.model import Run
+from npucmp.relations.held_values import Values
+from npucmp.relations.tokens.token_axes import TokenShape
+from npucmp.relations.tokens.token_evidence import TokenEvidence
+from npucmp.relations.tokens.token_tensors import TensorPair, TokenSide
 from tests.align.craft import run_with_values
 
 WIDTHS = {"embedding": 8, "linear": 6, "gelu": 6, "output": 4}

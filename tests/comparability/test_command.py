@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from npucmp.cli import npucmp
+from npucmp.comparability.report import CURVES
 from npucmp.errors import UsageError
-from npucmp.report.precheck import CURVES
 from tests.comparability.craft import Net, classes, images, start
 
 BASE = Net()

@@ -198,8 +198,7 @@ def test_statistics_alone(tmp_path, name):
 
 
 def test_a_row_that_raises_costs_itself(tmp_path, monkeypatch, as_installed):
-    from npucmp.comparability import registry
-    from npucmp.workflows import precheck as workflow
+    from npucmp.comparability import registry, workflow
 
     def broken(both):
         raise ZeroDivisionError("by design")

@@ -114,11 +114,11 @@ def outcomes(dump: Path, source: str, fault_of: Any, engine: str) -> Iterator[Ou
     from npucmp.errors import NpucmpError
     from npucmp.model import ReplayVerdict
     from npucmp.recompute.arguments import RefusedRecord
+    from npucmp.recompute.extract import ExtractOptions
     from npucmp.recompute.numpy_engine import NumpyCaseEngine, NumpyEngine
     from npucmp.recompute.redacted_case import RedactedCaseEngine
     from npucmp.recompute.task import ReplaySettings, tasks_of
     from npucmp.recompute.torch_engine import CaseEngine, TorchEngine
-    from npucmp.workflows.extract import ExtractOptions
 
     options, settings, context = ExtractOptions(), ReplaySettings(), ReadContext().confine(dump)
     judge = TorchEngine() if engine == "torch" else NumpyEngine()

@@ -59,7 +59,7 @@ class Case(NamedTuple):
 
 def said(folder: Path, trained: Trained) -> Said:
     from npucmp.model import ReplayVerdict
-    from npucmp.workflows.replay import replay
+    from npucmp.recompute.workflow import replay
 
     msprobe.write(folder, trained.runs)
     try:

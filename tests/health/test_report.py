@@ -9,8 +9,8 @@ import subprocess
 import numpy as np
 
 from npucmp import check, write_reports
+from npucmp.health.report import CHECKS, HEALTH, PARAMETERS
 from npucmp.health.rules import RULES
-from npucmp.report.check import CHECKS, HEALTH, PARAMETERS
 from tests.command import npucmp
 from tests.health.craft import Training, checked
 from tests.reports import screen
@@ -73,7 +73,7 @@ def test_an_interrupted_check_says_nothing_of_health(tmp_path, monkeypatch):
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("npucmp.workflows.check.build", interrupted)
+    monkeypatch.setattr("npucmp.health.workflow.build", interrupted)
     result = check(dump, jobs=1)
     assert result.exit_status == 130 and not result.symptoms
     assert screen(result).splitlines()[-1].startswith("PARTIAL: interrupted before a rule was decided")

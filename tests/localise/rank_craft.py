@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from copy import copy
 
-from npucmp.align.placement import Fit
 from npucmp.model import Cause, Comparison, Finding, Measurement, Pair, Root, Run, Verdict
 from npucmp.model.relation import Placement, Relation
+from npucmp.relations.ranks.placement import Fit
 
 SHARD, COPIES = Placement("shard"), Placement("whole")
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npucmp.localise.rank_origin import with_first_moved, with_odd_part
 from npucmp.model import Statistics
+from npucmp.relations.ranks.rank_origin import with_first_moved, with_odd_part
 from tests.align.craft import Recorded
 from tests.align.rank_craft import numbers
 from tests.align.rank_networks import call, searched

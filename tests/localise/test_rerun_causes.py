@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from npucmp.localise.rerun.causes import with_causes
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
 from npucmp.model import Comparison, Finding, Measurement, Operator, Pair, Run, Verdict
-from tests.align.weights.craft import Files
+from npucmp.reruns.causes import with_causes
 from tests.localise.weight_craft import drawn
+from tests.relations.weights.craft import Files
 
 X, Y, Z, W = (drawn(4, 8, seed=at).astype(np.float32) for at in (1, 2, 3, 4))
 

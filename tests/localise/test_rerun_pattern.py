@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 
-from npucmp.localise.rerun.pattern import differing_elements, pattern
 from npucmp.measure.bitwise import BitDifferences
 from npucmp.model import Device, Measurement, Moments, Operator, Pair, Payload, TensorRef
 from npucmp.model.cause import sentences
-from tests.align.weights.craft import Files
+from npucmp.reruns.pattern import differing_elements, pattern
+from tests.relations.weights.craft import Files
 
 FAR = {"sum_dd": 1.0, "yy": 1.0}  # no rounding
 

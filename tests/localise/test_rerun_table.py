@@ -2,11 +2,11 @@
 
 import pytest
 
-from npucmp.localise.rerun import table
-from npucmp.localise.rerun.table import reruns_of
 from npucmp.model import Cause, Comparison, Evidence, Root, Run
-from tests.align.weights.craft import Files
+from npucmp.reruns import table
+from npucmp.reruns.table import reruns_of
 from tests.localise.step_craft import Op, Tensor, step
+from tests.relations.weights.craft import Files
 
 READ = Tensor("input:0", equal=64)
 WROTE = Tensor("output:0", error=0.01, checksum="0xa", equal=14)

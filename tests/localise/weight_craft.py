@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from npucmp.align.weights.checkpoint_pair import CheckpointPair
-from npucmp.align.weights.limits import WeightLimit
-from npucmp.align.weights.part import Part
-from npucmp.align.weights.role import Role
 from npucmp.model import Payload
-from tests.align.weights.craft import Files
+from npucmp.relations.weights.checkpoint_pair import CheckpointPair
+from npucmp.relations.weights.limits import WeightLimit
+from npucmp.relations.weights.part import Part
+from npucmp.relations.weights.role import Role
+from tests.relations.weights.craft import Files
 
 UP, RTOL = Role(0, "up", "weight"), 1e-6
 

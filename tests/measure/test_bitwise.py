@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from npucmp.dump.layouts import to_logical
 from npucmp.judge.bitwise import judge_bits
-from npucmp.localise.rerun.pattern import differing_elements, pattern
 from npucmp.measure.bitwise import measure_bits, same_bytes
 from npucmp.model import Device, Operator, Pair, Payload, TensorRef, Verdict, sentences
+from npucmp.reruns.pattern import differing_elements, pattern
 
 OPERATOR = Operator("add.0", "add", "add", "forward", 0, ())
 X = np.random.default_rng(3).standard_normal((64, 96)).astype(np.float32)

@@ -11,9 +11,9 @@ from npucmp import ReplayOptions, replay, write_reports
 from npucmp.dump.formats import calls_of
 from npucmp.model import EdgeVerdict, ReplayVerdict
 from npucmp.recompute.permutations import places_in
+from npucmp.recompute.report_tables import EDGES, GAPS
 from npucmp.recompute.run import link_operators
 from npucmp.recompute.task import ReplaySettings, tasks_of
-from npucmp.report.replay_tables import EDGES, GAPS
 from tests.recompute.craft import Dump
 
 torch = pytest.importorskip("torch")

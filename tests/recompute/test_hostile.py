@@ -124,7 +124,7 @@ def test_the_parent_never_imports_torch(tmp_path):
     pytest.importorskip("torch")
     Dump(tmp_path).add("Torch.abs.0.forward", (X,), [X]).write()
     code = (
-        "import sys; from npucmp.workflows.replay import replay; found = replay(sys.argv[1], jobs=1);"
+        "import sys; from npucmp.recompute.workflow import replay; found = replay(sys.argv[1], jobs=1);"
         "assert found.exit_status == 0, found; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)

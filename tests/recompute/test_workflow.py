@@ -12,7 +12,7 @@ from npucmp import replay
 from npucmp.cli import npucmp as group
 from npucmp.errors import UsageError
 from npucmp.model import ReplayVerdict
-from npucmp.report.replay import COLUMNS
+from npucmp.recompute.report import COLUMNS
 from tests.recompute import kernels
 from tests.recompute.craft import Dump
 

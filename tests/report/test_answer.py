@@ -17,7 +17,11 @@ from npucmp.report.answer import Answer, Detail, DumpSummary, Listing, ReportTab
 from tests.reports import said
 
 PACKAGE = Path(__file__).parent.parent.parent / "npucmp"
-MODULES = [file for room in ("report", "commands") for file in sorted((PACKAGE / room).glob("*.py"))]
+MODULES = sorted(
+    file
+    for file in PACKAGE.rglob("*.py")
+    if file.parent.name in ("report", "commands") or file.stem in ("report", "command")
+)
 PAGE = sorted((PACKAGE / "report" / "page").iterdir())
 RESULTS = {one.__name__ for one in vars(npucmp.model).values() if isinstance(one, type) and issubclass(one, Result)}
 

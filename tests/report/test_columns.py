@@ -9,27 +9,22 @@ from pathlib import Path
 import pytest
 
 import npucmp
+from npucmp.comparability import report as precheck
 from npucmp.errors import UsageError
+from npucmp.fusion import report as fusion_diff
+from npucmp.health import report as check
 from npucmp.measure.metrics import METRICS
 from npucmp.model import STATUSES, EdgeVerdict, ReplayVerdict
-from npucmp.report import (
-    answer_of,
-    check,
-    diff,
-    fusion_diff,
-    matrix,
-    overflow,
-    parity,
-    placements,
-    precheck,
-    replay,
-    replay_tables,
-    rerun_diff,
-    worst_elements,
-)
+from npucmp.overflows import report as overflow
+from npucmp.recompute import report as replay
+from npucmp.recompute import report_tables as replay_tables
+from npucmp.relations.ranks import report as placements
+from npucmp.report import answer_of, diff, matrix, worst_elements
 from npucmp.report.columns import EVERY
 from npucmp.report.json import summary
 from npucmp.report.tables import ROOT_COLUMNS, TENSOR_COLUMNS
+from npucmp.reruns import report as rerun_diff
+from npucmp.token_parity import report as parity
 from tests.command import npucmp as run
 
 CLEAN = Path(__file__).parents[2] / "sample_dumps" / "msprobe_clean"

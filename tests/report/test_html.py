@@ -20,9 +20,9 @@ from npucmp import fusion_diff, overflow, replay, rerun_diff
 from npucmp.model import Cause, Verdict
 from npucmp.model.relation import LayoutFacts, PlacedCollective, Placement, Relation
 from npucmp.report import answer_of, compare, html
-from npucmp.report import rerun_diff as reruns
 from npucmp.report.page_json import _column, page_data
 from npucmp.report.sanitise import visible
+from npucmp.reruns import report as reruns
 from tests.browser import browser, opened, skip_reason
 from tests.reports import large, named
 from tests.synthetic import chain, write_run

@@ -7,7 +7,7 @@ bfloat16's error. Types of 8 and 4 bits would have a limit at which unrelated te
 is off by 0.71, a reordered tensor by 1.41, and rounding to float4 by 0.14.
 
 The limit is at most 0.5, because unrelated tensors in types of 8 and 4 bits would otherwise match. A sum over
-ranks has in addition the rounding of its terms (align/assembled_run.py).
+ranks has in addition the rounding of its terms (relations/ranks/assembled_run.py).
 """
 
 from __future__ import annotations

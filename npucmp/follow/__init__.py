@@ -1,0 +1,1 @@
+"""Follow: examine the steps of a run that is still going."""

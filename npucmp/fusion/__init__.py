@@ -1,0 +1,1 @@
+"""Fusion: fused operators against their unfused chains."""

@@ -1,0 +1,4 @@
+"""Relations: which tensors of the target make a golden tensor, if the two runs arrange their numbers otherwise.
+
+A folder for each kind: ranks, tokens, weights, frameworks. What several of them need stands beside the folders.
+"""

@@ -1,0 +1,148 @@
+"""The alignment of two runs by their contents: the stages in their order, and the line that a report shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple, Optional, Sequence
+
+from npucmp.dump.limits import ReadContext
+from npucmp.model import Match, Run
+from npucmp.relations.frameworks.contents.content import ContentReader
+from npucmp.relations.frameworks.contents.content_graph import ContentGraph
+from npucmp.relations.frameworks.contents.content_pairs import ContentPair, ContentPairs, Near
+from npucmp.relations.frameworks.contents.layer_patterns import LayerPatterns
+from npucmp.relations.frameworks.contents.learned_types import LearnedTypes
+from npucmp.relations.frameworks.contents.similarity import Likeness, match_similar
+from npucmp.relations.frameworks.contents.slices import ContentSlice, find_slices
+from npucmp.relations.frameworks.contents.structure_match import add_copies, match_structure
+from npucmp.relations.frameworks.contents.value_match import VIA as BY_VALUE
+from npucmp.relations.frameworks.contents.value_match import match_values
+from npucmp.relations.frameworks.contents.weight_anchors import match_operands, match_weights
+from npucmp.relations.held_values import Values
+
+NOISE = 1e-3  # relative error: chosen: two frameworks in float32 differ by less
+COARSE_NOISE = 1e-2  # relative error: chosen: the same in 16-bit types, whose round-off is 4e-3
+TRUE_NAMES = 20  # times: chosen: so many names that values confirm for each that they contradict
+TURNS = 12  # rounds: work: of the stages behind a fault; each finds at least one pair
+STEPS = 2000  # rounds: work: of structure, weights and patterns between two of them
+_COARSE = ("float16", "bfloat16")
+
+
+class ContentAlignment(NamedTuple):
+    """The pairs of contents, the slices among contents without a partner, and the candidates that are left."""
+
+    pairs: ContentPairs
+    slices: Sequence[ContentSlice]
+    likenesses: Sequence[Likeness]
+
+    @property
+    def share_by_value(self) -> float:
+        """The share of the contents of the run with fewer contents that were paired by value, weights and inputs
+        aside."""
+        sides = []
+        for graph in (self.pairs.target, self.pairs.golden):
+            sides.append(sum(not one.is_weight for one in graph.contents))
+        by_value = sum(
+            one.via == BY_VALUE and not self.pairs.target.contents[one.target].is_weight for one in self.pairs
+        )
+        return by_value / max(1, min(sides))
+
+    @property
+    def share_of_weights(self) -> float:
+        """The share of the weights of the run with fewer weights that were paired by value; 0 without weights."""
+        sides = [sum(one.is_weight for one in graph.contents) for graph in (self.pairs.target, self.pairs.golden)]
+        weights = self.pairs.target.contents
+        return sum(one.via == BY_VALUE and weights[one.target].is_weight for one in self.pairs) / max(1, min(sides))
+
+    def words(self) -> str:
+        """The line that a report shows."""
+        counts = Counter(one.via for one in self.pairs)
+        counts["copy"] += len(self.pairs.copies)
+        counts["parts"] += len({one.part for one in self.slices})
+        smaller = min(len(self.pairs.target.contents), len(self.pairs.golden.contents))
+        value = f"{counts.pop(BY_VALUE, 0):,} by value"
+        others = [f"{count:,} {via}" for via, count in counts.items() if count]
+        axes = self.pairs.axes.words()
+        words = f"aligned {len(self.pairs.found):,} of {smaller:,} distinct tensors: {', '.join([value, *others])}"
+        return f"{words}; axes {axes}" if axes else words
+
+
+def align_contents(target: Run, golden: Run, anchors: Sequence[Match], context: ReadContext) -> ContentAlignment:
+    """Align two runs by the values that they compute. `anchors` are matches by names, graphs or the user, which count
+    where values do not contradict them."""
+    reader = ContentReader(Values(context))
+    graphs = ContentGraph(target, reader), ContentGraph(golden, reader)
+    pairs = ContentPairs(*graphs, reader, _noise(target, golden))
+    match_values(pairs)
+    _add_anchors(pairs, anchors)
+    types = LearnedTypes(pairs)
+    patterns = LayerPatterns(pairs)
+    add_copies(pairs)
+    _match_graph(pairs, types, patterns)
+    add_copies(pairs)
+    likenesses: Sequence[Likeness] = ()
+    for _ in range(TURNS):
+        count, likenesses = match_similar(pairs, types)
+        if not count:
+            break
+        _match_graph(pairs, types, patterns)
+    add_copies(pairs)
+    return ContentAlignment(pairs, find_slices(pairs), likenesses)
+
+
+def _match_graph(pairs: ContentPairs, types: LearnedTypes, patterns: LayerPatterns) -> None:
+    """Pair what the graphs decide, until nothing is new. After a round of all contents, only those near new pairs are
+    tried, until none of them is paired."""
+    match_operands(pairs)
+    near: Near = None
+    for _ in range(STEPS):
+        if match_structure(pairs, types, near) + match_weights(pairs, types, near):
+            near = pairs.take_recent()
+        elif near is not None:
+            near = None
+        elif not patterns.match():
+            return
+        else:
+            near = pairs.take_recent()
+
+
+def _add_anchors(pairs: ContentPairs, anchors: Sequence[Match]) -> None:
+    """Add the outputs of operators that names, graphs or the user pair, if values do not pair one of them. Names that
+    count calls (add.3) also occur in a run that computes in another order: names anchor nothing if values contradict
+    many of them."""
+    outputs = [_first_outputs(graph) for graph in (pairs.target, pairs.golden)]
+    found = [(one, outputs[0].get(one.target.order), outputs[1].get(one.golden.order)) for one in anchors]
+    verdicts = Counter(
+        pairs.to_golden.get(target) == golden
+        for one, target, golden in found
+        if one.via == "name" and target is not None and (target in pairs.to_golden or golden in pairs.to_target)
+    )
+    are_names_certain = verdicts[True] >= TRUE_NAMES * verdicts[False]
+    for match, target, golden in found:
+        if target is None or golden is None or (match.via == "name" and not are_names_certain):
+            continue
+        if pairs.target.contents[target].size != pairs.golden.contents[golden].size:
+            continue
+        if match.via == "mapping":
+            _make_room(pairs, target, golden)
+        pairs.add(ContentPair(target, golden, match.via, match.confidence, f"operators paired by {match.via}"))
+
+
+def _first_outputs(graph: ContentGraph) -> dict[int, int]:
+    """The content of the first output of each operator, by its order; outputs that are no contents are left out."""
+    numbers = ((one.order, graph.content_of.get((place, "output:0"))) for place, one in enumerate(graph.operators))
+    return {order: number for order, number in numbers if number is not None}
+
+
+def _make_room(pairs: ContentPairs, target: int, golden: int) -> None:
+    """Remove uncertain pairs that contradict the user's mapping."""
+    other = pairs.to_target.get(golden)
+    for number in (target, other):
+        found: Optional[ContentPair] = None if number is None else pairs.found.get(number)
+        if found is not None and (found.target, found.golden) != (target, golden) and found.confidence < 0.99:
+            pairs.remove(found)
+
+
+def _noise(*runs: Run) -> float:
+    coarse = any(tensor.dtype in _COARSE for run in runs for one in run.operators for tensor in one.tensors)
+    return COARSE_NOISE if coarse else NOISE

@@ -1,0 +1,100 @@
+"""Types of operators that are partners, and types that have none, as the pairs by value show them.
+
+A graph compiler folds: behind it a Conv is the partner of a batch norm, and not of a convolution. Types are therefore
+learned from each pair of runs. A content upstream of an agreement is right: if it has no partner by value,
+it has none at all, because the other run does not compute it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from npucmp.relations.frameworks.contents.content_pairs import ContentPairs
+from npucmp.relations.frameworks.contents.value_match import VIA
+
+ROUNDING = 1e-2  # share of the noise: chosen: an error below it is rounding alone
+
+
+class LearnedTypes:
+    """The types of operators that pairs by value show."""
+
+    def __init__(self, pairs: ContentPairs) -> None:
+        self._pairs = pairs
+        self.alone: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        self.together: Counter[tuple[str, str]] = Counter()
+        self.seen: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        _agree_on_weights(pairs)
+        self._learn_partners()
+        self._learn_right()
+
+    def _learn_partners(self) -> None:
+        for one in self._pairs:
+            here, there = self._pairs.target.type_of(one.target), self._pairs.golden.type_of(one.golden)
+            if one.via == VIA and here and there:
+                self.together[here, there] += 1
+                self.seen[0][here] += 1
+                self.seen[1][there] += 1
+
+    def _learn_right(self) -> None:
+        limit = self._pairs.noise * ROUNDING
+        agreeing = [one for one in self._pairs if one.error is not None and one.error < limit]
+        by_figures = [one for one in self._pairs if one.error is None and one.via == VIA]
+        sides = (
+            (
+                self._pairs.target,
+                self._pairs.to_golden,
+                [[one.target for one in some] for some in (agreeing, by_figures)],
+            ),
+            (
+                self._pairs.golden,
+                self._pairs.to_target,
+                [[one.golden for one in some] for some in (agreeing, by_figures)],
+            ),
+        )
+        for side, (graph, known, (numbers, figures)) in enumerate(sides):
+            above = {
+                parent for one in figures for parent in graph.parents[one]
+            }  # figures of later tensors may hide more
+            self._pairs.right[side].update(
+                one for one in above if one not in known and graph.children[one] <= {*figures}
+            )
+            computed = [one for one in numbers if not graph.contents[one].is_weight]
+            right = graph.upstream(computed)
+            self._pairs.right[side].update(one for one in right if one not in known)
+            for one in right:
+                if one not in known and not graph.contents[one].is_weight:
+                    self.alone[side][graph.type_of(one)] += 1
+
+    def alike(self, target: int, golden: int) -> bool:
+        """Whether two contents are computed by operators of one type, or of types that are partners elsewhere."""
+        if self._pairs.target.types_of(target) & self._pairs.golden.types_of(golden):
+            return True
+        return self.together[self._pairs.target.type_of(target), self._pairs.golden.type_of(golden)] > 1
+
+    def are_inner(self, target: int, golden: int) -> bool:
+        """Whether the types of both contents had no partner wherever the runs agree: each computes what lies inside an
+        operator of the other run."""
+        types = self._pairs.target.type_of(target), self._pairs.golden.type_of(golden)
+        return all(self.alone[side][one] and not self.seen[side][one] for side, one in enumerate(types))
+
+    def fit(self, target: int, golden: int) -> float:
+        """How much the types speak for a pair, from -0.6 to 0.4: how often they are partners, and how often one of them
+        has none."""
+        here, there = self._pairs.target.type_of(target), self._pairs.golden.type_of(golden)
+        count = self.together[here, there]
+        lonely = self.alone[0][here], self.alone[1][there]
+        if count:
+            often = count / max(self.seen[0][here], self.seen[1][there])
+            return 0.1 + 0.3 * often - 0.2 * (lonely[0] > 2 * count) - 0.2 * (lonely[1] > 2 * count)
+        seen = self.seen[0][here], self.seen[1][there]
+        others = sum(alone > 0 if not partners else alone + partners >= 2 for alone, partners in zip(lonely, seen))
+        same = self._pairs.target.types_of(target) & self._pairs.golden.types_of(golden)
+        return (0.25 if same else 0.0) - 0.3 * others
+
+
+def _agree_on_weights(pairs: ContentPairs) -> None:
+    """Let a content that one run computes be no weight of the other, which did not record the code that computes it."""
+    for one in pairs:
+        here, there = pairs.target.contents[one.target], pairs.golden.contents[one.golden]
+        if here.is_weight != there.is_weight:
+            here.is_weight = there.is_weight = False

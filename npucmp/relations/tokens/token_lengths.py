@@ -1,0 +1,188 @@
+"""Lengths of requests and padding as a run records them: masks of (batch, sequence), lengths, cumulative lengths."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Iterator, NamedTuple, Optional
+
+from npucmp.dump.limits import ReadContext
+from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.model import Run, TensorRef
+from npucmp.model.dtypes import lookup
+from npucmp.relations.held_values import Values
+from npucmp.relations.token_records import IDS, MASK, POSITIONS, record_of
+from npucmp.relations.tokens.token_axes import TokenShape, is_float
+from npucmp.relations.tokens.token_rows import row_values
+from npucmp.relations.tokens.token_tensors import TokenSide, tensors_of
+
+MOST = 1 << 24  # elements: work
+MASKED = -1.0  # definition: an additive mask has 0 for a token and a large negative number for padding
+
+
+class Recorded(NamedTuple):
+    """The records of the first step of a run on its requests.
+
+    named   for each token, lane by lane, whether it is one and not padding, by a tensor that is called a mask of
+            attention or padding; None without one
+    lengths lists of lengths, whose sum is the number of tokens or which fit the lanes
+    """
+
+    named: Optional[Any]
+    lengths: tuple[tuple[int, ...], ...]
+
+
+def recorded_lengths(side: TokenSide) -> Recorded:
+    """The masks and lengths of the first step."""
+    import numpy as np
+
+    named, lengths = None, []
+    shape = side.shapes[0]
+    counted: list[tuple[int, ...]] = []
+    for role, tensor in _numbers(side):
+        is_mask = role == MASK and shape.has_batch and _may_mask(tensor.shape, shape)
+        is_place = role == POSITIONS and math.prod(tensor.shape) == shape.size
+        if not is_mask and not is_place and len(tensor.shape) != 1:
+            continue
+        values = _values(side, tensor)
+        if values is None:
+            continue
+        real = _mask(values, tensor, shape) if is_mask else None
+        if real is not None and (named is None or (named.all() and not real.all())):
+            named = real
+        if is_place:
+            counted += filter(None, [_counted(values, shape)])
+        elif len(tensor.shape) == 1:
+            found = _lengths(values, shape)
+            lengths += [found] if found and found not in lengths else []
+    if named is not None and side.size > shape.size:  # padding of later steps is not recorded
+        named = np.concatenate([named, np.ones(side.size - shape.size, bool)])
+    return Recorded(named, tuple(dict.fromkeys([*lengths, *counted])))
+
+
+def recorded_ids(run: Run, context: ReadContext) -> list[int]:
+    """All ids of a step: a tensor that is called so, or the integers of which an operator makes activations."""
+    side = TokenSide((run,), (), Values(context))
+    named = [tensor for role, tensor in _numbers(side) if role == IDS]
+    looked_up = [
+        tensor
+        for operator in run.operators
+        if not any(is_float(tensor) and not tensor.is_output for tensor in operator.tensors)
+        and any(is_float(tensor) and tensor.is_output for tensor in operator.tensors)
+        for tensor in operator.tensors
+        if tensor.slot.startswith("input") and record_of(operator, tensor) is None
+    ]
+    read = (_values(side, tensor) for tensor in [*named, *looked_up])
+    values = next((each for each in read if each is not None), None)
+    return [*map(int, values.reshape(-1))] if values is not None else []
+
+
+def recorded_positions(side: TokenSide) -> Optional[Any]:
+    """The positions of all tokens, lane by lane, step by step; None if a step does not record them."""
+    import numpy as np
+
+    found = []
+    for run, shape in zip(side.runs, side.shapes):
+        own = replace(side, runs=(run,), shapes=(shape,))
+        read = (_values(own, tensor) for role, tensor in _numbers(own)
+                if role == POSITIONS and math.prod(tensor.shape) == shape.size)  # fmt: skip
+        values = next((each for each in read if each is not None), None)
+        if values is None:
+            return None
+        is_turned = shape.is_turned and values.shape == shape.sizes
+        found.append((values.T if is_turned else values).reshape(-1).astype(np.int64))
+    return np.concatenate(found)
+
+
+def _numbers(side: TokenSide) -> Iterator[tuple[str, TensorRef]]:
+    """Yield what they record, and the tensors that are inputs or saved records: integers, truth values and additive
+    masks, each file once."""
+    seen = set()
+    for operator, _, tensor in tensors_of(side.runs[0]):
+        kind = lookup(tensor.dtype)
+        record = record_of(operator, tensor)
+        is_input = record is not None or tensor.slot.startswith("input")
+        if kind is None or not is_input or (tensor.file, tensor.payload) in seen:
+            continue
+        if kind.kind in "iub" or len(tensor.shape) == 4:
+            seen.add((tensor.file, tensor.payload))
+            yield record.role if record is not None else "", tensor
+
+
+def _may_mask(shape: tuple[int, ...], tokens: TokenShape) -> bool:
+    """Whether a shape is (batch, sequence), (batch, 1, 1, sequence) or (batch, 1, sequence, sequence)."""
+    first, second = tokens.sizes
+    if shape in ((first, second), (second, first)):
+        return True
+    batch, places = (
+        (second, first) if len(shape) == 4 and shape[0] == second and shape[-1] == first else (first, second)
+    )
+    return len(shape) == 4 and shape[:2] == (batch, 1) and shape[2] in (1, places) and shape[3] == places
+
+
+def _values(side: TokenSide, tensor: TensorRef) -> Optional[Any]:
+    payload = side.values.payload(tensor)
+    if payload is None or math.prod(tensor.shape) > MOST:
+        return None
+    try:
+        return row_values(payload, side.values.context).reshape(tensor.shape)
+    except SystemFailure:
+        raise
+    except NpucmpError:
+        return None
+
+
+def _mask(values: Any, tensor: TensorRef, shape: TokenShape) -> Optional[Any]:
+    """Whether each token is one, lane by lane; None for values that are no mask of padding at one end."""
+    import numpy as np
+
+    kind = lookup(tensor.dtype)
+    if values.ndim == 4:
+        own = values[:, 0]
+        if kind is not None and kind.kind == "f":
+            own = own > MASKED
+        elif own.shape[1] > 1 and bool((own[:, 0, -1] != 0).all()):  # the first token sees the last: 1 is masked
+            own = own == 0
+        real = (own != 0).any(1)  # a window hides the first tokens from the last
+    else:
+        if not np.isin(values, (0, 1)).all():
+            return None
+        real = values != 0
+        real = real.T if shape.is_turned and real.shape == shape.sizes else real
+    if real.shape != (shape.lanes, shape.places):
+        return None
+    changes = np.abs(np.diff(real.astype(np.int8), axis=1)).sum(1)
+    ends = real[:, 0] | real[:, -1]
+    return real.reshape(-1) if ends.all() and (changes <= 1).all() else None
+
+
+def _lengths(values: Any, shape: TokenShape) -> tuple[int, ...]:
+    """Lengths of requests; () for other numbers."""
+    import numpy as np
+
+    if values.dtype.kind not in "iu" or not 1 <= len(values) <= shape.size:
+        return ()
+    numbers = values.astype(np.int64)
+    if len(numbers) > 1 and numbers[0] == 0 and (np.diff(numbers) > 0).all() and numbers[-1] <= shape.size:
+        found = tuple(map(int, np.diff(numbers)))
+        return found if shape.has_batch or sum(found) == shape.size else ()
+    if (numbers < 1).any():
+        return ()
+    fits = (
+        len(numbers) == shape.lanes and numbers.max() == shape.places
+        if shape.has_batch
+        else numbers.sum() == shape.size
+    )
+    return tuple(map(int, numbers)) if fits else ()
+
+
+def _counted(positions: Any, shape: TokenShape) -> tuple[int, ...]:
+    """Lengths of the requests of a packed run, which end where positions do not count on; () for a single request, and
+    for positions of a batch."""
+    import numpy as np
+
+    if positions.dtype.kind not in "iu" or shape.has_batch:
+        return ()
+    starts = np.nonzero(np.diff(positions.reshape(-1).astype(np.int64)) != 1)[0] + 1
+    bounds = [0, *map(int, starts), shape.size]
+    return tuple(stop - start for start, stop in zip(bounds, bounds[1:])) if len(starts) else ()

@@ -1,0 +1,193 @@
+"""The runs of both sides by token: the rows of each tensor in the order of the golden's requests and positions.
+
+Tensors that depend on the layout of their run (masks, positions that differ, lengths, caches, scores of attention) are
+not in the target's run. In the golden's they are marked as its own if all that is made of them is compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.dump.limits import ReadContext
+from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.model import Operator, Run, TensorRef
+from npucmp.model.relation import TokenRelation
+from npucmp.relations.held_values import HeldTensor, RankOperator
+from npucmp.relations.token_records import records_layout
+from npucmp.relations.tokens.token_axes import is_activation, is_float
+from npucmp.relations.tokens.token_evidence import TokenEvidence
+from npucmp.relations.tokens.token_index import TokenIndex
+from npucmp.relations.tokens.token_rows import RowRun, StepTensor, row_values, selected
+from npucmp.relations.tokens.token_tensors import Key, TensorPair, TokenSide, tensors_of
+
+
+class TokenRuns(NamedTuple):
+    """Both runs with the rows of the tokens that have an index."""
+
+    target: Run
+    golden: Run
+
+
+def token_runs(
+    index: TokenIndex, pairs: Sequence[TensorPair], evidence: TokenEvidence, context: ReadContext
+) -> TokenRuns:
+    """The runs of both sides by token. A tensor that cannot be read has its reason. Raises SystemFailure."""
+    return _TokenRuns(index, pairs, evidence, context).runs()
+
+
+class _Side:
+    """One side: its tensors by step, and the rows of the tokens."""
+
+    def __init__(self, side: TokenSide, runs: Sequence[RowRun]) -> None:
+        self.side, self.rows = side, runs
+        used = sorted({run.step for run in runs})
+        self.tensors = {step: {key: one for _, key, one in tensors_of(side.runs[step])} for step in used}
+        self.first = side.runs[used[0]] if used else side.runs[0]
+
+    def steps_of(self, key: Key) -> Optional[dict[int, StepTensor]]:
+        from npucmp.relations.tokens.token_rows import step_tensor
+
+        found = {}
+        for step, tensors in self.tensors.items():
+            one = step_tensor(tensors[key], self.side.shapes[step], self.side.values) if key in tensors else None
+            if one is None:
+                return None
+            found[step] = one
+        return found
+
+    def problem(self, key: Key) -> str:
+        """The reason why a tensor cannot be read in a step; "" if it can."""
+        found = (self.side.values.problem(tensors[key]) for tensors in self.tensors.values() if key in tensors)
+        return next(filter(None, found), "")
+
+
+class _TokenRuns:
+    def __init__(
+        self, index: TokenIndex, pairs: Sequence[TensorPair], evidence: TokenEvidence, context: ReadContext
+    ) -> None:
+        self.index, self.context = index, context
+        self.target = _Side(index.target, index.runs(True))
+        self.golden = _Side(index.golden, index.runs(False))
+        count, requests = len(index.rows), len({*map(int, index.requests)})
+        self.relation = TokenRelation(count, requests, len(index.target.runs))
+        self.partner: dict[Key, list[TensorPair]] = {}
+        for one in pairs:
+            self.partner.setdefault(one.golden, []).append(one)
+            self.partner.setdefault(one.target, []).append(one)
+        self.own = {
+            key for one in pairs if one is not evidence.first and self._is_own(one) for key in (one.target, one.golden)
+        }
+
+    def runs(self) -> TokenRuns:
+        sides = [
+            [self._operator(*one, side) for one in _by_operator(side.first)] for side in (self.target, self.golden)
+        ]
+        golden = self.golden.first
+        target = replace(self.target.first, operators=tuple(sides[0]), step=golden.step, rank=golden.rank)
+        return TokenRuns(target, replace(golden, operators=tuple(self._marked(sides[1]))))
+
+    def _is_own(self, pair: TensorPair) -> bool:
+        """Whether integers differ: positions and indices of a layout, which no operator made of activations."""
+        if pair.is_float:
+            return False
+        if pair.is_output and any(other.is_float and not other.is_output and other.golden[:2] == pair.golden[:2]
+                                  for others in self.partner.values() for other in others):  # fmt: skip
+            return False
+        steps, others = self.target.steps_of(pair.target), self.golden.steps_of(pair.golden)
+        if steps is None or others is None:
+            return not (self.target.problem(pair.target) or self.golden.problem(pair.golden))
+        try:
+            left = row_values(selected(steps, self.target.rows, (pair.width,)), self.context)
+            right = row_values(selected(others, self.golden.rows, (pair.width,)), self.context)
+        except SystemFailure:
+            raise
+        except NpucmpError:
+            return False
+        return bool((left != right).any())
+
+    def _operator(self, operator: Operator, keys: Sequence[Key], side: _Side) -> Operator:
+        tensors = []
+        for key, one in zip(keys, operator.tensors):
+            found = self._tensor(operator, key, one, side)
+            if found is None and side is self.golden:
+                found = one._replace(relation=self.relation._replace(is_own=True))
+            if found is not None:
+                tensors.append(found)
+        return operator._replace(tensors=tuple(tensors), scope=operator.scope)
+
+    def _tensor(self, operator: Operator, key: Key, one: TensorRef, side: _Side) -> Optional[TensorRef]:
+        """The tensor by token; unchanged if tokens have no part in it; None if it depends on the layout."""
+        if not one.slot or one.problem or not is_activation(operator, one) or key in self.own:
+            return None if key in self.own else one
+        steps = side.steps_of(key)
+        others = self.partner.get(key, [])
+        if steps is None:
+            if problem := side.problem(key):
+                return one._replace(problem=problem)
+            return one if not one.shape and len(side.side.runs) == 1 else None
+        is_layout = not is_float(one) and (not one.is_output or records_layout(operator, one))
+        if not others and (is_layout or self._is_elsewhere(key, side)):
+            return None
+        return self._selected(one, steps, side, key if others else None)
+
+    def _is_elsewhere(self, key: Key, side: _Side) -> bool:
+        """Whether the other side has a tensor of this name, and not by token."""
+        other = self.golden if side is self.target else self.target
+        return any(key in tensors for tensors in other.tensors.values()) and other.steps_of(key) is None
+
+    def _selected(
+        self, one: TensorRef, steps: Mapping[int, StepTensor], side: _Side, key: Optional[Key]
+    ) -> Optional[TensorRef]:
+        rest = next(iter(steps.values())).axes.rest
+        if key is not None and self._rests(key) != {rest}:
+            rest = (next(iter(steps.values())).axes.width,)
+        try:
+            payload = selected(steps, side.rows, rest)
+        except SystemFailure:
+            raise
+        except NpucmpError as error:
+            return one._replace(problem=getattr(error, "because", str(error)))
+        relation = self.relation if side is self.target else None
+        return one._replace(shape=payload.shape, payload=payload, statistics=None, checksum="", source="", layout="",
+                            relation=relation)  # fmt: skip
+
+    def _rests(self, key: Key) -> set[tuple[int, ...]]:
+        """The shapes in which both sides have the values of a token."""
+        found = set()
+        for pair in self.partner[key]:
+            for side, own in ((self.target, pair.target), (self.golden, pair.golden)):
+                steps = side.steps_of(own)
+                found |= {one.axes.rest for one in steps.values()} if steps is not None else set()
+        return found
+
+    def _marked(self, operators: Sequence[Operator]) -> Iterable[Operator]:
+        """The golden's operators. A tensor of its own is marked if it is an input, or if a later operator reads its
+        content and writes tensors that are compared or marked; else it stays open."""
+        read: list[HeldTensor] = []
+        found = []
+        for operator, recorded in zip(reversed(operators), reversed(self.golden.first.operators)):
+            held = RankOperator(recorded, 0, self.golden.side.values)
+            contents = {one.slot: one for one in held.outputs}
+            own = [one.slot for one in operator.tensors if one.relation is not None and one.relation.is_local]
+            is_open = {slot for slot in own if slot in contents and not _is_among(contents[slot], read)}
+            is_open -= {one.slot for one in recorded.tensors if records_layout(recorded, one)}
+            if any(one.is_output and one.slot not in is_open for one in operator.tensors):
+                read += held.inputs
+            tensors = [one._replace(relation=None, payload=None) if one.slot in is_open else one
+                       for one in operator.tensors]  # fmt: skip
+            found.append(operator._replace(tensors=tuple(tensors)))
+        return found[::-1]
+
+
+def _is_among(tensor: HeldTensor, others: Sequence[HeldTensor]) -> bool:
+    """Whether one of the others has the content of a tensor."""
+    same = [one for one in others if one.size == tensor.size]
+    return bool(same) and tensor.content is not None and any(one.content == tensor.content for one in same)
+
+
+def _by_operator(run: Run) -> list[tuple[Operator, list[Key]]]:
+    found: dict[int, tuple[Operator, list[Key]]] = {}
+    for operator, key, _ in tensors_of(run):
+        found.setdefault(operator.order, (operator, []))[1].append(key)
+    return [found.get(operator.order, (operator, [])) for operator in run.operators]

@@ -1,0 +1,238 @@
+"""Compare runs with unequal token layouts: padded, packed, in steps, of another batch. Both sides become runs of the
+rows of the same tokens, which the pipeline compares as any two runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Iterator, NamedTuple, Optional, Sequence
+
+from npucmp.align.msprobe_mapping import Names
+from npucmp.dump.limits import ReadContext
+from npucmp.model import Comparison, Report, Run
+from npucmp.model.comparison import Coverage, OpenTensor
+from npucmp.model.relation import TokenBits, TokenFacts
+from npucmp.relations.tokens.token_axes import token_shape
+from npucmp.relations.tokens.token_evidence import gather_evidence
+from npucmp.relations.tokens.token_index import TokenIndex, find_index, is_refuted
+from npucmp.relations.tokens.token_lengths import recorded_ids
+from npucmp.relations.tokens.token_origin import TokenErrors, TokenPlaces, with_tokens
+from npucmp.relations.tokens.token_runs import TokenRuns, token_runs
+from npucmp.relations.tokens.token_tensors import TensorPair, TokenSide, tensor_pairs
+from npucmp.workflows.options import Options
+from npucmp.workflows.pipeline import ComparisonSource, compare_steps
+from npucmp.workflows.select_runs import Sides, pair_runs
+
+NO_VALUES = ("statistics of tensors with other tokens prove nothing: record values on both sides "
+             "(npucmp plan diverged, task tensor)")  # fmt: skip
+
+NO_RECOMPUTATION = "--recompute all has no effect: runs that are compared token by token are not recomputed"
+
+
+class _Indexed(NamedTuple):
+    """Both sides with their index. `problem`: the reason why there is none."""
+
+    runs: TokenRuns
+    tokens: Optional[TokenIndex]
+    problem: str = ""
+    is_ambiguous: bool = False
+
+
+def compared_tokens(sides: Sides, options: Options, context: ReadContext, by_shape: bool = True) -> Optional[Report]:
+    """Compare the runs token by token; None if their token layouts are equal. `by_shape`: shapes must show that they
+    are not; otherwise equal shapes may hold the tokens in another order."""
+    groups, unpaired = _groups(sides, context)
+    if not _may_differ(groups, by_shape):
+        return None
+    found = [_in_group(*group, options, context, by_shape) for group in groups]
+    if all(one.tokens is None and not one.problem for one in found):
+        return None
+    together = [one.runs for one in found]
+    source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, sides.broken, sides.also)
+    report = compare_steps(source, replace(options, recompute="none"))
+    errors = [TokenErrors(context) for _ in found]
+    comparisons = tuple(map(_with_index, report.comparisons, found, errors))
+    notes = [one.problem for one in found if one.problem]
+    notes += [NO_RECOMPUTATION] * (options.recompute == "all")
+    bits = tuple(_bits(comparisons, found, errors)) if options.batch_invariance else ()
+    if options.batch_invariance:
+        unread = dict.fromkeys(problem for search in errors for problem in search.problems.values())
+        notes += [f"operators are missing in the table of equal bits: {problem}" for problem in unread]
+    return replace(
+        report, comparisons=comparisons, notes=(*report.notes, *notes), tokens=_facts(found), token_bits=bits
+    )
+
+
+def _bits(
+    comparisons: Sequence[Comparison], found: Sequence[_Indexed], errors: Sequence[TokenErrors]
+) -> Iterator[TokenBits]:
+    """Yield the tokens with equal bits of each operator."""
+    from npucmp.relations.tokens.batch_invariance import token_bits
+
+    for one, indexed, search in zip(comparisons, found, errors):
+        if indexed.tokens is not None:
+            yield from token_bits(one, indexed.tokens.requests, search)
+
+
+Group = tuple[Sequence[Run], Sequence[Run]]
+
+
+def _groups(sides: Sides, context: ReadContext) -> tuple[list[Group], Sequence[tuple[str, Run]]]:
+    """Return the runs that hold the same tokens, and those without a partner: all steps of a side if the other has one,
+    else steps of one number. There are none if a side has several ranks."""
+    targets, goldens = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
+    if not targets or not goldens or any(len({run.rank for run in runs}) > 1 for runs in (targets, goldens)):
+        return [], ()
+    if 1 in (len(sides.targets), len(sides.goldens)):
+        return [(targets, goldens)], ()
+    together, unpaired = pair_runs(targets, goldens)
+    if any(_hold_other_ids(*both, context) for both in together):
+        return [(targets, goldens)], ()
+    return [([a], [b]) for a, b in together], unpaired
+
+
+def _hold_other_ids(target: Run, golden: Run, context: ReadContext) -> bool:
+    """Whether steps of one number have unequal numbers of tokens, and other ones than padding: both sides cut their
+    requests into other steps."""
+    shapes = token_shape(target), token_shape(golden)
+    if None in shapes or shapes[0] == shapes[1] or any(op.phase == "backward" for op in golden.operators):
+        return False
+    left, right = (Counter(recorded_ids(run, context)) for run in (target, golden))
+    may_pad = any(shape is not None and shape.has_batch for shape in shapes)  # by one id
+    return bool(left and right) and len((left - right) + (right - left)) > may_pad
+
+
+def _may_differ(groups: Sequence[Group], by_shape: bool) -> bool:
+    """Whether both sides have by their shapes other tokens, or, without `by_shape`, tokens of the same shapes."""
+    differ = False
+    for targets, goldens in groups:
+        shapes = [token_shape(run) for run in (*targets, *goldens)]
+        sizes = {shape.sizes if shape is not None else None for shape in shapes}
+        if None in sizes:
+            return False
+        differ |= len(sizes) > 1
+    return bool(groups) and differ == (by_shape or any(len(a) != len(b) for a, b in groups))
+
+
+def _in_group(
+    targets: Sequence[Run], goldens: Sequence[Run], options: Options, context: ReadContext, by_shape: bool
+) -> _Indexed:
+    """The runs by token; the first of each side, without an index and a problem, if they are compared as a whole."""
+    one = _indexed(targets, goldens, options.names(), context)
+    is_whole = one is None or (
+        one.tokens.is_identity and not options.batch_invariance
+        if one.tokens is not None
+        else not (by_shape or one.is_ambiguous)
+    )
+    return _Indexed(TokenRuns(targets[0], goldens[0]), None) if one is None or is_whole else one
+
+
+def _indexed(targets: Sequence[Run], goldens: Sequence[Run], names: Names, context: ReadContext) -> Optional[_Indexed]:
+    target, golden = TokenSide.of(targets, context), TokenSide.of(goldens, context)
+    if target is None or golden is None:
+        return None
+    pairs = tensor_pairs(target, golden, names, context)
+    if not pairs:
+        return None
+    evidence = gather_evidence(target, golden, pairs, context)
+    if evidence is None and target.size == golden.size:
+        return None  # all tokens of both sides may be compared as a whole
+    if evidence is None:
+        return _Indexed(_without_values(target, golden, pairs), None, NO_VALUES)
+    index = find_index(target, golden, evidence)
+    if index is None or (_trains(golden) and _is_other_batch(index)) or is_refuted(index, evidence):
+        return None
+    if index.problem and target.size == golden.size and _have_other_names(pairs):
+        return None  # names of two frameworks: tensors with all tokens are compared as a whole
+    if index.problem:
+        words = (
+            f"no index of tokens: {index.problem}; record the ids and the attention mask or the lengths of both runs"
+        )
+        words = next((f"no index of tokens: {index.problem}; {one}" for one in _unread(target, golden)), words)
+        return _Indexed(_without_values(target, golden, pairs), None, words, index.is_ambiguous)
+    return _Indexed(token_runs(index, pairs, evidence, context), index, _open_words(index))
+
+
+def _unread(target: TokenSide, golden: TokenSide) -> Iterator[str]:
+    """Yield the files that cannot be read, with the reasons."""
+    for side in (target, golden):
+        yield from (f"{file}: {because}" for (file, _), because in side.values.problems.items())
+
+
+def _trains(side: TokenSide) -> bool:
+    return any(op.phase == "backward" for run in side.runs for op in run.operators)
+
+
+def _is_other_batch(index: TokenIndex) -> bool:
+    """Whether one side has requests that the other has not, or has them in another order: a loss, gradients and norms
+    depend on all of a batch, and a training step reads its batch in one order."""
+    sizes = [side.shapes[0].sizes for side in (index.target, index.golden)]
+    if sizes[0] == sizes[1]:
+        return True
+    batches = [one[0] for one in sizes if len(one) > 1]
+    return bool(index.open) or index.target.size < len(index.rows) or (len(batches) == 2 and len({*batches}) == 2)
+
+
+def _have_other_names(pairs: Sequence[TensorPair]) -> bool:
+    """Whether most operators have other names on both sides."""
+    return 2 * sum(one.target[0] != one.golden[0] for one in pairs) > len(pairs)
+
+
+def _open_words(index: TokenIndex) -> str:
+    """The tokens without a row, in words; "" if there are none."""
+    if not index.open:
+        return ""
+    count = sum(one[2] for one in index.open)
+    request, first, length = index.open[0]
+    last = f" to {first + length - 1}" if length > 1 else ""
+    where = f"position {first}{last}" if first >= 0 else "before position 0"
+    words = f"{count} of {sum(index.lengths)} tokens of the golden have no row in the target that can be only theirs"
+    return f"{words}, the first: request {request}, {where}; ids, and a mask or lengths, decide on them"
+
+
+def _without_values(target: TokenSide, golden: TokenSide, pairs: Sequence[TensorPair]) -> TokenRuns:
+    """Runs with the shapes of the golden and without values, of which every tensor is unknown."""
+    width = {key: one.width for one in pairs for key in (one.target, one.golden)}
+    found = []
+    for side in (target, golden):
+        run = side.runs[0]
+        operators, seen = [], dict[str, int]()
+        for operator in run.operators:
+            number = seen[operator.name] = seen.get(operator.name, -1) + 1
+            tensors = [
+                one._replace(shape=(golden.size, width[operator.name, number, one.slot]), file="", payload=None,
+                             statistics=None, checksum="", layout="")
+                for one in operator.tensors if (operator.name, number, one.slot) in width
+            ]  # fmt: skip
+            operators.append(operator._replace(tensors=tuple(tensors)))
+        found.append(replace(run, operators=tuple(operators), step=golden.runs[0].step, rank=golden.runs[0].rank))
+    return TokenRuns(*found)
+
+
+def _with_index(one: Comparison, indexed: _Indexed, errors: TokenErrors) -> Comparison:
+    """The comparison with the tokens of its roots, and with those of the golden that have no row."""
+    index = indexed.tokens
+    if index is None:
+        return one
+    target = [index.where(at) for at in range(len(index.rows))]
+    found = with_tokens(one, TokenPlaces(index.requests, index.positions, target, len(index.target.runs)), errors)
+    if not index.open:
+        return found
+    request, first, _ = index.open[0]
+    name = f"request {request}, position {first}" if first >= 0 else f"request {request}, before position 0"
+    missed = sum(count for *_, count in index.open) * max(1, one.coverage.covered // max(1, len(index.rows)))
+    more = Coverage(missed=missed, tensors=len(index.open),
+                    first=(OpenTensor(name, "", missed, "", "the token has no row in the target"),))  # fmt: skip
+    return replace(found, coverage=Coverage.sum([found.coverage, more]))
+
+
+def _facts(found: Sequence[_Indexed]) -> TokenFacts:
+    """The facts of all steps; layouts and padding are those of the first one with an index."""
+    problem = next((one.problem for one in found if one.problem), "")
+    every = [one.tokens for one in found if one.tokens is not None]
+    if not every:
+        return TokenFacts(0, 0, (), "", "", problem=problem)
+    tokens, requests = sum(len(one.rows) for one in every), sum(len({*map(int, one.requests)}) for one in every)
+    lengths = tuple(length for one in every for length in one.lengths)
+    return TokenFacts(tokens, requests, lengths, every[0].target.words, every[0].golden.words, every[0].padding,
+                      sum(len(one.target.runs) for one in every), problem)  # fmt: skip

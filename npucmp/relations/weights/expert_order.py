@@ -1,0 +1,161 @@
+"""Experts in another order on both sides of the router: a network that numbers its experts otherwise.
+
+The rows of a router that stand in another order propose an order of the experts; the experts prove it if they stand in
+the same one. Then the network computes the same, and experts, router and its bias are compared in the order of the
+golden. A router that chooses groups of experts first has to keep the experts of a group together.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.assembly import joined, sliced
+from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.model import Payload
+from npucmp.relations.weights.limits import WeightLimit, limit_of
+from npucmp.relations.weights.part import Part, changed
+from npucmp.relations.weights.role import Role
+from npucmp.relations.weights.sample import Array, agrees, row_numbers, rows_of, whole_values
+
+Order = tuple[int, ...]  # the golden's expert that each expert of the target is
+STACKS = ("gu_stack", "down_stack")
+ROUTERS = ("router", "router_bias")
+ROWS = 4  # rows of an expert that are read: work
+MOST = 1 << 26  # elements of a router: work
+MOSTLY = 2 / 3  # share of experts: chosen: a few wrong ones still show the order of the others
+
+
+class ExpertOrder(NamedTuple):
+    """The order of the experts of a layer, and whether the groups of its router keep their experts."""
+
+    layer: Optional[int]
+    order: Order
+    keeps_groups: bool
+
+
+def expert_orders(
+    target: Mapping[Role, Part], golden: Mapping[Role, Part], groups: Optional[int], context: ReadContext
+) -> Iterator[ExpertOrder]:
+    """Yield the layers whose experts and router stand in another order in the target."""
+    for role, part in target.items():
+        other = golden.get(role)
+        if role.kind != "router" or role.param != "weight" or role.part or other is None:
+            continue
+        try:
+            order = _order_of_rows(part, other, context)
+            if order is not None and _follow(role, order, target, golden, context):
+                yield ExpertOrder(role.layer, order, _keeps_groups(order, groups or 1))
+        except SystemFailure:
+            raise
+        except NpucmpError:
+            continue
+
+
+def in_order(parts: dict[Role, Part], layer: Optional[int], order: Order) -> dict[Role, Part]:
+    """Return the parts, of which experts and router of a layer stand in the golden's order."""
+    places = [*np.argsort(order)]
+    found: dict[Role, Part] = {}
+    for role, part in parts.items():
+        if role.layer == layer and role.expert is not None and role.expert < len(order):
+            role = role._replace(expert=order[role.expert])
+            part = part._replace(role=role)
+        elif role.layer == layer and role.kind in (*STACKS, *ROUTERS) and part.shape[:1] == (len(order),):
+            part = changed(part, partial(_rows_in_order, [int(place) for place in places]), "experts in another order")
+        found[role] = part
+    return found
+
+
+def _rows_in_order(places: Sequence[int], payload: Payload) -> Payload:
+    return joined([sliced(payload, 0, place, place + 1) for place in places], 0)
+
+
+def _order_of_rows(target: Part, golden: Part, context: ReadContext) -> Optional[Order]:
+    """Return the golden's row for each row of a router; None for the same order, or if a row has no equal."""
+    if target.shape != golden.shape or len(target.shape) != 2 or target.payload is None or golden.payload is None:
+        return None
+    if target.shape[0] * target.shape[1] > MOST:
+        return None
+    x, y = (whole_values(payload, context) for payload in (target.payload, golden.payload))
+    return matched_rows(x, y, limit_of(target, golden))
+
+
+def matched_rows(x: Array, y: Array, limit: WeightLimit) -> Optional[Order]:
+    """Return the row of `y` that each row of `x` is; None for the same order, or if they are no rows of `y`."""
+    with np.errstate(all="ignore"):
+        squares = np.square(x).sum(1)[:, None] + np.square(y).sum(1) - 2 * np.einsum("ij,kj->ik", x, y)
+        order = squares.argmin(1).tolist()
+    if order == [*range(len(order))] or len({*order}) < len(order):
+        return None
+    fits = agrees(x, y[order], limit.rtol, limit.is_quantised, limit.atol)
+    return tuple(order) if fits and not agrees(x, y, limit.rtol, limit.is_quantised, limit.atol) else None
+
+
+def is_alike(target: Part, golden: Part, context: ReadContext) -> bool:
+    """Return whether some rows of two parts agree; of each expert of a stack."""
+    if target.shape != golden.shape:
+        return False
+    try:
+        x, y = (sampled_experts([part], context) for part in (target, golden))
+    except SystemFailure:
+        raise
+    except NpucmpError:
+        return False
+    limit = limit_of(target, golden)
+    return x is not None and y is not None and agrees(x, y, limit.rtol, limit.is_quantised, limit.atol)
+
+
+def sampled_experts(parts: Sequence[Part], context: ReadContext) -> Optional[Array]:
+    """Return some elements of each expert: of several parts, or of the experts of one stack. None without values."""
+    found = []
+    for part in parts:
+        if part.payload is None or not part.shape or 0 in part.shape:
+            return None
+        if part.role.kind in STACKS:
+            found += [_sample(part.payload, at, context) for at in range(part.shape[0])]
+        else:
+            found.append(rows_of(part.payload, row_numbers(part.shape[0], ROWS), context).reshape(-1))
+    return np.stack(found) if len({len(values) for values in found}) == 1 else None
+
+
+def _sample(stack: Payload, at: int, context: ReadContext) -> Array:
+    """Return some rows of an expert of a stack."""
+    one = sliced(stack, 0, at, at + 1)
+    numbers = row_numbers(stack.shape[1], ROWS)
+    return np.concatenate([whole_values(sliced(one, 1, row, row + 1), context).reshape(-1) for row in numbers])
+
+
+def _follow(
+    router: Role, order: Order, target: Mapping[Role, Part], golden: Mapping[Role, Part], context: ReadContext
+) -> bool:
+    """Whether most experts stand in the order of the rows of their router."""
+    fits: set[int] = set()
+    for role, part in target.items():
+        if role.layer != router.layer or role.part or role.param != "weight":
+            continue
+        is_stack = role.kind in STACKS and part.shape[:1] == (len(order),)
+        if not is_stack and (role.expert is None or role.expert >= len(order)):
+            continue
+        other = golden.get(role if role.expert is None else role._replace(expert=order[role.expert]))
+        if other is None or other.shape != part.shape:
+            continue
+        x, y = (sampled_experts([one], context) for one in (part, other))
+        if x is None or y is None:
+            continue
+        limit = limit_of(part, other)
+        for at in range(len(x)):
+            own = (x[at : at + 1], y[order[at] : order[at] + 1] if is_stack else y)
+            if agrees(*own, limit.rtol, limit.is_quantised, limit.atol):
+                fits.add(at if role.expert is None else role.expert)
+    return len(fits) >= MOSTLY * len(order)
+
+
+def _keeps_groups(order: Order, groups: int) -> bool:
+    """Whether the experts of each group of a router are those of one group of the golden."""
+    if groups < 2 or len(order) % groups:
+        return True
+    size = len(order) // groups
+    return all(len({of // size for of in order[start : start + size]}) == 1 for start in range(0, len(order), size))
