@@ -88,26 +88,21 @@ def test_nothing_else_is_loaded_until_it_is_asked_for():
 
 
 NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step and rank does not need
-    "health", "overflow_events", "dump_plan", "comparability", *(f"recompute.{name}" for name in (
-        "run", "data_flow", "gaps", "torch_engine", "torch_bind_call", "rounding_noise",
+    "health", "overflows", "plans", "comparability", "relations", "reruns", "follow", "tickets", "fusion",
+    *(f"recompute.{name}" for name in (
+        "run", "data_flow", "gaps", "torch_engine", "torch_bind_call", "rounding_noise", "replay_gaps",
     )),
-    *(f"align.{name}" for name in (
-        "mapping", "cross_framework.alignment", "cross_framework.weight_match", "contents", "content_hash",
-    )),
-    "dump.graphs", "dump.overlay",
+    "align.mapping", "align.content_hash", "dump.graphs", "dump.overlay",
     *(f"localise.{name}" for name in (
         "remote_inputs", "rank_coordinates", "golden_graph", "rank_digest", "next_dump", "stat_test", "stat_facts",
-        "open_tensors", "rerun", "stat_suspects",
+        "open_tensors", "stat_suspects",
     )),
     *(f"measure.{name}" for name in ("bitwise", "dask_executor", "checkpoint", "tensor_stats", "range_scan", "views")),
     *(f"report.{name}" for name in (
-        "content_mapping", "diff", "error_origin", "csv", "rank_tables", "html", "matrix", "next_dump", "overview",
-        "page_json", "rank_picture", "xlsx",
+        "diff", "error_origin", "csv", "rank_tables", "html", "matrix", "overview", "page_json", "rank_picture", "xlsx",
     )),
-    "flow.collectives", *(f"workflows.{name}" for name in (
-        "diff", "extra_dumps", "follow", "follow_check", "follow_compare", "graphs", "replay_gaps", "report_reader",
-        "scratch", "step_watch",
-    )),
+    "flow.collectives",
+    *(f"workflows.{name}" for name in ("diff", "extra_dumps", "graphs", "report_reader", "scratch")),
 }  # fmt: skip
 MOST_MODULES = 180  # with those that read the values of a suspect and of nodes again, without what recomputes by numpy
 

@@ -37,10 +37,14 @@ PAGES = "html"  # rendered first: the pages of steps and ranks also make their r
 
 def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of a result, made by the module of its command; metrics are further columns of tensors.csv."""
-    module: Any = import_module(f"npucmp.{ANSWERS.get(result.command, f'report.{result.command}')}")
+    module: Any = import_module(_module_of(result.command))
     with gc_paused():
         answer: Answer = module.answer(result, metrics)
     return answer
+
+
+def _module_of(command: str) -> str:
+    return f"npucmp.{ANSWERS.get(command, f'report.{command}')}"
 
 
 def present(result: Result, how: str, *more: str) -> Any:

@@ -12,7 +12,8 @@ import npucmp
 from npucmp import Options
 from npucmp.localise.next_dump import OpenRoots
 from npucmp.model import Operator, Run, Statistics, TensorRef
-from npucmp.report import answer_of, next_dump, tensor_rows
+from npucmp.plans import next_dump
+from npucmp.report import answer_of, tensor_rows
 from npucmp.workflows.compare import Sides, compare_runs
 from tests.synthetic import chain, with_statistics, write_run
 

@@ -439,9 +439,10 @@ def test_the_corpus_is_right():
 
 def test_numbers_that_decide_have_a_unit_and_a_source():
     found = [
-        place.constant(*one)
+        constants.Constant(*place.constant(*one))
         for place in constants.modules()
         if place.name.startswith("npucmp.token_parity")
+        and place.name.rpartition(".")[2] not in ("workflow", "report", "command")
         for one in place.statements
     ]
     assert len(found) > 60 and not [one for one in found if not one.unit or one.kind not in constants.SOURCES]
