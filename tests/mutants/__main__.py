@@ -32,7 +32,7 @@ import yaml
 from tests.mutants.line_tests import ROOT, SUITES, LineTests, line_tests
 from tests.mutants.operators import Mutant, Place, mutant_at, places_of
 
-ROOMS = ("judge", "localise", "flow", "align", "measure")
+ROOMS = ("judge", "localise", "flow", "align", "relations", "measure")
 SECONDS = 60.0  # of the tests of one mutant
 BUDGET = 90.0  # of them in the covered run, which takes two to three times as long
 FIRST = 2  # modules of tests that run first

@@ -28,8 +28,11 @@ source = {ROOT / "npucmp"}
 context = ${{{{{NAME}-}}}}
 patch = _exit
 """  # a forked process has the context of its parent; an interpreter that a test starts has the name of that test
-SUITES = ("tests/judge", "tests/localise", "tests/flow", "tests/align", "tests/measure", "tests/workflows")
-ROOMS = ("judge", "localise", "flow", "align", "measure", "dump/readers")
+SUITES = (
+    "tests/judge", "tests/localise", "tests/flow", "tests/align", "tests/relations", "tests/measure", "tests/workflows",
+    "tests/corpus/answers",
+)  # fmt: skip
+ROOMS = ("judge", "localise", "flow", "align", "relations", "measure", "dump/readers")
 
 
 _failed: set[str] = set()
