@@ -34,6 +34,7 @@ Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "l
 _KNOWN = ("name", "fused", "parts", "weights")  # matchers that are as certain as equal names
 SURE = 0.99  # confidence: definition: of a pair by value without a second candidate
 DOUBTED = 0.2  # share of operators: chosen: fewer stand behind a fault that changes shapes, or have equal values
+NAMED = 0.8  # share of operators of the larger side: chosen: so many equal names are those of one network
 _ANCHORS = ("mapping", *_KNOWN)  # matchers that anchor an alignment by contents; order is a guess
 MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # order.match follows them
 
@@ -230,7 +231,7 @@ def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> 
     named = sum(match.target.name == match.golden.name or match.via in _KNOWN for match in matches)
     named += sum(len(match.inside) for match in matches)
     alike = sum(_is_alike(match) or _is_unreadable(match) for match in matches)
-    if names_given or named >= 0.8 * larger or alike >= 0.5 * smaller:
+    if names_given or named >= NAMED * larger or alike >= 0.5 * smaller:
         return
     broken = next((t for run in (target, golden) for op in run.operators for t in op.tensors if not t.slot), None)
     if broken is not None:

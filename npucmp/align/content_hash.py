@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-WIDTH = (1 << 64) - 1  # definition: a hash is a number of 64 bits
+WIDTH = (1 << 64) - 1  # mask of bits: definition: a hash is a number of 64 bits
 BLOCK = 1 << 16  # elements: work
 
 

@@ -20,17 +20,19 @@ from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Payload, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
 
-SIMILAR_DISTANCE = {
-    "values": 0.25,
-    "statistics": 0.03,
-    "checksum": 0.25,
-}  # relative distance at which the similarity is 0:
-# noise of 16 bits is 1e-2 of values; statistics of two weights of one layer can be as near as 4e-2
-OTHER = 0.0625  # distance above which data differ: partial sums of one gradient are at least 0.1 apart
-MOST = 4096  # tensors of a stretch
-_FIRST = 1024  # elements from which a sample is taken
-_SAMPLE = 64  # elements of a sample
-_LARGEST = 1 << 20  # bytes of a tensor that must be read whole, or nearly so, to get its first values
+VALUES = 0.25  # relative distance without similarity: chosen: noise of 16 bits is 1e-2 of values
+STATISTICS = 0.03  # relative distance without similarity: chosen: two weights of one layer can be as near as 4e-2
+CHECKSUMS = 0.25  # relative distance without similarity: chosen: checksums are equal, or unlike in half of their bits
+SIMILAR_DISTANCE = {"values": VALUES, "statistics": STATISTICS, "checksum": CHECKSUMS}
+OTHER = 0.0625  # relative distance: chosen: data differ above it, partial sums of one gradient are at least 0.1 apart
+FEWEST = 4  # elements: chosen: fewer identify no tensor
+FLAT = 1e-3  # of the largest value: chosen: values in so narrow a range are those of a constant
+MOST = 4096  # tensors of a stretch: work
+_FIRST = 1024  # elements from which a sample is taken: work
+_SAMPLE = 64  # elements of a sample: work
+_LARGEST = 1 << 20  # bytes: work: of a tensor that must be read whole, or nearly so, to get its first values
+_WIDEST = 8  # bytes of an element: definition: of the widest real types
+_BITS = 32  # bits: definition: of a CRC-32
 
 
 class ContentMatrices(NamedTuple):
@@ -102,7 +104,7 @@ def _of_values(tensor: TensorRef, context: ReadContext) -> Optional[tuple[str, A
     """The first values as a vector of fixed length; None for constants and for tensors that cannot be read cheaply."""
     import numpy as np
 
-    if tensor.problem or not (tensor.file or tensor.payload) or math.prod(tensor.shape) < 4:
+    if tensor.problem or not (tensor.file or tensor.payload) or math.prod(tensor.shape) < FEWEST:
         return None
     from npucmp.dump.readers import header
     from npucmp.dump.readers.values import blocks
@@ -120,7 +122,7 @@ def _of_values(tensor: TensorRef, context: ReadContext) -> Optional[tuple[str, A
         return None
     with np.errstate(all="ignore"):
         values = np.nan_to_num(block[:: max(1, len(block) // _SAMPLE)][:_SAMPLE].astype(np.float64), posinf=0, neginf=0)
-    if values.max() - values.min() <= 1e-3 * np.abs(values).max():
+    if values.max() - values.min() <= FLAT * np.abs(values).max():
         return None
     return "values", np.pad(values, (0, _SAMPLE - len(values)))
 
@@ -128,7 +130,7 @@ def _of_values(tensor: TensorRef, context: ReadContext) -> Optional[tuple[str, A
 def _is_cheap(payload: Payload) -> bool:
     """Return whether the first values can be read without reading much more."""
     in_one_piece = not (payload.strides or payload.device or payload.parts or payload.dataset)
-    return in_one_piece or math.prod(payload.shape) * 8 <= _LARGEST
+    return in_one_piece or math.prod(payload.shape) * _WIDEST <= _LARGEST
 
 
 def _of_record(tensor: TensorRef) -> Optional[tuple[str, Any]]:
@@ -140,7 +142,7 @@ def _of_record(tensor: TensorRef) -> Optional[tuple[str, Any]]:
         return None
     if tensor.checksum:
         digest = zlib.crc32(tensor.checksum.encode("utf-8", "backslashreplace"))
-        return "checksum", [1.0 if digest >> bit & 1 else -1.0 for bit in range(32)]
+        return "checksum", [1.0 if digest >> bit & 1 else -1.0 for bit in range(_BITS)]
     if recorded is None:
         return None
     figures = [figure for figure in recorded if figure is not None and math.isfinite(figure)]

@@ -38,7 +38,7 @@ _TABLE = (  # wholes, and their parts in order
     ("fused_qkv_a_proj", ("q_a_proj kv_a_proj_with_mqa",)),
 )  # fmt: skip
 WHOLES = {whole: [one.split() for one in parts] for wholes, parts in _TABLE for whole in wholes.split()}
-_DEEPEST = 16  # nested modules that have other names
+_DEEPEST = 16  # nested modules that have other names: work
 
 
 class NeutralOperator(NamedTuple):

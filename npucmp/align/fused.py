@@ -57,6 +57,7 @@ class Reference(NamedTuple):
     tensor: TensorRef
 
 
+CONFIDENCE = 0.8  # confidence: chosen: of an operator whose name consists of several names
 Written = Mapping[str, Sequence[Reference]]  # "{escaped operator}:{index}" or "… {dtype}" → executions, oldest first
 
 
@@ -206,7 +207,7 @@ def match_parts(target: Sequence[Operator], golden: Sequence[Operator], so_far: 
         wrote = [tensor for tensor in chain[-1].tensors if tensor.is_output]
         both = [tensor for tensor in wrote if tensor.slot in own]
         last = chain[-1]._replace(tensors=tuple(both or wrote))
-        matches.append(Match(operator, last, "fused", 0.8, tuple(one.order for one in chain)))
+        matches.append(Match(operator, last, "fused", CONFIDENCE, tuple(one.order for one in chain)))
     return matches
 
 

@@ -20,7 +20,7 @@ from npucmp.errors import MissingExtra, UsageError
 from npucmp.model import Match, Operator
 from npucmp.model.finding import FOUND_BY_CONTENT
 
-_LARGEST = 16 * 2**20  # bytes; also limits a YAML alias bomb
+_LARGEST = 16 * 2**20  # bytes: work: also limits a YAML alias bomb
 
 
 def match(target: Sequence[Operator], golden: Sequence[Operator], names: Mapping[str, str]) -> list[Match]:

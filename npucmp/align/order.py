@@ -27,15 +27,26 @@ from npucmp.model import Match, Operator
 from npucmp.model.optypes import op_type_of
 
 VIA = "order"
-_CELLS = 16_000_000  # of one alignment matrix; longer stretches are cut first
-_STRIP = 4_000_000  # scores in memory during the search for cuts
-_SEARCHED = 128_000_000  # cells searched for the cuts: 2 s; in longer stretches a band of
-_BAND = 8192  # golden operators for each target operator, those nearest to the diagonal
+_CELLS = 16_000_000  # cells of one alignment matrix: work: longer stretches are cut first
+_STRIP = 4_000_000  # scores in memory during the search for cuts: work
+_SEARCHED = 128_000_000  # cells searched for the cuts: work: 2 s; in longer stretches those of _BAND
+_BAND = 8192  # golden operators for each target operator: work: those nearest to the diagonal
+_DRIFT = 4  # strips: work: the diagonal crosses the band in no fewer
+_FRAMES = 4  # frames of a call stack: chosen: so many show the line of a call
 
-KIND, SHAPES, OUTPUTS, SCOPE, STACK, LINE, ARGUMENTS, NAME = 4.0, 4.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0
-TYPE_ONLY = 2.0  # the same computation under another name, such as Torch.add and Tensor.__add__
-UNLIKE_SHAPES = -3.0
-CONTENT = 4.0  # the inputs and outputs are the same; compared if types and shapes leave a choice
+KIND = 4.0  # score: chosen: operators of one kind
+SHAPES = 4.0  # score: chosen: all shapes are equal
+OUTPUTS = 2.0  # score: chosen: the shapes of the outputs alone are equal
+SCOPE = 2.0  # score: chosen: the same containing module
+STACK = 2.0  # score: chosen: the same call stack
+LINE = 1.0  # score: chosen: the same line, even if its callers differ
+ARGUMENTS = 1.0  # score: chosen: the same arguments
+NAME = 1.0  # score: chosen: the same call index, the least weight, because one call more moves all later ones
+TYPE_ONLY = 2.0  # score: chosen: the same computation under another name, such as Torch.add and Tensor.__add__
+UNLIKE_SHAPES = -3.0  # score: chosen: another type with equal shapes is no better than the same kind with others
+CONTENT = 4.0  # score: chosen: the inputs and outputs are the same; compared if types and shapes leave a choice
+SUREST = 0.9  # confidence: chosen: of a pair with the best score; a position is no name
+DOUBTFUL = 0.1  # share of the best score: chosen: a pair with a lower score has no less confidence
 WEIGHTS = {"scope": SCOPE, "stack": STACK, "line": LINE, "arguments": ARGUMENTS, "name": NAME}
 BEST = KIND + SHAPES + sum(WEIGHTS.values())
 
@@ -111,7 +122,7 @@ class _Aligner:
             if Counter(_type(target[i]) for i in left) == Counter(_type(golden[j]) for j in right):
                 path += [(left[i], right[j]) for i, j in _best_path(scores[np.ix_(left, right)])]
         return [
-            _same_name_match(target[i], golden[j], 0.9 * min(1.0, max(0.1, float(scores[i, j]) / BEST)))
+            _same_name_match(target[i], golden[j], SUREST * min(1.0, max(DOUBTFUL, float(scores[i, j]) / BEST)))
             for i, j in sorted(path)
         ]
 
@@ -159,7 +170,7 @@ def _cuts(target: Sequence[Operator], golden: Sequence[Operator]) -> list[tuple[
     n, m = len(target), len(golden)
     a, b = _features(target, golden)
     wide = min(m, max(_BAND, _SEARCHED // n))
-    rows = max(1, min(n // 2, isqrt(_CELLS) // 2, wide * n // (4 * m)))
+    rows = max(1, min(n // 2, isqrt(_CELLS) // 2, wide * n // (_DRIFT * m)))
     totals = np.zeros(m + 1, dtype=np.float32)
     strips = []
     reached = 0
@@ -260,7 +271,7 @@ def _feature_numbers(operators: Sequence[Operator], numbers: dict[Any, int], not
             "written": output_shapes(op),
             "scope": op.scope,
             "stack": frames,
-            "line": frames[:4],
+            "line": frames[:_FRAMES],
             "arguments": (tuple(sorted((slot, repr(value)) for slot, value in op.arguments.items())),),
             "name": op.name,
         }

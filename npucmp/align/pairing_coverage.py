@@ -12,7 +12,7 @@ from typing import Iterator, NamedTuple, Sequence
 from npucmp.align.updates import one_sided_updates
 from npucmp.model import Operator, Pair
 
-END_OPERATORS = 2  # operators at an end that may be missing or have other names
+END_OPERATORS = 2  # operators at an end: chosen: so many may be missing or have other names
 
 BOTH, TARGET, GOLDEN = "both", "target", "golden"
 

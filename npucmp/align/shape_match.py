@@ -78,7 +78,8 @@ def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
-_BLOCK = 32  # bytes of the innermost axis in which devices store matrices
+_BLOCK = 32  # bytes of the innermost axis: definition: of the blocks in which devices store matrices
+_ELEMENTS = 16  # elements of the innermost axis: definition: of the blocks of 16-bit types
 
 
 def shape_pair(pair: Pair) -> Pair:
@@ -117,7 +118,7 @@ def _device(one: TensorRef, other: TensorRef, count: int) -> Optional[Device]:
     orders = origins(one.layout) if one.layout in LAYOUTS and not other.layout else ()
     found = set()
     for order in orders:
-        for block in {16, _BLOCK // kind.itemsize if kind else 16}:
+        for block in {_ELEMENTS, _BLOCK // kind.itemsize if kind else _ELEMENTS}:
             try:
                 stored = stored_shape(one.layout, order, other.shape, block)
             except UnsupportedError:

@@ -27,8 +27,9 @@ from npucmp.model import Match, Operator, Pair, TensorRef, first_of
 from npucmp.model.optypes import is_gradient, op_type_of
 
 VIA = "content"
-CONFIDENCE = 0.9
-LIKE = 0.5  # similarity of two partners, from 0 to 1
+CONFIDENCE = 0.9  # confidence: chosen: of operators that read the same values
+LIKE = 0.5  # similarity of two partners, from 0 to 1: chosen
+_SHOWN = 3  # parameters in a message: work
 _SCOPES = ("optimizer", "clip_grad")  # as construct.json of msprobe names them
 ENTRY = re.compile(r"(.+\.|output:)([0-9]{1,9})", re.ASCII)
 _SOURCE = re.compile(r"[/\\](?:optim|clip_grad)\w*(?:[/\\]|\.py)")
@@ -176,7 +177,7 @@ def one_sided_updates(pairs: Sequence[Pair]) -> Iterator[str]:
             marks -= {_mark(tensor) for tensor, operator in both if tensor and operator and is_update(operator)}
             found = sorted({named[mark] for mark in marks if mark in named})
             if found:
-                yield f"only the {side} has calls of the optimizer for {first_of(found, 3)}"
+                yield f"only the {side} has calls of the optimizer for {first_of(found, _SHOWN)}"
 
 
 def _mark(tensor: Optional[TensorRef]) -> Hashable:

@@ -26,8 +26,9 @@ from npucmp.model.optypes import op_type_of
 WHOLE = 1 << 22  # elements: work: larger tensors are not held in memory
 HELD = 128 << 20  # bytes of values in memory: work
 SHORT = 8  # elements of a row: chosen: shorter rows are alike by chance
-MARKS = 24  # chosen: rows that are unlike in so many projections of their values are unlike
-FEW_BITS = 256.0  # definition: a number of which so many times it is whole identifies no tensor
+BLOCK = 1 << 16  # elements: work
+MARKS = 24  # projections: chosen: rows that are unlike in so many projections of their values are unlike
+FEW_BITS = 256.0  # times: chosen: a number of which so many times it is whole identifies no tensor
 
 
 class Values:
@@ -248,7 +249,7 @@ class HeldTensor:
             return None
         return (self.size, total, low) if low < high else None
 
-    def blocks(self, elements: int = 1 << 16) -> Iterator[Any]:
+    def blocks(self, elements: int = BLOCK) -> Iterator[Any]:
         """The values block by block."""
         payload = self.payload
         assert payload is not None

@@ -25,7 +25,21 @@ WIDTH = 120
 NEAR = 0.6  # likeness of a suggestion
 DECISIONS = (  # command, what they decide, and the modules that decide it beside the rules
     ("compare", "pairs of operators", (
-        "npucmp.align.name npucmp.align.order npucmp.align.content_match npucmp.align.updates npucmp.align.fused"
+        "npucmp.align npucmp.align.name npucmp.align.order npucmp.align.content_match npucmp.align.content_hash "
+        "npucmp.align.updates npucmp.align.fused npucmp.align.pairing_coverage npucmp.align.shape_match"
+    ).split()),
+    ("compare", "frameworks", (
+        "npucmp.relations.frameworks.by_name.alignment npucmp.relations.frameworks.by_name.slots "
+        "npucmp.relations.frameworks.by_name.weight_match npucmp.relations.frameworks.turned_axes "
+        "npucmp.relations.frameworks.contents.axis_orders npucmp.relations.frameworks.contents.candidates "
+        "npucmp.relations.frameworks.contents.content npucmp.relations.frameworks.contents.content_alignment "
+        "npucmp.relations.frameworks.contents.content_graph npucmp.relations.frameworks.contents.content_pairs "
+        "npucmp.relations.frameworks.contents.layer_patterns npucmp.relations.frameworks.contents.learned_types "
+        "npucmp.relations.frameworks.contents.leftover_tensors npucmp.relations.frameworks.contents.matches "
+        "npucmp.relations.frameworks.contents.operator_draft npucmp.relations.frameworks.contents.operator_pairs "
+        "npucmp.relations.frameworks.contents.similarity npucmp.relations.frameworks.contents.slices "
+        "npucmp.relations.frameworks.contents.structure_match npucmp.relations.frameworks.contents.value_match "
+        "npucmp.relations.frameworks.contents.weight_anchors"
     ).split()),
     ("compare", "precision of a tensor", (
         "npucmp.judge.precision npucmp.judge.tolerance npucmp.localise.effective_precision "
@@ -54,7 +68,12 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
     ("compare", "weights", (
         "npucmp.relations.weights.weight_roots npucmp.relations.weights.weight_faults "
         "npucmp.relations.weights.weight_scales npucmp.relations.weights.moved_experts "
-        "npucmp.relations.weights.next_update npucmp.localise.update_roots npucmp.localise.updated_parameters"
+        "npucmp.relations.weights.next_update npucmp.localise.update_roots npucmp.localise.updated_parameters "
+        "npucmp.relations.weights.expert_order npucmp.relations.weights.expert_slots "
+        "npucmp.relations.weights.free_numbers npucmp.relations.weights.limits npucmp.relations.weights.low_rank "
+        "npucmp.relations.weights.network_settings npucmp.relations.weights.pairing "
+        "npucmp.relations.weights.quantised npucmp.relations.weights.role npucmp.relations.weights.sample "
+        "npucmp.relations.weights.training_states"
     ).split()),
     ("compare", "statistics", (
         "npucmp.localise.stat_shift npucmp.localise.stat_test npucmp.localise.stat_suspects "
@@ -63,7 +82,17 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
     ("compare", "ranks", (
         "npucmp.flow.collectives npucmp.localise.multi_rank npucmp.localise.remote_inputs "
         "npucmp.localise.rank_digest npucmp.localise.rank_coordinates npucmp.relations.ranks.placement "
-        "npucmp.relations.ranks.part_errors npucmp.relations.ranks.rank_facts npucmp.relations.ranks.rank_origin"
+        "npucmp.relations.ranks.part_errors npucmp.relations.ranks.rank_facts npucmp.relations.ranks.rank_origin "
+        "npucmp.relations.held_values npucmp.relations.ranks.assembled_run npucmp.relations.ranks.batch_rows "
+        "npucmp.relations.ranks.cache_blocks npucmp.relations.ranks.lane_match npucmp.relations.ranks.layer_mates "
+        "npucmp.relations.ranks.placement_choice npucmp.relations.ranks.placement_search "
+        "npucmp.relations.ranks.rank_partners npucmp.relations.ranks.rank_shares npucmp.relations.ranks.row_order "
+        "npucmp.relations.ranks.split_updates"
+    ).split()),
+    ("compare", "tokens", (
+        "npucmp.relations.tokens.token_axes npucmp.relations.tokens.token_chains "
+        "npucmp.relations.tokens.token_evidence npucmp.relations.tokens.token_index "
+        "npucmp.relations.tokens.token_lengths npucmp.relations.tokens.token_padding"
     ).split()),
     ("overflow", "overflows", (
         "npucmp.overflows.events npucmp.overflows.masked_infinity"

@@ -15,7 +15,8 @@ from npucmp.workflows.constants import ModuleText
 
 ROOT = Path(__file__).parent.parent.parent
 SENSITIVITY = Path(__file__).parent / "sheets" / "sensitivity.json"
-ROOMS = "npucmp.judge", "npucmp.localise", "npucmp.flow"
+ROOMS = "npucmp.judge", "npucmp.localise", "npucmp.flow", "npucmp.align", "npucmp.relations"
+OUTER = "report", "workflow", "command"  # modules that show what others decide
 MODULES = (
     "npucmp.measure.recorded_stats",
     "npucmp.measure.hidden_masks",
@@ -34,6 +35,8 @@ UNREAD, NOTHING = "not read", "nothing"
 PLAIN = {0, 1, -1, 2, 0.5}  # numbers that need no name
 COLUMNS = range(-3, 4)  # indices that need none: the four figures of a tensor
 EXCEPTIONS = {  # (module, function, number) → why that number has no name
+    ("align.content_hash", "hash_values", "*"): "the finalizer of splitmix64",
+    ("align.shape_match", "merge_leading_axes", 3): "axes",
     ("judge.precision", "is_quantised", 4): "bytes: sums of products of whole numbers have 32 bits",
     ("judge.precision", "terms_summed", 3): "axes of a batched product, whose gradient sums over none",
     ("judge.tolerance", "_spellings", 16): "base of hexadecimal numbers",
@@ -45,6 +48,19 @@ EXCEPTIONS = {  # (module, function, number) → why that number has no name
     ("localise.conditioning", "_of_forward", 3): "operands of a product: two, and an addend",
     ("localise.parameter_drift", "_is_scaled", 3): "the figures that were compared, all of them",
     ("localise.effective_precision", "", 256): "size of a cache",
+    ("relations.frameworks.contents.axis_orders", "words", "*"): "axes",
+    ("relations.frameworks.contents.axis_orders", "", 3): "axes",
+    ("relations.frameworks.turned_axes", "_turned_run", 3): "axes of more than a matrix",
+    ("relations.ranks.lane_match", "_share_by_figures", 3): "columns: the norm of a tensor",
+    ("relations.ranks.placement", "_apart", 3): "columns: the norm of a tensor",
+    ("relations.ranks.placement", "_complexity", "*"): "the order of placements, the simplest first",
+    ("relations.token_records", "record_of", 4): "axes of a mask",
+    ("relations.tokens.token_axes", "_fits", 4): "axes: batch, heads, sequence, width",
+    ("relations.tokens.token_lengths", "*", 4): "axes of a mask",
+    ("relations.weights.expert_map", "expert_maps", 3): "axes: layers and experts at most",
+    ("relations.weights.parts", "_qkv_rows", 3): "parts: q, k and v",
+    ("relations.weights.structure", "holds_turned_experts", 3): "axes of stacked matrices",
+    ("relations.weights.structure", "_places", 3): "numbers in the name of a rank: tensor, pipeline, experts",
     ("measure.recorded_stats", "lower_bounds", 4): "the four figures of a tensor",
 }
 
@@ -115,7 +131,8 @@ def modules() -> list[Module]:
 
 def is_judging(name: str) -> bool:
     """Whether a module decides verdicts or causes."""
-    return name in MODULES or name.startswith(tuple(f"{room}." for room in ROOMS)) or name in ROOMS
+    inside = name in ROOMS or name.startswith(tuple(f"{room}." for room in ROOMS))
+    return name in MODULES or (inside and name.rpartition(".")[2] not in OUTER)
 
 
 def constants(some: Optional[list[Module]] = None) -> list[Constant]:

@@ -30,6 +30,7 @@ Axes = tuple[int, ...]
 
 AGREES = 0.05  # rel_l2: chosen: a tensor of 16 bits or with a small fault still shows its order, not measured
 CLEAR = 4.0  # times: chosen: the next order is as much further away, not measured
+SMALL = 1e-3  # rel_l2: chosen: smaller errors count as this one, as equal values would exclude nothing, not measured
 WITNESSES = 2  # tensors: chosen: one tensor is no convention of a run
 READER = 0.01  # rel_l2: chosen: a convolution in TF32 or HF32 stays below, one of another image does not, not measured
 RANKS = 3, 4, 5  # axes of activations: definition: with channels and places; matrices are transposed by an operator
@@ -161,7 +162,7 @@ def _shown_orders(pair: Pair, values: Values) -> list[Axes]:
     for order in orders:
         same.setdefault(_without_units(shape, order), []).append(order)
     errors = sorted((_error(x.transpose(equal[0]), y), equal) for equal in same.values())
-    if not errors or errors[0][0] > AGREES or any(error < CLEAR * max(errors[0][0], 1e-3) for error, _ in errors[1:]):
+    if not errors or errors[0][0] > AGREES or any(error < CLEAR * max(errors[0][0], SMALL) for error, _ in errors[1:]):
         return []
     return errors[0][1]
 

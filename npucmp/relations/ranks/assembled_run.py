@@ -98,7 +98,7 @@ def layout_words(search: PlacementSearch) -> str:
     return ", ".join(words)
 
 
-SUMMED = 2.0  # chosen: a sum over ranks rounds its terms and, in a collective, itself
+SUMMED = 2.0  # times: chosen: a sum over ranks rounds its terms and, in a collective, itself
 
 
 def relation_of(search: PlacementSearch, golden: HeldTensor, decision: Decision, mesh: Mesh) -> Relation:

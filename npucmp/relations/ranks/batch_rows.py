@@ -26,7 +26,10 @@ from npucmp.relations.held_values import Values
 
 AGREE = 2.0**-9  # rel_l2 of a sample: chosen: rounding of an input is below, another sample is not, not measured
 RELATED = 0.7  # rel_l2: chosen: another sample is further away, not measured
+PROJECTIONS = 4  # projections of a sample: work: they show which samples need not be compared
+SPREAD = 8  # times: chosen: a projection of a difference is no longer than so many of its norms
 MOST = 1 << 12  # samples: work
+_TINY = 1e-300  # norm: definition: keeps a limit above 0
 SHOWN = 8  # samples in a sentence: work: readers need no more
 Tensors = frozenset[tuple[int, str]]
 
@@ -197,7 +200,7 @@ def _equal_rows(x: Any, y: Any) -> list[int]:
     import numpy as np
 
     a, b = (np.nan_to_num(each.reshape(len(each), -1).astype(np.float64)) for each in (x, y))
-    marks = np.random.RandomState(0).standard_normal((a.shape[1], 4))
+    marks = np.random.RandomState(0).standard_normal((a.shape[1], PROJECTIONS))
     keys, sought = a @ marks, b @ marks
     free = np.ones(len(a), bool)
     found = [-1] * len(b)
@@ -206,8 +209,10 @@ def _equal_rows(x: Any, y: Any) -> list[int]:
             if found[sample] >= 0:
                 continue
             size = float(np.sqrt((row * row).sum()))
-            reach = AGREE * max(size, 1e-300)
-            near = [sample] if at_own_place else np.flatnonzero((np.abs(keys - sought[sample]) <= 8 * reach).all(1))
+            reach = AGREE * max(size, _TINY)
+            near = (
+                [sample] if at_own_place else np.flatnonzero((np.abs(keys - sought[sample]) <= SPREAD * reach).all(1))
+            )
             for place in near:
                 if place < len(a) and free[place] and float(np.sqrt(((a[place] - row) ** 2).sum())) <= reach:
                     found[sample], free[place] = int(place), False

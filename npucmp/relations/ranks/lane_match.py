@@ -15,12 +15,22 @@ from npucmp.relations.ranks.placement import distance
 
 SAMPLE = 24  # elements of a part that are looked up in the whole: chosen, not measured
 SORTED = 1 << 18  # elements: work: larger tensors are not sorted
-ENDS = 20  # operators that must stand alike at the ends, of which 0.8 of the shorter side
+ENDS = 20  # operators: chosen: more of them stand alike at an end only in one network
+ENDS_SHARE = 0.8  # share of the shorter side: chosen: so much stands alike at the last end
+LOOSENED = 8  # operators: chosen: the inner ones of an end may stand alike by chance
 BLOCK = 1 << 12  # rows: work
 ALIKE = 0.1  # of the length of a row: chosen: rows of two tokens are about √2 apart, rounding leaves 0.03
 ROUTED = 0.3  # share of elements: chosen: tokens of two experts share fewer
-NEXT = 0.01  # chosen: less than what similar content adds
-SURE = 3.0  # chosen: more than what similar content adds
+NEAR = 1e-5  # of the root mean square: chosen: an element of float32 with a nearer one is found
+NEAR_SHORT = 3e-3  # of the root mean square: chosen: the same in 16-bit types, whose round-off is 4e-3
+NEAR_FIGURES = 1e-3  # of the largest values: chosen: an extreme of statistics that is nearer is equal
+SAME_FIGURES = 2e-3  # of a figure: chosen: statistics that are nearer are those of one tensor
+OTHER_FIGURES = 0.2  # share: chosen: of a tensor of one shape with other statistics
+LARGER_NORM = 1.001  # times: chosen: the norm of a part is that of the whole at most, and its rounding
+WITHIN = 0.8  # share: chosen: of a tensor whose values lie within those of the whole
+EXTREME = 0.2  # share: chosen: so much more if one extreme is equal
+NEXT = 0.01  # score: chosen: less than what similar content adds
+SURE = 3.0  # score: chosen: more than what similar content adds
 Matched = list[tuple[RankOperator, RankOperator]]
 Rows = Optional[tuple[int, int]]
 Known = Optional[Callable[[RankOperator, RankOperator], Optional[bool]]]
@@ -44,8 +54,8 @@ def match_lane(
     last = 0
     while last < min(len(lane), len(golden)) and _fits(lane[-1 - last], golden[-1 - last], most):
         last += 1
-    if last > ENDS and last >= 0.8 * min(len(lane), len(golden)):
-        last -= 8
+    if last > ENDS and last >= ENDS_SHARE * min(len(lane), len(golden)):
+        last -= LOOSENED
         ends = [*zip(lane[len(lane) - last :], golden[len(golden) - last :])]
         return _common(lane[: len(lane) - last], golden[: len(golden) - last], most) + ends
     return _common(lane, golden, most)
@@ -262,7 +272,7 @@ def _share_of_values(one: HeldTensor, golden: HeldTensor, a: Any, b: Any) -> Opt
     some = a.reshape(-1)[:: max(1, a.size // SAMPLE)]
     with np.errstate(over="ignore"):
         unit = float(np.sqrt((whole * whole).mean()))
-    near = (1e-5 if is_fine else 3e-3) * (unit if math.isfinite(unit) else 0.0)  # else numbers are equal or not
+    near = (NEAR if is_fine else NEAR_SHORT) * (unit if math.isfinite(unit) else 0.0)  # else numbers are equal or not
     at = np.searchsorted(whole, some)
     before, behind = whole[np.maximum(at - 1, 0)], whole[np.minimum(at, whole.size - 1)]
     gap = np.minimum(np.abs(before - some), np.abs(behind - some))
@@ -292,9 +302,9 @@ def _share_by_figures(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
         return None
     x: Any = a
     y: Any = b
-    near = 1e-3 * (abs(y[0]) + abs(y[1])) / 2
+    near = NEAR_FIGURES * (abs(y[0]) + abs(y[1])) / 2
     if one.shape == golden.shape:
         some = (0, 1, 3)
-        return 1.0 if all(abs(x[k] - y[k]) <= 2e-3 * max(abs(y[k]), near) for k in some) else 0.2
-    within = x[0] <= y[0] + near and x[1] >= y[1] - near and x[3] <= y[3] * 1.001
-    return 0.8 * bool(within) + 0.2 * bool(abs(x[0] - y[0]) <= near or abs(x[1] - y[1]) <= near)
+        return 1.0 if all(abs(x[k] - y[k]) <= SAME_FIGURES * max(abs(y[k]), near) for k in some) else OTHER_FIGURES
+    within = x[0] <= y[0] + near and x[1] >= y[1] - near and x[3] <= y[3] * LARGER_NORM
+    return WITHIN * bool(within) + EXTREME * bool(abs(x[0] - y[0]) <= near or abs(x[1] - y[1]) <= near)

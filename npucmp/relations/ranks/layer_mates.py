@@ -16,6 +16,8 @@ from npucmp.relations.ranks.placement_choice import Decision
 from npucmp.relations.ranks.placement_search import PlacementSearch
 from npucmp.relations.ranks.row_order import has_rows
 
+DIFFERS = 1e-3  # rel_l2: chosen: rounding of deep gradients is below
+
 
 def follow_layers(search: PlacementSearch) -> None:
     """Hold a tensor as the same tensor of other layers, where it agrees in another way right before the run
@@ -98,6 +100,6 @@ def _hold(search: PlacementSearch, golden: RankOperator, one: HeldTensor, placem
     if mesh is None or own.placements is None or len(placements) != len(mesh.sizes):
         return
     found = (fit if search.values else fit_figures)(mesh, search.parts_of(one), one, placements)
-    if found is not None and found.error > 1e-3:
+    if found is not None and found.error > DIFFERS:
         before = " · ".join(each.words for each in own.placements if each.kind != "whole")
         search.found[golden.name, one.slot] = Decision("differs", found, "other layers", False, before)

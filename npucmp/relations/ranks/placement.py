@@ -25,7 +25,10 @@ FIRST = 4  # blocks: work, after which a placement may be given up
 UNLIKE = 0.25  # square of an error: chosen, far above that of a fault in a few elements
 WEAK = 1.5e-3  # an error by statistics that agrees, and that a placement with more evidence is below: chosen
 CENTRED = 0.05  # of the root mean square: chosen, rounding of a sum is far below
-MASKED = -1e3  # evidence: masks are at least as low (-1e4 in Megatron), values are not
+FEWEST_MASKED = 8  # elements: chosen: fewer show no mask
+FAR_BELOW = 50  # times: chosen: a mask is so much larger than all values that it leaves
+TINY = 1e-30  # figure: definition: keeps a quotient finite
+MASKED = -1e3  # value: evidence: masks are at least as low (-1e4 in Megatron), values are not
 Get = Callable[[RankOperator], HeldTensor]
 Placements = tuple[Placement, ...]
 
@@ -261,9 +264,9 @@ def distance(found: Any, exact: Any, scale: float = 1.0) -> float:
         return math.inf
     if scale != 1.0:
         found = found / scale
-    if exact.size > 8 and (low := exact.min()) <= MASKED:
+    if exact.size > FEWEST_MASKED and (low := exact.min()) <= MASKED:
         kept = exact > low / 2
-        if kept.any() and np.abs(exact[kept]).max() < -low / 50:
+        if kept.any() and np.abs(exact[kept]).max() < -low / FAR_BELOW:
             if ((found > low / 2) != kept).any():
                 return math.inf
             found, exact = found[kept], exact[kept]
@@ -375,7 +378,7 @@ def _apart(found: _PartFigures, known: Any, size: int, scale: float) -> Optional
     norm = known[3]
     if norm is None or not math.isfinite(norm):
         norm = max((abs(one) for one in known[:2] if math.isfinite(one)), default=0.0)
-    unit = norm / math.sqrt(max(size, 1)) or 1e-30
+    unit = norm / math.sqrt(max(size, 1)) or TINY
     gaps = []
     for at, (own, other) in enumerate(zip(found[1:], known)):
         if own is None or other is None:
@@ -384,7 +387,7 @@ def _apart(found: _PartFigures, known: Any, size: int, scale: float) -> Optional
         if not math.isfinite(own - other):
             gaps.append(0.0 if own == other or (own != own and other != other) else math.inf)
         elif at == 3:
-            gaps.append(abs(abs(own) - abs(other)) / (norm or 1e-30))
+            gaps.append(abs(abs(own) - abs(other)) / (norm or TINY))
         else:
             gaps.append(abs(own - other) / max(unit, abs(other) if at < 2 else 0.0))
     return max(gaps) if gaps else None

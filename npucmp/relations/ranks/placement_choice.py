@@ -28,14 +28,16 @@ from npucmp.relations.ranks.rank_partners import RankPartners
 from npucmp.relations.ranks.routed_tokens import RoutedTokens
 from npucmp.relations.ranks.row_order import RowOrder, ordered_placements
 
-AGREES = 1e-3  # chosen: rounding of deep gradients is below, other placements above 0.1
-COARSE = 0.05  # of 16-bit types: chosen likewise
-AGREES_FIGURES, COARSE_FIGURES = 2e-3, 0.03  # of statistics
-NEAR = 0.3  # chosen: a placement that is so near, and three times nearer than all others, is that of a fault
-EXACT = 1e-12
-# operators around a product that show its role in a layer: chosen: a split, then an activation; more of them leave the
-# last layer without mates
-BEFORE, BEHIND = 1, 3
+AGREES = 1e-3  # rel_l2: chosen: rounding of deep gradients is below, other placements above 0.1
+COARSE = 0.05  # rel_l2 of 16-bit types: chosen: likewise
+AGREES_FIGURES = 2e-3  # error of statistics: chosen: likewise
+COARSE_FIGURES = 0.03  # error of statistics of 16-bit types: chosen: likewise
+NEAR = 0.3  # rel_l2: chosen: a placement that is so near, and so much nearer than all others, is that of a fault
+CLEAR = 3  # times: chosen: all other placements are so much farther than that of a fault
+EQUAL = 10  # times the least error: chosen: of placements that are so near, the simplest is taken
+EXACT = 1e-12  # rel_l2: chosen: rounding of float64 is below
+BEFORE = 1  # operators before a product that show its role in a layer: chosen: a split
+BEHIND = 3  # operators behind a product that show its role: chosen: more of them leave the last layer without mates
 
 
 class Decision(NamedTuple):
@@ -261,7 +263,7 @@ class PlacementChoice:
         if not tried:
             return NO_SHAPE
         least = min(found.error for found in tried)
-        near = max(least if one.size == 1 else 10 * least, EXACT)
+        near = max(least if one.size == 1 else EQUAL * least, EXACT)
         near = min(near, limit) if least <= limit else near  # none that disagrees
         best = next(found for found in tried if found.error <= near)
         if self._is_whole_batch is None:
@@ -299,7 +301,7 @@ class PlacementChoice:
         """The placement of a tensor that agrees under none. `sums`: the axes along which an operator that runs on each
         rank alone makes a partial sum."""
         others = [found.error for found in tried if found.placements != best.placements]
-        if best.error < NEAR and all(error > 3 * best.error for error in others):
+        if best.error < NEAR and all(error > CLEAR * best.error for error in others):
             return Decision("differs", best, "agreement")
         partial = [found for found in tried if sums and legal.partial_axes(found.placements) == sums]
         if partial:

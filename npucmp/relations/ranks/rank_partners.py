@@ -17,6 +17,9 @@ from npucmp.relations.ranks.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, p
 from npucmp.relations.ranks.row_order import RowOrder, flat_orders, is_flat
 from npucmp.relations.ranks.split_updates import SplitUpdates, is_exchanged
 
+PARTS = 4  # parts for each rank: chosen: a parameter of another stage has other shapes
+LIKELY = 0.8  # share: chosen: a tensor of which more is found in the golden one is a part of it
+UNLIKELY = 0.3  # share: chosen: less is found of another parameter
 Partners = dict[tuple[int, int], RankOperator]
 
 
@@ -457,10 +460,10 @@ class RankPartners:
             likely = {}
             for at, one in some.items():
                 pairs = [*zip(one.inputs[:1] + one.outputs, golden.inputs[:1] + golden.outputs)]
-                shares = [share for pair in pairs if may_be_part(*pair, 4 * len(self.ranks))
+                shares = [share for pair in pairs if may_be_part(*pair, PARTS * len(self.ranks))
                           for share in [share_of(*pair)] if share is not None]  # fmt: skip
                 likely[at] = sum(shares) / len(shares) if shares else None
-            if any(share is not None and share > 0.8 for share in likely.values()):
+            if any(share is not None and share > LIKELY for share in likely.values()):
                 for at, share in likely.items():
-                    if share is not None and share < 0.3:
+                    if share is not None and share < UNLIKELY:
                         del some[at]

@@ -17,7 +17,7 @@ from npucmp.relations.ranks.partial_sums import partial_axes
 from npucmp.relations.ranks.placement_choice import COARSE, LOCAL, Key
 from npucmp.relations.ranks.placement_search import PlacementSearch
 
-ROUNDING = 1e-5  # chosen: places of clean float32 runs have smaller errors
+ROUNDING = 1e-5  # rel_l2: chosen: places of clean float32 runs have smaller errors
 ROUNDING_FIGURES = 1e-4  # of statistics: chosen likewise
 UPDATE = (False, True)  # the phase of an optimizer step
 HIDES = 0.1  # of the error of what a place is made of: chosen: a place with a larger error does not disprove it

@@ -9,8 +9,7 @@ from npucmp.report.answer import ReportTable, Row
 from npucmp.report.phrases import count_of
 from npucmp.report.tables import table
 
-_SHOWN = 4  # types of operators on the screen
-_SHOWN = 4  # types of operators on the screen
+_SHOWN = 4  # types of operators on the screen: work
 COLUMNS = tuple("step op op_type slot golden_op tokens equal_tokens equal_ratio originated max_rel_l2".split(" "))
 
 

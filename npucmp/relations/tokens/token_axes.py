@@ -15,7 +15,7 @@ from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.dtypes import lookup
 
 Dims = tuple[int, ...]
-_MOST_AXES = 2  # definition: batch and sequence
+_MOST_AXES = 2  # axes: definition: batch and sequence
 
 
 class TokenShape(NamedTuple):

@@ -18,7 +18,7 @@ from npucmp.relations.tokens.token_lengths import recorded_positions
 from npucmp.relations.tokens.token_rows import StepTensor, all_rows, row_blocks, row_values, selected
 from npucmp.relations.tokens.token_tensors import TensorPair, TokenSide, tensors_of
 
-PROJECTIONS = 8  # chosen: rows of other tokens agree by chance in all of them with a probability below 1e-9
+PROJECTIONS = 8  # numbers: chosen: rows of other tokens agree by chance in all of them with a probability below 1e-9
 AGREE = 2.0**-9  # relative: chosen: rounding of float32, with products of 11 bits, is below
 AGREE_COARSE = 2.0**-5  # relative: chosen: rounding of bfloat16 and float16 is below after tens of operators
 COUNTING = 0.9  # share of rows: chosen: padding and ends of packed requests do not count on, not measured
@@ -28,6 +28,7 @@ READ = 1 << 29  # bytes: work: larger runs give evidence of an even choice of th
 MOST = 1 << 31  # pairs of tokens: work: more have no index
 CANDIDATES = 1 << 20  # pairs of tokens: work: the most frequent ids, of which there would be more, have none
 CHUNK = 1 << 18  # pairs: work
+BYTES = 4  # bytes of an element: work: as of float32
 
 
 class TokenEvidence(NamedTuple):
@@ -165,7 +166,7 @@ def id_pairs(golden: TokenSide, pairs: Sequence[TensorPair]) -> Iterator[TensorP
 def _chosen(pairs: Sequence[TensorPair], target: TokenSide, golden: TokenSide) -> list[TensorPair]:
     """Outputs, or inputs if there are none; an even choice of them if they are large."""
     outputs = [one for one in pairs if one.is_output] or [*pairs]
-    size = 4 * (target.size + golden.size) * sum(one.width for one in outputs)
+    size = BYTES * (target.size + golden.size) * sum(one.width for one in outputs)
     every = max(1, -(-size // READ))
     return outputs[::every]
 

@@ -17,7 +17,7 @@ from npucmp.relations.tokens.token_rows import row_values
 from npucmp.relations.tokens.token_tensors import TokenSide, tensors_of
 
 MOST = 1 << 24  # elements: work
-MASKED = -1.0  # definition: an additive mask has 0 for a token and a large negative number for padding
+MASKED = -1.0  # value: definition: an additive mask has 0 for a token and a large negative number for padding
 
 
 class Recorded(NamedTuple):

@@ -13,7 +13,7 @@ from npucmp.relations.tokens.token_axes import TokenShape
 from npucmp.relations.tokens.token_evidence import TokenEvidence, counts_of
 from npucmp.relations.tokens.token_lengths import Recorded
 
-PAD_ID = 0  # definition: the id of padding where nothing else is recorded, as of nn.Embedding and most tokenizers
+PAD_ID = 0  # id: definition: the id of padding where nothing else is recorded, as of nn.Embedding and most tokenizers
 SURE = 0.9  # share: chosen: a token agrees in as many tensors as those beside it
 TWICE = 2  # tokens: chosen: one token at an end, whose id is nowhere else, may be a token that the target lost
 

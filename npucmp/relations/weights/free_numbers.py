@@ -23,6 +23,7 @@ from npucmp.relations.weights.sample import part_agrees
 
 SHARE = 1 / 3  # of parts: chosen: q, k and v of most layers agree, faults are in a few tensors (specification, layer 3)
 SECOND = 0.5  # of the votes: chosen: another number with half as many leaves the choice open
+SMALLEST_HEAD = 4  # rows: chosen: no network has smaller heads
 LAYERS = 24  # layers that vote: work
 
 
@@ -123,7 +124,7 @@ def head_size(own: Sequence[Part], others: Mapping[Role, Part], context: ReadCon
     votes: Counter[float] = Counter()
     chosen = spread(own)
     for part in chosen:
-        for size in divisors(part.shape[0], 4) if part.shape else ():
+        for size in divisors(part.shape[0], SMALLEST_HEAD) if part.shape else ():
             if size % 2 == 0:
                 turned = with_halves(part, size).payload
                 assert turned is not None

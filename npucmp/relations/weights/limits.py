@@ -15,10 +15,11 @@ from npucmp.model.dtypes import lookup
 from npucmp.relations.weights.part import Part
 
 SINGLE = 2e-7  # of the value: chosen: a copy, or one rounding to float32 on each side (2^-24) and that of a product
-TINY = {"float16": 2.0**-25}  # definition: half of the smallest number of float16
+TINY_HALF = 2.0**-25  # value: definition: half of the smallest number of float16
+TINY = {"float16": TINY_HALF}
 HALF_STEP = 0.51  # of a step of int8: definition: half, and the rounding of the quotient
-LARGEST_CODE = 127.0  # definition: of int8
-EIGHT_BITS = 1.05  # chosen: the scale is rounded to its own type before codes are rounded
+LARGEST_CODE = 127.0  # code: definition: of int8
+EIGHT_BITS = 1.05  # times the round-off: chosen: the scale is rounded to its own type before codes are rounded
 STEP_OF_FLOAT8 = 2.0**-10  # of a step: definition: half of the smallest number of float8_e4m3fn
 
 

@@ -24,6 +24,7 @@ from npucmp.relations.weights.part import Part
 from npucmp.relations.weights.sample import PART, Array, row_numbers, rows_of, share_agreeing, whole_values
 
 NEAR = 0.05  # of a scale of LoRA: chosen: estimates of one number differ less in bfloat16
+RANKS = 1, 2, 4, 8, 16, 32, 64  # ranks of LoRA: chosen: powers of two are the usual ones
 _DIGITS = 4  # significant digits of a scale of LoRA: chosen: alpha and rank are whole numbers
 
 
@@ -82,7 +83,7 @@ def lora_scale(samples: Sequence[Optional[LowRankSample]]) -> FreeNumber:
 def simple_numbers(value: float) -> list[float]:
     """Return numbers near a value, the simplest first: few digits, and the quotients of a rank of LoRA."""
     rounded = [float(f"{value:.{digits}g}") for digits in range(1, _DIGITS + 1)]
-    quotients = [round(value * rank) / rank for rank in (1, 2, 4, 8, 16, 32, 64)]
+    quotients = [round(value * rank) / rank for rank in RANKS]
     found = [one for one in (*quotients[:1], *rounded, *quotients) if abs(one - value) <= NEAR * abs(value)]
     return list(dict.fromkeys([*found, value]))
 

@@ -26,7 +26,9 @@ FUSED = ("gu", "gu_stack", "fc1", "shared_gu", "shared_fc1")  # kinds that hold 
 SAMPLED = 6  # parts of gate and up that show the order of their rows: work
 SHOWN = 16  # experts or layers in a line: work
 DECLARED, CONFIGURED = "declared", "by the configuration"
-_PADDING = [1 << at for at in range(11)]  # rows: definition: make-vocab-size-divisible-by is a power of two
+_POWERS = 11  # powers of two: chosen: make-vocab-size-divisible-by is one of them, up to 1,024 rows
+_PADDING = [1 << at for at in range(_POWERS)]
+USUAL_HEADS = 128, 64  # rows of a head: chosen: as most networks have them
 Parts = dict[Role, Part]
 
 
@@ -167,7 +169,7 @@ class _Pairing:
         64 rows, else as small as they can be."""
         _, rows = fused[0]
         size = self._settings.head_size
-        likely = [rows[1] // one for one in (size, 128, 64) if one and rows[1] % one == 0 and rows[1] > one]
+        likely = [rows[1] // one for one in (size, *USUAL_HEADS) if one and rows[1] % one == 0 and rows[1] > one]
         legal = [one for one in free_numbers.divisors(rows[1], 2) if rows[0] % one == 0]
         return next((one for one in likely if one in legal), legal[-1] if legal else 1)
 

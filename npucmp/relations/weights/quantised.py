@@ -13,7 +13,8 @@ from npucmp.dump.readers.weight_payloads import scaled
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload, TensorRef
 
-USUAL = 128  # definition: weight_block_size of DeepSeek-V3
+_POWERS = 16  # powers of two: chosen: blocks are shorter than 65,536 elements
+USUAL = 128  # elements of a block: definition: weight_block_size of DeepSeek-V3
 
 
 def scaled_matrix(codes: Payload, scale: TensorRef, stated: Optional[tuple[int, int]]) -> Payload:
@@ -48,7 +49,7 @@ def block_of(size: int, count: int, stated: Optional[int] = None) -> int:
         return 1
     if count == 1:
         return max(1, size)
-    powers = [1 << at for at in range(1, 16)]
+    powers = [1 << at for at in range(1, _POWERS)]
     for length in (stated, USUAL, *powers, size // count if count and size % count == 0 else None):
         if length and -(-size // length) == count:
             return length

@@ -32,7 +32,8 @@ _BUFFER = re.compile(
     r"(?:^|\.)(?:attn|attention|self)\.(?:masked_)?bias$|"
     r"(?:^|\.)(?:physical_to_logical|logical_to_physical|phy2log|log2phy|logical_replica_count|expert_map|expert_load)\w*$"
 )
-_MASK_AXES = 4  # definition: batch, heads, rows, columns
+_BEHIND = 1 << 30  # layer: definition: behind all layers
+_MASK_AXES = 4  # axes: definition: batch, heads, rows, columns
 _LORA = re.compile(r"\.lora_(A|B)(?:\.[\w-]+)?\.weight$")
 _WRAPPERS = re.compile(r"^(?:base_model\.model\.|module\.|_orig_mod\.|_fsdp_wrapped_module\.)+")
 _OUTER = frozenset(
@@ -73,7 +74,7 @@ class Role(NamedTuple):
     def position(self) -> tuple[int, int, int, str]:
         """The place in the order in which the network runs."""
         number = ORDER.index(self.kind) if self.kind in ORDER else len(ORDER)
-        layer = self.layer if self.layer is not None else (1 << 30 if self.kind in LAST else -1)
+        layer = self.layer if self.layer is not None else (_BEHIND if self.kind in LAST else -1)
         return layer, number, -1 if self.expert is None else self.expert, "" if self.param == "weight" else self.param
 
 

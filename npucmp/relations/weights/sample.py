@@ -14,6 +14,7 @@ from npucmp.model import Payload
 
 Array = NDArray[np.float64]
 ROWS = 16  # rows of a part that are read: work: so many rows do not agree by chance
+STRIDE = 5  # rows: chosen: each row that is read is moved by so many more, so that none have a period
 ELEMENTS = 1 << 18  # of a block: work
 PART = 0.95  # share of elements: chosen: a part with a fault in a few rows still shows its layout
 EIGHT_BITS = 0.07  # of the value: definition: 2^-4, one rounding to float8_e4m3fn, and that of its scale
@@ -24,7 +25,7 @@ def row_numbers(count: int, most: int = ROWS) -> list[int]:
     """Return at most `most` numbers of rows, spread over all without a period."""
     if count <= most:
         return [*range(count)]
-    return sorted({(2 * at + 1) * count // (2 * most) - (at * 5) % max(1, count // most) for at in range(most)})
+    return sorted({(2 * at + 1) * count // (2 * most) - (at * STRIDE) % max(1, count // most) for at in range(most)})
 
 
 def whole_values(payload: Payload, context: ReadContext) -> Array:

@@ -18,8 +18,9 @@ from npucmp.relations.frameworks.by_name import weight_match
 from npucmp.relations.frameworks.by_name.slots import adds_up, partner_of
 
 VIA = "name"
-_NAMED = 3  # candidates in a note
-_ALIKE = 0.9  # least similarity by content of a pair whose position leaves a choice
+CONFIDENCE = 0.9  # confidence: chosen: of equal paths or names in two frameworks
+_NAMED = 3  # candidates in a note: work
+_ALIKE = 0.9  # least similarity by content: chosen: of a pair whose position leaves a choice
 
 
 class CrossFrameworkAlignment(NamedTuple):
@@ -91,7 +92,7 @@ class _Work:
                 if why:
                     self._leave(one.operator, other.operator, why)
                 else:
-                    self.add(one.operator, other.operator, VIA, 0.9)
+                    self.add(one.operator, other.operator, VIA, CONFIDENCE)
 
     def _unlike(self, target: Operator, golden: Operator) -> str:
         """The reason why two modules of one path are not partners; "" if they are."""
@@ -121,7 +122,13 @@ class _Work:
             one, other = found[::turn]
             if _writes_alike(one.owner, other.owner):
                 slots = Api("", "", {one.tensor.slot: other.tensor.slot})
-                self.add(one.operator_with_weight, other.operator_with_weight, weight_match.VIA, 0.9, slots)
+                self.add(
+                    one.operator_with_weight,
+                    other.operator_with_weight,
+                    weight_match.VIA,
+                    weight_match.CONFIDENCE,
+                    slots,
+                )
         left = [{each.operator.order for each in side} for side in self.unmatched()][::turn]
         weights, others = (
             [each for each in side if each.owner.operator.order in orders]
@@ -149,7 +156,7 @@ class _Work:
             others = known.get(key, [])
             alike = len(calls) == len(others) and key[0] and all(map(_writes_alike, calls, others))
             for one, other in zip(calls, others if alike else ()):
-                self.add(one.operator, other.operator, VIA, 0.9)
+                self.add(one.operator, other.operator, VIA, CONFIDENCE)
 
     def rest(self) -> None:
         """Match the remaining operators by order between matches: those of one type and shape that are equally many on

@@ -29,8 +29,8 @@ from npucmp.model.arguments import tensor_name
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type
 
-SAME = 0.9  # cosine of two samples of one tensor, even if scaled; of two tensors it is near 0
-_ROWS = 8  # of a sample, and as many columns at either end
+SAME = 0.9  # cosine of two samples of one tensor, even if scaled: chosen: of two tensors it is near 0
+_ROWS = 8  # rows of a sample, and as many columns at either end: work
 
 
 def reshape_leading(tensor: TensorRef, shape: tuple[int, ...], context: ReadContext) -> TensorRef:

@@ -159,7 +159,7 @@ def _matches(group: FusedGroup, context: ReadContext) -> Iterator[Match]:
             tensors = [each[at].in_slot(slot) for slot, (each, _) in cuts.items() if each]
             tensors += [one for one in group.whole.tensors if one.slot.startswith("input")]
             partner = partner_of(part, group.whole._replace(tensors=tuple(tensors)), context)
-            yield Match(part, partner, FUSED_WEIGHTS_VIA, 0.9, (group.whole.order,), True)
+            yield Match(part, partner, FUSED_WEIGHTS_VIA, CONFIDENCE, (group.whole.order,), True)
         return
     first, last = group.parts[0], group.parts[-1]
     ins = [one for one in group.whole.tensors if one.slot.startswith("input")]
@@ -178,7 +178,7 @@ def _matches(group: FusedGroup, context: ReadContext) -> Iterator[Match]:
     target = group.whole._replace(tensors=(*ins, *outs))
     name = " + ".join(part.name for part in group.parts)
     golden = partner_of(target, last._replace(name=name, tensors=tuple(theirs)), context)
-    yield Match(target, golden, FUSED_WEIGHTS_VIA, 0.9, tuple(part.order for part in group.parts), True)
+    yield Match(target, golden, FUSED_WEIGHTS_VIA, CONFIDENCE, tuple(part.order for part in group.parts), True)
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -214,8 +214,11 @@ def _merged_statistics(group: FusedGroup) -> Optional[tuple[TensorRef, TensorRef
 
 
 VIA = "weights"
-SAMPLE_DISTANCE = 0.02  # relative distance of two samples: 16 bits change a weight by 4e-3
-_FEWEST = 8  # elements that identify a weight
+CONFIDENCE = 0.9  # confidence: chosen: of operators with equal weights
+SAMPLE_DISTANCE = 0.02  # relative distance of two samples: chosen: 16 bits change a weight by 4e-3
+FIGURES = 10  # times: chosen: statistics of whole weights are so much nearer than samples
+FLAT = 1e-3  # of the largest value: chosen: values in so narrow a range are those of a constant
+_FEWEST = 8  # elements: chosen: so many identify a weight
 
 
 class WeightRead(NamedTuple):
@@ -360,13 +363,13 @@ def _is_near(one: WeightRead, other: WeightRead) -> bool:
     size = max(map(abs, (recorded[0].max or 0.0, recorded[0].min or 0.0)))
     scales = (size, size, size, abs(recorded[0].norm or 0.0))
     return recorded[0].max != recorded[0].min and all(
-        a is not None and b is not None and abs(a - b) <= SAMPLE_DISTANCE / 10 * scale
+        a is not None and b is not None and abs(a - b) <= SAMPLE_DISTANCE / FIGURES * scale
         for a, b, scale in zip(recorded[0], recorded[1], scales)
     )
 
 
 def _distance(a: Any, b: Any) -> float:
     """Relative distance of two samples; infinite for constants, which identify nothing."""
-    if len(a) != len(b) or a.max() - a.min() <= 1e-3 * abs(a).max():
+    if len(a) != len(b) or a.max() - a.min() <= FLAT * abs(a).max():
         return math.inf
     return float(math.sqrt(((a - b) ** 2).sum() / max((a * a).sum(), (b * b).sum())))

@@ -20,13 +20,18 @@ from npucmp.model import TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.relations.held_values import Values
 
-QUANTILES = 17  # chosen: as many identify a content among thousands (research on 389 pairs), and take 136 bytes
+# numbers: chosen: as many identify a content among thousands (research on 389 pairs), and take 136 bytes
+QUANTILES = 17
 FEWEST = 8  # elements: chosen: fewer agree by chance
 DISTINCT = 6  # numbers: chosen: a tensor of fewer different numbers is a mask, a one-hot or a constant
 MASKED = -5e3  # value: chosen: lower numbers are masks, half the smallest mask constant in use (-1e4)
 _PROBE = 512  # elements: work: so many show whether a tensor holds different numbers
 _BLOCK = 1 << 16  # elements: work
-_LEVELS = 1 << 16  # definition: the upper 16 bits of a float32 number
+_UPPER = 16  # bits: definition: the upper half of a float32 number
+_LEVELS = 1 << 16  # numbers: definition: of so many bits
+_SIGN = 0x8000  # bit: definition: of a float32 number, in its upper half
+_SIZE = 0x7FFF  # bits: definition: all but the sign
+_ALL = 0xFFFF  # bits: definition: all of the upper half
 
 
 class Recording(NamedTuple):
@@ -201,8 +206,8 @@ def _level(values: Any) -> Any:
     """The upper bits of float32 numbers as whole numbers in the order of the values."""
     import numpy as np
 
-    bits = values.view(np.uint32) >> np.uint32(16)
-    return np.where(bits & 0x8000, 0xFFFF - bits, bits | 0x8000).astype(np.int64)
+    bits = values.view(np.uint32) >> np.uint32(_UPPER)
+    return np.where(bits & _SIGN, _ALL - bits, bits | _SIGN).astype(np.int64)
 
 
 def _from_levels(levels: Any, count: int) -> Any:
@@ -210,9 +215,9 @@ def _from_levels(levels: Any, count: int) -> Any:
     import numpy as np
 
     numbers = np.arange(_LEVELS, dtype=np.uint32)
-    bits = np.where(numbers & 0x8000, numbers & 0x7FFF, 0xFFFF - numbers).astype(np.uint32)
+    bits = np.where(numbers & _SIGN, numbers & _SIZE, _ALL - numbers).astype(np.uint32)
     with np.errstate(all="ignore"):
-        starts = (bits << np.uint32(16)).view(np.float32).astype(np.float64)
+        starts = (bits << np.uint32(_UPPER)).view(np.float32).astype(np.float64)
     used = np.flatnonzero(levels)
     ends = np.cumsum(levels[used])
     middles = ends - levels[used] / 2

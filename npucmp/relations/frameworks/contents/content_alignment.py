@@ -9,7 +9,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Run
 from npucmp.relations.frameworks.contents.content import ContentReader
 from npucmp.relations.frameworks.contents.content_graph import ContentGraph
-from npucmp.relations.frameworks.contents.content_pairs import ContentPair, ContentPairs, Near
+from npucmp.relations.frameworks.contents.content_pairs import CERTAIN, ContentPair, ContentPairs, Near
 from npucmp.relations.frameworks.contents.layer_patterns import LayerPatterns
 from npucmp.relations.frameworks.contents.learned_types import LearnedTypes
 from npucmp.relations.frameworks.contents.similarity import Likeness, match_similar
@@ -139,7 +139,7 @@ def _make_room(pairs: ContentPairs, target: int, golden: int) -> None:
     other = pairs.to_target.get(golden)
     for number in (target, other):
         found: Optional[ContentPair] = None if number is None else pairs.found.get(number)
-        if found is not None and (found.target, found.golden) != (target, golden) and found.confidence < 0.99:
+        if found is not None and (found.target, found.golden) != (target, golden) and found.confidence < CERTAIN:
             pairs.remove(found)
 
 

@@ -12,6 +12,11 @@ from collections import Counter
 from npucmp.relations.frameworks.contents.content_pairs import ContentPairs
 from npucmp.relations.frameworks.contents.value_match import VIA
 
+KNOWN = 0.1  # score: chosen: types that are partners elsewhere
+OFTEN = 0.3  # score: chosen: types that are partners wherever they occur have so much more
+LONELY = 0.2  # score: chosen: so much less for a type that has none more than twice as often as it has this partner
+SAME_TYPE = 0.25  # score: chosen: equal types that were not seen as partners
+STRANGE = 0.3  # score: chosen: so much less for a type that has none, or other partners
 ROUNDING = 1e-2  # share of the noise: chosen: an error below it is rounding alone
 
 
@@ -85,11 +90,11 @@ class LearnedTypes:
         lonely = self.alone[0][here], self.alone[1][there]
         if count:
             often = count / max(self.seen[0][here], self.seen[1][there])
-            return 0.1 + 0.3 * often - 0.2 * (lonely[0] > 2 * count) - 0.2 * (lonely[1] > 2 * count)
+            return KNOWN + OFTEN * often - LONELY * (lonely[0] > 2 * count) - LONELY * (lonely[1] > 2 * count)
         seen = self.seen[0][here], self.seen[1][there]
         others = sum(alone > 0 if not partners else alone + partners >= 2 for alone, partners in zip(lonely, seen))
         same = self._pairs.target.types_of(target) & self._pairs.golden.types_of(golden)
-        return (0.25 if same else 0.0) - 0.3 * others
+        return (SAME_TYPE if same else 0.0) - STRANGE * others
 
 
 def _agree_on_weights(pairs: ContentPairs) -> None:

@@ -15,6 +15,8 @@ from npucmp.relations.frameworks.contents.content_pairs import ContentPair
 from npucmp.relations.frameworks.contents.slices import CONFIDENCE as OF_SLICES
 from npucmp.relations.frameworks.contents.slices import VIA as PARTS
 
+PLACED = 0.8  # confidence: chosen: of operators without a paired output, as of pairs by structure
+
 
 class TensorRow(NamedTuple):
     """Two tensors of a match, or one without a partner: fields of their Pair. `golden_op` is the operator that has the
@@ -48,7 +50,7 @@ class OperatorDraft:
         self.partners: dict[str, TensorPartner] = {}
         self.open_inputs: list[int] = []
         self.exact: dict[str, tuple[TensorRef, str, AxisOrder]] = {}
-        self.via, self.confidence = via, 0.8 if via else 0.0
+        self.via, self.confidence = via, PLACED if via else 0.0
 
     @property
     def first_output(self) -> Optional[ContentPair]:

@@ -32,6 +32,7 @@ from npucmp.relations.frameworks.contents.slices import VIA as PARTS
 from npucmp.relations.frameworks.contents.slices import ContentSlice
 from npucmp.relations.frameworks.contents.structure_match import CONFIDENCE as OF_COPIES
 from npucmp.relations.frameworks.contents.structure_match import COPY, STRUCTURE
+from npucmp.relations.frameworks.contents.value_match import TELLING
 
 UPSTREAM = 24  # steps: chosen: more than any decomposed operator has
 _CONFIRMING = ("contracts", "normalises")
@@ -219,7 +220,7 @@ class OperatorPairs:
         shapes in which they were recorded."""
         orders = AxisOrders()
         for pair in self._pairs:
-            if pair.error is None or self._target.contents[pair.target].size < 16:
+            if pair.error is None or self._target.contents[pair.target].size < TELLING:
                 continue
             own = self._pairs.shapes(pair.target, pair.golden)
             seen = {own}

@@ -25,12 +25,27 @@ SAMPLES = 512  # elements: work: nearness is measured on so many
 MARGIN = 0.12  # score: chosen: a second candidate within it leaves both open (6,108 right, 28 wrong on 389 pairs)
 LEAST = 1.1  # score: chosen: nearness alone (1.0) is not enough
 FARTHEST = 0.7  # distance: chosen: unrelated values have 1.4
+CLOSE_KIN = 0.3  # share of relatives: chosen: more of them need no near values
 CLOSE = 0.2  # distance: chosen: so near values need no common relatives
 MOST_SURE = 0.85  # confidence: chosen: never as sure as equal values
+KIN = 0.6  # score: chosen: of two contents whose relatives are all common
+READER = 0.3  # score: chosen: of two contents from which partners are computed
+PLACE = 0.3  # score: chosen: of two contents at one place in the order of execution
+WIDTH = 4  # operators: chosen: a place so far away counts 1/e
+WIDTH_SHARE = 0.01  # share of operators: chosen: in a long run a place is so much less certain
+BESIDE = 3  # operators: chosen: a content that one run does not compute has no relatives, but a place
+BARE_FARTHEST = 0.65  # distance: chosen: two contents, one of which is not computed, are nearer
+BARE_KIN = 0.7  # share of relatives: chosen: in place of those that such a content lacks
+WORTH = 0.9  # distance: chosen: farther contents are no second candidates
+SAME_SKETCH = 1e-5  # distance of sketches: chosen: equal in float32
+SORTED = 0.1  # distance: chosen: of contents with equal sketches, whose order is unknown
+UNSORTED = 0.45  # distance: chosen: of contents whose sketches begin to differ
+BEYOND = 1e3  # value: chosen: in place of infinity and NaN, so that a distance stays a number
 MANY = 1024  # contents: work: more of one size are compared in blocks
 _BLOCK = 256  # contents: work
 _TRIED = 4  # candidates: work: of each content
-_FLOOR = 1e-12  # definition: keeps a quotient finite
+_WINDOW = 8  # times the width: work: contents so far away in the order of execution are not compared
+_FLOOR = 1e-12  # square of a norm: definition: keeps a quotient finite
 
 
 class Likeness(NamedTuple):
@@ -56,7 +71,7 @@ def match_similar(pairs: ContentPairs, types: LearnedTypes) -> tuple[int, Sequen
     for one in sorted(found, key=lambda each: -each.score):
         margin = one.score - max(_second(scores[0, one.target], one.score), _second(scores[1, one.golden], one.score))
         margin = min(margin, 0.5)
-        enough = one.kin > 0.3 or one.distance < CLOSE
+        enough = one.kin > CLOSE_KIN or one.distance < CLOSE
         if margin >= MARGIN and one.score > LEAST and one.distance < FARTHEST and enough:
             reason = f"nearest of all (distance {one.distance:.2g}); the second candidate is {margin:.2f} behind"
             confidence = round(min(MOST_SURE, 0.5 + margin), 2)
@@ -78,7 +93,7 @@ def _likenesses(pairs: ContentPairs, types: LearnedTypes) -> Iterator[Likeness]:
             if fits and not (content.is_weight and content.makers) and pairs.is_open(side, content.number):
                 groups[content.size][side].append(content)
     place = golden_place(pairs)
-    width = 4 + 0.01 * len(pairs.golden.operators)
+    width = WIDTH + WIDTH_SHARE * len(pairs.golden.operators)
     relatives = _Relatives(pairs)
     for targets, goldens in groups.values():
         for target, golden, distance in _near(pairs, targets, goldens, place, width):
@@ -90,12 +105,12 @@ def _likenesses(pairs: ContentPairs, types: LearnedTypes) -> Iterator[Likeness]:
             common, kin = relatives.of(target.number, golden.number)
             below = relatives.share_reader(target.number, golden.number)
             bare = not (target.makers and golden.makers)
-            if not (common or below or (bare and apart <= 3)):
+            if not (common or below or (bare and apart <= BESIDE)):
                 continue
             if bare:
-                kin = 0.7 if distance < 0.65 and (apart <= 3 or below) else 0.0
+                kin = BARE_KIN if distance < BARE_FARTHEST and (apart <= BESIDE or below) else 0.0
             fit = types.fit(target.number, golden.number)
-            score = 1 - distance + 0.6 * kin + 0.3 * below + fit + 0.3 * math.exp(-apart / width)
+            score = 1 - distance + KIN * kin + READER * below + fit + PLACE * math.exp(-apart / width)
             yield Likeness(score, target.number, golden.number, distance, kin)
 
 
@@ -135,7 +150,7 @@ def _near(
         blocks = []
         for start in range(0, len(targets), _BLOCK):
             some = sorted_targets[start : start + _BLOCK]
-            low, high = place(some[0].first) - 8 * width, place(some[-1].first) + 8 * width
+            low, high = place(some[0].first) - _WINDOW * width, place(some[-1].first) + _WINDOW * width
             blocks.append((some, [one for one in goldens if low <= one.first <= high]))
     for rows, columns in blocks:
         if not rows or not columns:
@@ -178,7 +193,7 @@ def _nearest(distances: Any) -> set[tuple[int, int]]:
         few = min(_TRIED, matrix.shape[1])
         for row, columns in enumerate(np.argpartition(matrix, few - 1, 1)[:, :few]):
             for column in columns:
-                if matrix[row, column] < 0.9:
+                if matrix[row, column] < WORTH:
                     found.add((int(column), row) if turned else (row, int(column)))
     return found
 
@@ -203,7 +218,7 @@ def value_distances(pairs: ContentPairs, targets: Sequence[Content], goldens: Se
                         found[places] = np.minimum(found[places], _distances(*both))
     scales = [np.array([one.rms for one in side]) for side in (targets, goldens)]
     sketches = sketch_distances(here, there, *scales)
-    return np.minimum(found, np.where(sketches < 1e-5, 0.1, 0.45 + 2 * sketches))
+    return np.minimum(found, np.where(sketches < SAME_SKETCH, SORTED, UNSORTED + 2 * sketches))
 
 
 def _by_shape(contents: Sequence[Content]) -> dict[tuple[int, ...], list[int]]:
@@ -226,7 +241,7 @@ def _samples(
         rows = [pairs.picked_values(side, one.number, places) for one in contents]
         if any(one is None for one in rows):
             return None
-        values = np.nan_to_num(np.array(rows), nan=1e3, posinf=1e3, neginf=0.0)
+        values = np.nan_to_num(np.array(rows), nan=BEYOND, posinf=BEYOND, neginf=0.0)
         found.append(np.where(values < MASKED, 0.0, values))
     return found[0], found[1]
 

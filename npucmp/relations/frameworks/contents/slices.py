@@ -16,6 +16,7 @@ from npucmp.relations.frameworks.contents.content_pairs import ContentPairs
 VIA = "parts"
 CONFIDENCE = 0.9  # confidence: chosen: values decide, but of a part only
 ROWS = 16  # rows: work: so many show where a slice begins
+NEAR = 1.5  # times the noise: chosen: rows of a slice are no farther from those of the whole
 NARROWEST = 4  # columns: chosen: fewer agree by chance at one of many places
 
 
@@ -63,7 +64,7 @@ def _slices_of(pairs: ContentPairs, whole: Content, parts: list[Content], of_gol
     for part in parts if rows is not None else ():
         width = _width(part)
         own = _first_rows(pairs, part, int(not of_golden))
-        start = _start(rows, own, 1.5 * pairs.noise) if own is not None and width >= NARROWEST else None
+        start = _start(rows, own, NEAR * pairs.noise) if own is not None and width >= NARROWEST else None
         if start is not None:
             yield ContentSlice(whole.number, part.number, start, width, of_golden)
 

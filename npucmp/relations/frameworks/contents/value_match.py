@@ -12,15 +12,18 @@ from typing import Any, Iterator, NamedTuple, Sequence
 
 from npucmp.model.relation import SAME_ORDER
 from npucmp.relations.frameworks.contents.content import Content
-from npucmp.relations.frameworks.contents.content_pairs import ContentPair, ContentPairs
+from npucmp.relations.frameworks.contents.content_pairs import AGREES, CERTAIN, ContentPair, ContentPairs
 
 VIA = "content"
-CERTAIN, NEAR_SECOND = 0.99, 0.9  # confidence: chosen: as measured on 389 pairs (43,000 right, none wrong)
+NEAR_SECOND = 0.9  # confidence: chosen: of equal values with a second candidate that is near
 BEST = 3  # candidates: chosen: a content has so few near ones
 FAR = 4.0  # times: chosen: a second that is so much farther is no candidate
+SKETCHED = 30  # times: chosen: so much larger may the error of all elements be than the distance of sketches
+TELLING = 16  # elements: chosen: the order of axes of fewer elements agrees by chance
 _ROOM = 1e-5  # distance: chosen: below it two candidates are equally near in float32
 _CHUNK = 512  # contents: work
 _UNREAD = 8  # times: work: the values of a candidate whose sketch is so much farther are not read
+_TINY = 1e-30  # root mean square: definition: keeps a quotient finite
 _FARTHEST = 30  # times the noise: work: a candidate that is farther decides nothing
 
 
@@ -48,7 +51,7 @@ def _match(pairs: ContentPairs, near: Sequence[NearContents], rivals: dict[int, 
     if pairs.target.contents[first.target].sketch.quantiles is None or first.distance > pairs.noise:
         _match_figures(pairs, near, rivals)
         return
-    enough = max(4 * pairs.noise, 30 * first.distance)
+    enough = max(AGREES * pairs.noise, SKETCHED * first.distance)
     scored = []
     for one in near:
         if one.golden in pairs.to_target or one.distance > _UNREAD * first.distance + _ROOM:
@@ -71,11 +74,8 @@ def _match(pairs: ContentPairs, near: Sequence[NearContents], rivals: dict[int, 
         reason += ", with a second candidate that is near"
     confidence = CERTAIN if alone else NEAR_SECOND
     is_new = pairs.add(ContentPair(one.target, one.golden, VIA, confidence, reason, order, error))
-    if is_new and pairs.target.contents[one.target].size >= _TELLING:
+    if is_new and pairs.target.contents[one.target].size >= TELLING:
         pairs.axes.learn(*pairs.shapes(one.target, one.golden), order)
-
-
-_TELLING = 16  # elements: chosen: the order of axes of fewer elements agrees by chance
 
 
 def _is_near(pairs: ContentPairs, one: NearContents, error: float) -> bool:
@@ -142,5 +142,5 @@ def sketch_distances(here: Any, there: Any, scale: Any, other: Any) -> Any:
 
     with np.errstate(over="ignore", invalid="ignore"):  # squares beyond all numbers make NaN, which is near to nothing
         squares = (here**2).sum(1)[:, None] + (there**2).sum(1)[None] - 2 * here @ there.T
-        size = np.maximum.outer(scale, other).clip(1e-30)
+        size = np.maximum.outer(scale, other).clip(_TINY)
         return np.sqrt(squares.clip(0.0) / here.shape[1]) / size
