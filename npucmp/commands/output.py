@@ -196,8 +196,8 @@ def _baseline_report(
     None without --baseline."""
     if folder is None:
         return None
+    from npucmp.workflows.decisive_options import require_settings
     from npucmp.workflows.diff import baseline
-    from npucmp.workflows.options import require_settings
 
     found = baseline(folder, command, parameters.get("limits"))
     kind = getattr(getattr(work, "func", None), "options", None)

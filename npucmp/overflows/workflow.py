@@ -15,7 +15,7 @@ from npucmp.dump.readers import overflow_records
 from npucmp.errors import DumpError, UsageError
 from npucmp.flow.collectives import Communications
 from npucmp.flow.operators import OperatorPlace
-from npucmp.localise.multi_rank import SEVERITY
+from npucmp.localise.root_order import SEVERITY
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.range_scan import ScanResult, scan, scan_tensor
 from npucmp.model import Cause, Event, Evidence, Fact, Operator, Overflow, Pair, Root, Run, Scan, TensorRef

@@ -23,7 +23,7 @@ from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.localise.evidence import reason, tensor_reason
 from npucmp.localise.intervals import differs
-from npucmp.localise.multi_rank import with_roots
+from npucmp.localise.root_order import with_roots
 from npucmp.measure.bitwise import same_bytes
 from npucmp.measure.pairs import payload_of
 from npucmp.model import Cause, Comparison, Finding, Root, TensorRef

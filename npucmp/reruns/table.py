@@ -18,7 +18,7 @@ from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.judge.bitwise import same
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.intervals import differs
-from npucmp.localise.multi_rank import SEVERITY
+from npucmp.localise.root_order import SEVERITY
 from npucmp.localise.rule_context import error_size
 from npucmp.measure.bitwise import PLACES, BitDifferences
 from npucmp.model import Cause, Comparison, Evidence, Fact, Finding, Pair, Rerun, Root, Verdict

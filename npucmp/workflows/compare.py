@@ -16,20 +16,15 @@ from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Cause, Comparison, Report, Root, Run, RunHeader, map_comparisons
 from npucmp.model.roles import is_parameter
-from npucmp.workflows.options import Options, of_two
-from npucmp.workflows.pipeline import ComparisonSource, compare_steps
-from npucmp.workflows.select_runs import (
-    Sides,
-    StrPath,
+from npucmp.workflows.layout_detection import (
     check_equal_layouts,
-    keys,
     layouts_differ,
     may_have_other_batches,
     may_hold_other_tokens,
-    most_ranks,
-    pair_runs,
-    pair_suggestion,
 )
+from npucmp.workflows.options import Options, of_two
+from npucmp.workflows.pipeline import ComparisonSource, compare_steps
+from npucmp.workflows.select_runs import Sides, StrPath, keys, most_ranks, pair_runs, pair_suggestion
 from npucmp.workflows.tensor_details import with_accused, with_images, with_looks
 
 Dump = Union[StrPath, Mapping[str, Any]]

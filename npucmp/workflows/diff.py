@@ -10,7 +10,7 @@ from npucmp.dump.limits import Limits, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model.result import Result
 from npucmp.model.saved_report import NO_PARTNER, SOUND, Change, Difference, Key, SavedReport
-from npucmp.workflows.options import other_settings, refusal
+from npucmp.workflows.decisive_options import other_settings, refusal
 from npucmp.workflows.report_reader import of_files, read
 from npucmp.workflows.select_runs import StrPath
 

@@ -26,11 +26,11 @@ from npucmp.dump.limits import Limits, ReadContext
 from npucmp.dump.readers.csv_table import read_blocks
 from npucmp.dump.readers.safe_open import Stream
 from npucmp.errors import DumpError, UsageError
-from npucmp.localise.multi_rank import Precedence, precedence
+from npucmp.localise.root_order import Precedence, precedence
 from npucmp.model import Cause, first_of
 from npucmp.model.saved_report import FileRange, MergedReport, Numbers, SourceReport
 from npucmp.version import __version__
-from npucmp.workflows.options import KEY, SCOPE
+from npucmp.workflows.decisive_options import KEY, SCOPE
 from npucmp.workflows.report_reader import PARQUET, SUMMARY, Folder
 from npucmp.workflows.scratch import ScratchFolder
 from npucmp.workflows.select_runs import StrPath

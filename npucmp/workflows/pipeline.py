@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Na
 from npucmp.dump.formats import open_head
 from npucmp.errors import DumpError, UsageError
 from npucmp.judge.products import are_reduced, merge_votes
-from npucmp.localise.multi_rank import precedence
+from npucmp.localise.root_order import precedence
 from npucmp.measure.executor import Executor, Serial
 from npucmp.model import Cause, PartOf, Report, Run, RunHeader, StoredComparisons
 from npucmp.model.comparison import FailedTask

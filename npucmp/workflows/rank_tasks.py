@@ -38,9 +38,9 @@ from npucmp.dump.readers.node_outputs import in_node_names
 from npucmp.errors import UsageError
 from npucmp.judge.products import are_reduced_alike, votes_of
 from npucmp.localise.coverage import coverage_of
-from npucmp.localise.multi_rank import side_by_side
 from npucmp.localise.notes import notes_of
 from npucmp.localise.parameter_drift import Updates
+from npucmp.localise.root_order import side_by_side
 from npucmp.localise.rules import Rulebook, quantised
 from npucmp.localise.thresholds import make_findings
 from npucmp.localise.value_types import holds_steps, with_types_of, with_value_types

@@ -80,7 +80,7 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
         "npucmp.localise.stat_facts npucmp.measure.recorded_stats"
     ).split()),
     ("compare", "ranks", (
-        "npucmp.flow.collectives npucmp.localise.multi_rank npucmp.localise.remote_inputs "
+        "npucmp.flow.collectives npucmp.localise.root_order npucmp.localise.remote_inputs "
         "npucmp.localise.rank_digest npucmp.localise.rank_coordinates npucmp.relations.ranks.placement "
         "npucmp.relations.ranks.part_errors npucmp.relations.ranks.rank_facts npucmp.relations.ranks.rank_origin "
         "npucmp.relations.held_values npucmp.relations.ranks.assembled_run npucmp.relations.ranks.batch_rows "

@@ -42,7 +42,7 @@ EXCEPTIONS = {  # (module, function, number) → why that number has no name
     ("judge.tolerance", "_spellings", 16): "base of hexadecimal numbers",
     ("localise.evidence", "*", "*"): "how numbers and names are written in words",
     ("localise.intervals", "", 100): "per cent",
-    ("localise.multi_rank", "", "*"): "the order of causes",
+    ("localise.root_order", "", "*"): "the order of causes",
     ("localise.recorded_graph", "*", 6): "columns of a table",
     ("localise.rules.facts", "", 100): "per cent",
     ("localise.conditioning", "_of_forward", 3): "operands of a product: two, and an addend",

@@ -1,7 +1,7 @@
 """The order of roots over steps and ranks, and what the search of one rank learns of the others."""
 
-from npucmp.localise.multi_rank import side_by_side
 from npucmp.localise.parameter_drift import Updates
+from npucmp.localise.root_order import side_by_side
 from npucmp.localise.rules import Rulebook
 from npucmp.model import Cause, Root
 from tests.localise.rank_steps import comparison_of, node_of, numbers, off

@@ -10,7 +10,7 @@ import pytest
 
 import npucmp
 from npucmp import cli, merge
-from tests.localise.test_multi_rank import pipeline
+from tests.localise.test_root_order import pipeline
 from tests.synthetic import chain, write_run
 
 

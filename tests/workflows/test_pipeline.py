@@ -19,8 +19,8 @@ from npucmp.measure.executor import Processes, Serial
 from npucmp.report import parquet as report_parquet
 from npucmp.report.files import ConcatFile
 from npucmp.workflows import compare, rank_tasks
-from tests.localise.test_multi_rank import collective
-from tests.localise.test_multi_rank import pipeline as two_stages
+from tests.localise.test_root_order import collective
+from tests.localise.test_root_order import pipeline as two_stages
 from tests.reports import screen
 from tests.synthetic import write_run
 

@@ -1,7 +1,7 @@
 """A collective or a receive propagates any error that descends from a root on another rank.
 
 Evidence: an all-reduce whose own inputs agree adds the inputs of other ranks, which may be much larger than its own; a
-receive reads no tensor of its own rank. localise/multi_rank.py gives the operator the tensors that arrive.
+receive reads no tensor of its own rank. localise/root_order.py gives the operator the tensors that arrive.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload, Statistics
 from npucmp.model.relation import MAX, MEAN, NORM, SUM, WHOLE, Placement
 from npucmp.relations.held_values import HeldTensor, RankOperator, norm_of
-from npucmp.relations.ranks.rank_mesh import Coordinates, Maker, Mesh, Misfit, assemble, chosen, same_copies
+from npucmp.relations.ranks.joined_shards import Maker, assemble
+from npucmp.relations.ranks.rank_mesh import Coordinates, Mesh, Misfit, chosen, same_copies
 
 MOST = 400  # candidates of a tensor: work
 BLOCKS = 64  # blocks of a dimension: work

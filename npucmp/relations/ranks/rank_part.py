@@ -7,7 +7,8 @@ from operator import mul
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from npucmp.model.relation import Placement
-from npucmp.relations.ranks.rank_mesh import Coordinates, Maker, Misfit
+from npucmp.relations.ranks.joined_shards import Maker
+from npucmp.relations.ranks.rank_mesh import Coordinates, Misfit
 
 
 class PartOfRank(NamedTuple):

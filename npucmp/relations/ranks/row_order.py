@@ -14,8 +14,9 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Seque
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model.relation import SUM, WHOLE, Placement
 from npucmp.relations.held_values import MARKS, HeldTensor, RankOperator, tensor_in
+from npucmp.relations.ranks.joined_shards import assemble
 from npucmp.relations.ranks.placement import ARRAYS, Get, Placements, splits
-from npucmp.relations.ranks.rank_mesh import Coordinates, Mesh, Misfit, assemble, same_copies
+from npucmp.relations.ranks.rank_mesh import Coordinates, Mesh, Misfit, same_copies
 
 MOST = 1 << 14  # rows: work
 BLOCK = 1 << 16  # elements: work

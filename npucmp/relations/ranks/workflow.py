@@ -30,9 +30,10 @@ from npucmp.relations.ranks.rank_origin import (
 )
 from npucmp.relations.ranks.rank_partners import RankPartners, groups_of, missing_ranks
 from npucmp.relations.ranks.rank_shares import hold_shares
+from npucmp.workflows.layout_detection import is_part
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
-from npucmp.workflows.select_runs import Sides, is_part
+from npucmp.workflows.select_runs import Sides
 
 Ranks = Mapping[int, RankRun]
 ASKED = 3  # roots: work, of which the terms of sums are recomputed

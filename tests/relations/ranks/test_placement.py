@@ -10,8 +10,9 @@ from npucmp.model import Statistics
 from npucmp.model.relation import MAX, MEAN, SUM, Placement
 from npucmp.model.relation import WHOLE as COPY
 from npucmp.relations.ranks import placement
+from npucmp.relations.ranks.joined_shards import Maker, assemble
 from npucmp.relations.ranks.placement import distance, fit_blocks, fit_figures
-from npucmp.relations.ranks.rank_mesh import Maker, Mesh, Misfit, assemble
+from npucmp.relations.ranks.rank_mesh import Mesh, Misfit
 from tests.align.craft import Recorded
 from tests.align.rank_craft import held
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from npucmp.model.relation import Placement
+from npucmp.relations.ranks.joined_shards import assemble
 from npucmp.relations.ranks.placement import ARRAYS
-from npucmp.relations.ranks.rank_mesh import assemble
 from npucmp.relations.ranks.rank_part import PartOfRank
 
 SHARD, ROWS = Placement("shard", 1), Placement("shard", 0)
