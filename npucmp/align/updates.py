@@ -27,8 +27,8 @@ from npucmp.model import Match, Operator, Pair, TensorRef, first_of
 from npucmp.model.optypes import is_gradient, op_type_of
 
 VIA = "content"
-CONFIDENCE = 0.9  # confidence: chosen: of operators that read the same values
-LIKE = 0.5  # similarity of two partners, from 0 to 1: chosen
+CONFIDENCE = 0.9  # confidence: chosen: of operators that read similar values and leave no choice
+LIKE = 0.5  # similarity of two partners: chosen: half of that of equal values
 _SHOWN = 3  # parameters in a message: work
 _SCOPES = ("optimizer", "clip_grad")  # as construct.json of msprobe names them
 ENTRY = re.compile(r"(.+\.|output:)([0-9]{1,9})", re.ASCII)

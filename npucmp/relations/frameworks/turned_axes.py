@@ -30,7 +30,7 @@ Axes = tuple[int, ...]
 
 AGREES = 0.05  # rel_l2: chosen: a tensor of 16 bits or with a small fault still shows its order, not measured
 CLEAR = 4.0  # times: chosen: the next order is as much further away, not measured
-SMALL = 1e-3  # rel_l2: chosen: smaller errors count as this one, as equal values would exclude nothing, not measured
+SMALL = 1e-3  # rel_l2: chosen: smaller errors count as this one, else any order is clear of equal values, not measured
 WITNESSES = 2  # tensors: chosen: one tensor is no convention of a run
 READER = 0.01  # rel_l2: chosen: a convolution in TF32 or HF32 stays below, one of another image does not, not measured
 RANKS = 3, 4, 5  # axes of activations: definition: with channels and places; matrices are transposed by an operator

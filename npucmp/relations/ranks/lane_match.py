@@ -15,8 +15,8 @@ from npucmp.relations.ranks.placement import distance
 
 SAMPLE = 24  # elements of a part that are looked up in the whole: chosen, not measured
 SORTED = 1 << 18  # elements: work: larger tensors are not sorted
-ENDS = 20  # operators: chosen: more of them stand alike at an end only in one network
-ENDS_SHARE = 0.8  # share of the shorter side: chosen: so much stands alike at the last end
+ENDS = 20  # operators: chosen: an end is matched as it stands if more of them are alike
+ENDS_SHARE = 0.8  # share of the shorter side: chosen: so much stands alike at the last end of one that is matched so
 LOOSENED = 8  # operators: chosen: the inner ones of an end may stand alike by chance
 BLOCK = 1 << 12  # rows: work
 ALIKE = 0.1  # of the length of a row: chosen: rows of two tokens are about √2 apart, rounding leaves 0.03

@@ -34,10 +34,12 @@ AGREES_FIGURES = 2e-3  # error of statistics: chosen: likewise
 COARSE_FIGURES = 0.03  # error of statistics of 16-bit types: chosen: likewise
 NEAR = 0.3  # rel_l2: chosen: a placement that is so near, and so much nearer than all others, is that of a fault
 CLEAR = 3  # times: chosen: all other placements are so much farther than that of a fault
-EQUAL = 10  # times the least error: chosen: of placements that are so near, the simplest is taken
+EQUAL = 10  # times the least error: chosen: of placements that are so near, the first that was tried is taken
 EXACT = 1e-12  # rel_l2: chosen: rounding of float64 is below
-BEFORE = 1  # operators before a product that show its role in a layer: chosen: a split
-BEHIND = 3  # operators behind a product that show its role: chosen: more of them leave the last layer without mates
+BEFORE = 1  # operators before a product that show its role in a layer: chosen: not measured
+# operators behind a product that show its role in a layer: chosen: a split, then an activation; more of them leave the
+# last layer without mates
+BEHIND = 3
 
 
 class Decision(NamedTuple):

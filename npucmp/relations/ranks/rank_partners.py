@@ -17,7 +17,7 @@ from npucmp.relations.ranks.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, p
 from npucmp.relations.ranks.row_order import RowOrder, flat_orders, is_flat
 from npucmp.relations.ranks.split_updates import SplitUpdates, is_exchanged
 
-PARTS = 4  # parts for each rank: chosen: a parameter of another stage has other shapes
+PARTS = 4  # parts of a tensor for each rank: chosen: not measured
 LIKELY = 0.8  # share: chosen: a tensor of which more is found in the golden one is a part of it
 UNLIKELY = 0.3  # share: chosen: less is found of another parameter
 Partners = dict[tuple[int, int], RankOperator]

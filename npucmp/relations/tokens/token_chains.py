@@ -21,7 +21,7 @@ CHAIN = HALF / 2  # share of tensors: chosen: a chain of fewer agreeing tensors 
 SURE = 0.9  # share of tensors: chosen: tokens that agree in so many are the same
 SAME = 0.98  # share: chosen: a token as good as another agrees in all tensors but one of fifty
 WEAK = 0.05  # share: chosen: what tokens count that are as good as another
-RIVALS = 4  # chains: work: equal sums are the next ones
+RIVALS = 4  # chains: work: equal sums are among the next ones
 TIE = 1e-9  # relative: definition: equal sums of the same numbers
 
 

@@ -23,7 +23,7 @@ from npucmp.relations.weights.sample import part_agrees
 
 SHARE = 1 / 3  # of parts: chosen: q, k and v of most layers agree, faults are in a few tensors (specification, layer 3)
 SECOND = 0.5  # of the votes: chosen: another number with half as many leaves the choice open
-SMALLEST_HEAD = 4  # rows: chosen: no network has smaller heads
+SMALLEST_HEAD = 4  # rows of a head: chosen: heads in use are larger
 LAYERS = 24  # layers that vote: work
 
 
