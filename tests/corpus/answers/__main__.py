@@ -8,7 +8,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from tests.corpus.answers.sheets import accept, asked, difference, kept
+from tests.corpus.answers.sheets import accept, asked, difference, here, kept
 
 
 def main() -> int:
@@ -19,7 +19,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     before = kept()
-    names = [*before]
+    names = here()
     if options.new:
         with open(options.new, encoding="utf-8") as lines:
             names = [line.strip() for line in lines if line.strip()]

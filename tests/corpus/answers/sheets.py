@@ -5,8 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import tempfile
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Iterator, Mapping, Optional
 
@@ -15,6 +17,9 @@ from tests.corpus.answers.pairs import SAMPLES, SHARED, ask
 from tests.corpus.answers.record import Answer, record
 
 FOLDER = Path(__file__).parent / "sheets"
+RECOMPUTED = re.compile(
+    "replay|recompute|commands/extract|reports/t_dropout_and_later_gelu"
+)  # torch says more of these
 
 
 def kept() -> dict[str, Answer]:
@@ -22,6 +27,16 @@ def kept() -> dict[str, Answer]:
     lines = (line for file in sorted(FOLDER.glob("*.jsonl")) for line in file.read_text("utf-8").splitlines())
     answers = map(json.loads, lines)
     return {answer.pop("pair"): answer for answer in answers}
+
+
+def here() -> list[str]:
+    """Return the names of the pairs that can be asked here: their dumps are here, and no torch that recomputes more."""
+    has_torch = find_spec("torch") is not None
+    return [
+        name
+        for name in kept()
+        if (not name.startswith("shared/") or SHARED.is_dir()) and not (has_torch and RECOMPUTED.search(name))
+    ]
 
 
 def asked(name: str) -> Answer:

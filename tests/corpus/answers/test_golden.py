@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.corpus.answers.pairs import SHARED
-from tests.corpus.answers.sheets import asked, difference, kept
+from tests.corpus.answers.sheets import asked, difference, here, kept
 
 TOGETHER = 12  # pairs of one test
-NAMES = [name for name in kept() if not name.startswith("shared/") or SHARED.is_dir()]
+NAMES = here()
 
 
 @pytest.mark.parametrize(
