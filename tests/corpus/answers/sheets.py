@@ -17,9 +17,7 @@ from tests.corpus.answers.pairs import SAMPLES, SHARED, ask
 from tests.corpus.answers.record import Answer, record
 
 FOLDER = Path(__file__).parent / "sheets"
-RECOMPUTED = re.compile(
-    "replay|recompute|commands/extract|reports/t_dropout_and_later_gelu"
-)  # torch says more of these
+RECOMPUTED = re.compile("replay|recompute|commands/extract|reports/t_dropout_and_later_gelu")  # other with torch
 
 
 def kept() -> dict[str, Answer]:
