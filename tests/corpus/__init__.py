@@ -15,4 +15,13 @@
 
 All above `subject` imports numpy alone, constants.py nothing. against_torch.py holds the networks against torch; it is
 run by hand.
+
+To add a fault, write a function and a row of FAULTS in faults.py: where it can occur, and its effect. A clean variation
+is a row of VARIATIONS in draw.py: options of target and golden; a new option is a line of DEFAULTS in networks.py and
+one where it acts. A network is a function and a row of OPEN or HELD in networks.py; an operator a class in
+operators.py (forward and gradient), a row of spelling.py and a function of torch in against_torch.py; a law between
+pairs a function and a row of LAWS in pair_search/laws.py; a format a module in writers/ with `write(folder, runs)` and
+`names(run)`; a tool of the public benchmark a module in bench/adapters/ with DATA and `accuse(target, golden)`. A new
+kind changes what the seeds draw: make the kept sheets again in the same commit. A fault that only a real framework
+makes is a row of real/tables.py.
 """
