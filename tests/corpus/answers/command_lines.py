@@ -23,6 +23,7 @@ HERE = "NPUCMP_ANSWERS_HERE"  # set: the commands run in this process, whose bra
 SCRIPTS = re.compile(r"<(script|style)\b.*?</\1>", re.DOTALL)
 TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?(\.\d+)?(\+\d\d:?\d\d|Z)?")
 SECONDS = re.compile(r'\b\d+(\.\d+)? (ms|s|min)\b|(?<=seconds": )[\d.e+-]+|(?<=time=")[\d.e+-]+')
+MACHINE = re.compile(r"Python [\w.+]+ · numpy [\w.+]+ · \w+ \w+")
 TEXT = {".csv", ".json", ".jsonl", ".html", ".md", ".xml", ".txt", ".sarif", ".py", ".sh", ".yaml", ".toml", ".ipynb"}
 
 
@@ -92,7 +93,7 @@ def _kept_file(path: Path, words: Mapping[str, str]) -> str:
 
 
 def _timeless(line: str) -> str:
-    return SECONDS.sub("TIME", TIME.sub("TIME", line))
+    return MACHINE.sub("MACHINE", SECONDS.sub("TIME", TIME.sub("TIME", line)))
 
 
 def _checksum(lines: list[str]) -> str:
