@@ -20,7 +20,7 @@ from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Payload, RankGroup, Run, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
-from npucmp.relations.micro_batches import _segments
+from npucmp.relations.micro_batches import micro_batches_of
 
 WHOLE = 1 << 22  # elements: work: larger tensors are not held in memory
 HELD = 128 << 20  # bytes of values in memory: work
@@ -364,7 +364,7 @@ class RankRun:
         self.run, self.rank = run, rank
         self.operators = [RankOperator(op, rank, values) for op in run.operators]
         self.by_name = {one.name: one for one in self.operators}
-        self.forward_batches, self.backward_batches, self.update = _segments(self.operators)
+        self.forward_batches, self.backward_batches, self.update = micro_batches_of(self.operators)
         self.micro_batches = [a + b for a, b in zip(self.forward_batches, self.backward_batches)]
         self._calls: dict[str, list[RankOperator]] = defaultdict(list)
         for one in self.operators:

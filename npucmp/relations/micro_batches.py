@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from npucmp.relations.held_values import RankOperator
 
 
-def _segments(
+def micro_batches_of(
     operators: Sequence[RankOperator],
 ) -> tuple[list[list[RankOperator]], list[list[RankOperator]], list[RankOperator]]:
     """Forward operators by micro batch; those that run within its backward pass; and those behind the last backward

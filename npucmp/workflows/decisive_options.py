@@ -1,4 +1,9 @@
-"""The options that decide a verdict, as they stand in summary.json."""
+"""The options that decide a verdict, as they stand in summary.json.
+
+Two reports are compared by the options that decide a verdict. Options that name data (golden, graph, also), control the
+execution (jobs, resume) or add output (metrics, disk) decide nothing. An option at its default is omitted. A file is
+compared by its content.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import json
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.judge.tolerance import DEFAULT_RULES, load_noise, load_tolerances
@@ -15,36 +20,6 @@ from npucmp.workflows.selectors import parse_numbers
 
 if TYPE_CHECKING:
     from npucmp.model.saved_report import SavedReport
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import ParamSpec, Protocol, TypeVar, overload
-
-    P = ParamSpec("P")
-    A = TypeVar("A", contravariant=True)
-    B = TypeVar("B", contravariant=True)
-    C = TypeVar("C", contravariant=True)
-    O = TypeVar("O", contravariant=True)  # noqa: E741
-    R = TypeVar("R", covariant=True)
-
-    class OfOne(Protocol[A, O, P, R]):
-        @overload
-        def __call__(self, dump: A, options: Optional[O], **more: Any) -> R: ...
-        @overload
-        def __call__(self, dump: A, *args: P.args, **more: P.kwargs) -> R: ...
-
-    class OfTwo(Protocol[A, B, O, P, R]):
-        @overload
-        def __call__(self, target: A, golden: B, options: Optional[O], **more: Any) -> R: ...
-        @overload
-        def __call__(self, target: A, golden: B, *args: P.args, **more: P.kwargs) -> R: ...
-
-    class OfThree(Protocol[A, B, C, O, P, R]):
-        @overload
-        def __call__(self, dump: A, what: B, folder: C, options: Optional[O], **more: Any) -> R: ...
-        @overload
-        def __call__(self, dump: A, what: B, folder: C, *args: P.args, **more: P.kwargs) -> R: ...
-
 
 KEY = "settings"  # of summary.json
 SCOPE = frozenset(("step", "rank", "pair"))  # options in which merged reports may differ

@@ -1,9 +1,4 @@
-"""The options of a comparison with checks of their values, the options that decide a verdict as summary.json stores
-them, and the keyword arguments of a workflow.
-
-Two reports are compared by the options that decide a verdict. Options that name data (golden, graph, also), control the
-execution (jobs, resume) or add output (metrics, disk) decide nothing. An option at its default is omitted. A file is
-compared by its content.
+"""The options of a comparison with checks of their values, and the keyword arguments of a workflow.
 
 The fields of the options become keyword arguments of a workflow, so that editors complete them, type checkers find
 wrong names, and `help` lists them. Each is declared once, in the options:
@@ -17,29 +12,22 @@ wrong names, and `help` lists them. Each is declared once, in the options:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import difflib
+import inspect
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, AbstractSet, Any, Mapping, Optional
+from typing import TYPE_CHECKING, AbstractSet, Any, Callable, Mapping, Optional
 
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.tolerance import DEFAULT_RULES, Tolerances, load_noise, load_tolerances
 from npucmp.model import Tolerance
-from npucmp.workflows.decisive_options import settings_of
-from npucmp.workflows.option_fields import CompareFields
-from npucmp.workflows.select_runs import RunSelection, StrPath
-
-if TYPE_CHECKING:
-    pass
-import difflib
-import inspect
-from dataclasses import replace
-from functools import wraps
-from typing import TYPE_CHECKING, Callable
-
 from npucmp.model.result import Result
-from npucmp.workflows.option_fields import meaning
+from npucmp.workflows.decisive_options import settings_of
+from npucmp.workflows.option_fields import CompareFields, meaning
+from npucmp.workflows.select_runs import RunSelection, StrPath
 
 if TYPE_CHECKING:
     from typing import ParamSpec, Protocol, TypeVar, overload

@@ -111,9 +111,9 @@ def test_an_error_makes_no_folder_and_spares_an_input(tmp_path):
 
 @pytest.mark.parametrize("words", [["compare", "gone", "gone"], ["compare", "gone"], ["compare", "--wrong"]])
 @pytest.mark.parametrize("format", ["jsonl", "github", "junit", "sarif"])
-def test_an_error_on_stdout_has_the_format_that_was_asked_for(words, format):
+def test_an_error_on_stdout_has_the_format_that_was_asked_for(tmp_path, words, format):
     for spelled in (["--report-format", format], [f"--report-format=text=x,{format}"]):
-        got = command.npucmp(*words, *spelled)
+        got = command.npucmp(*words, *spelled, cwd=tmp_path)
         assert got.returncode == 2 and got.stderr
         if format == "jsonl":
             (line,) = map(json.loads, got.stdout.splitlines())
