@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from npucmp.dump.limits import ANYWHERE
-from npucmp.relations.held_values import RankRun, Values
+from npucmp.relations.held_values import Values
+from npucmp.relations.ranks.rank_run import RankRun
 from tests.align.craft import run_with_values
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Hashable, Mapping
 
-from npucmp.relations.held_values import RankOperator, RankRun
+from npucmp.relations.held_values import RankOperator
+from npucmp.relations.ranks.rank_run import RankRun
 
 
 class ExpertRanks:

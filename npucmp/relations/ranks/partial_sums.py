@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Mapping, Optional, Sequence
 
 from npucmp.model.relation import Placement
-from npucmp.relations.held_values import HeldTensor, Origin, RankOperator
+from npucmp.relations.held_values import HeldTensor, RankOperator
 from npucmp.relations.ranks.rank_mesh import Mesh
+from npucmp.relations.ranks.rank_run import Origin
 
 Placements = Optional[Sequence[Placement]]
 _HANDS_ON = ("sums", "views", "shifts", "hands on", "copies", "masks", "picks", "saves nothing")

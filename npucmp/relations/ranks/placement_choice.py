@@ -10,7 +10,7 @@ import math
 from collections import Counter, defaultdict
 from typing import AbstractSet, Any, Hashable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.relations.held_values import WHOLE, HeldTensor, Origin, RankOperator, tensor_in
+from npucmp.relations.held_values import WHOLE, HeldTensor, RankOperator, tensor_in
 from npucmp.relations.ranks import partial_sums as legal
 from npucmp.relations.ranks.placement import (
     Allowed,
@@ -25,6 +25,7 @@ from npucmp.relations.ranks.placement import (
 )
 from npucmp.relations.ranks.rank_mesh import Mesh
 from npucmp.relations.ranks.rank_partners import RankPartners
+from npucmp.relations.ranks.rank_run import Origin
 from npucmp.relations.ranks.routed_tokens import RoutedTokens
 from npucmp.relations.ranks.row_order import RowOrder, ordered_placements
 

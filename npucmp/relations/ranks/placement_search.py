@@ -13,12 +13,13 @@ from collections import Counter, defaultdict
 from functools import cached_property
 from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
-from npucmp.relations.held_values import HeldTensor, Origin, RankOperator, tensor_in
+from npucmp.relations.held_values import HeldTensor, RankOperator, tensor_in
 from npucmp.relations.ranks import partial_sums as legal
 from npucmp.relations.ranks.placement import Allowed, Placements
 from npucmp.relations.ranks.placement_choice import LOCAL, Decision, Fits, Key, PlacementChoice
 from npucmp.relations.ranks.rank_mesh import Mesh
 from npucmp.relations.ranks.rank_partners import RankPartners
+from npucmp.relations.ranks.rank_run import Origin
 
 NOISE = 1e-6  # of the largest gradient: chosen: some roundings of its terms
 

@@ -7,12 +7,13 @@ from typing import Any, Hashable, Iterator, Optional
 
 from npucmp.localise.evidence import reason
 from npucmp.model import Evidence
-from npucmp.relations.held_values import HeldTensor, Origin, RankOperator
+from npucmp.relations.held_values import HeldTensor, RankOperator
 from npucmp.relations.ranks.part_errors import holds_extreme
 from npucmp.relations.ranks.placement import Fit
 from npucmp.relations.ranks.placement_choice import Decision
 from npucmp.relations.ranks.placement_search import PlacementSearch
 from npucmp.relations.ranks.rank_mesh import Coordinates, Mesh
+from npucmp.relations.ranks.rank_run import Origin
 
 OWN = 0.99  # share of a squared error: chosen: rounding of all elements is far below
 

@@ -14,7 +14,8 @@ from typing import Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.model.relation import Placement
 from npucmp.model.roles import peer_of
-from npucmp.relations.held_values import RankOperator, RankRun
+from npucmp.relations.held_values import RankOperator
+from npucmp.relations.ranks.rank_run import RankRun
 
 X = TypeVar("X")
 Coordinates = tuple[int, ...]

@@ -14,7 +14,7 @@ from npucmp.model import Cause, Comparison, Evidence, Finding, Pair, Root, Verdi
 from npucmp.model.dtypes import size_of
 from npucmp.model.relation import ranks_in_words
 from npucmp.model.roles import is_output, peer_of
-from npucmp.relations.held_values import NOWHERE, HeldTensor, Origin, RankOperator, tensor_in
+from npucmp.relations.held_values import HeldTensor, RankOperator, tensor_in
 from npucmp.relations.ranks import partial_sums as legal
 from npucmp.relations.ranks.assembled_run import relation_of
 from npucmp.relations.ranks.part_errors import STANDS_OUT, odd_rank, part_errors, rank_beyond
@@ -24,6 +24,7 @@ from npucmp.relations.ranks.placement_choice import Decision
 from npucmp.relations.ranks.placement_search import PlacementSearch
 from npucmp.relations.ranks.rank_facts import rank_facts
 from npucmp.relations.ranks.rank_mesh import Mesh
+from npucmp.relations.ranks.rank_run import NOWHERE, Origin
 
 BEYOND = 2.0  # limits: chosen, parts of unlike size may differ by one
 STEPS = 4  # operators of the target between a collective and its reader: work

@@ -9,11 +9,12 @@ from itertools import accumulate, chain
 from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.model.roles import peer_of
-from npucmp.relations.held_values import HeldTensor, RankOperator, RankRun, tensor_in
+from npucmp.relations.held_values import HeldTensor, RankOperator, tensor_in
 from npucmp.relations.layout_sizes import LayoutSizes
 from npucmp.relations.ranks.expert_ranks import ExpertRanks
 from npucmp.relations.ranks.lane_match import Matched, match_lane, may_be_part, share_of
 from npucmp.relations.ranks.rank_mesh import Mesh, axes_of, lanes_of, mesh_of, primes, stages_of
+from npucmp.relations.ranks.rank_run import RankRun
 from npucmp.relations.ranks.row_order import RowOrder, flat_orders, is_flat
 from npucmp.relations.ranks.split_updates import SplitUpdates, is_exchanged
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Mapping, Optional
 
-from npucmp.relations.held_values import HeldTensor, Origin, RankOperator, tensor_in
+from npucmp.relations.held_values import HeldTensor, RankOperator, tensor_in
 from npucmp.relations.ranks.placement import Get, Placements
 from npucmp.relations.ranks.rank_mesh import Mesh
 from npucmp.relations.ranks.rank_partners import RankPartners
+from npucmp.relations.ranks.rank_run import Origin
 from npucmp.relations.ranks.row_order import RowOrder, find_order, lengths_of, order_of_indices, row_axes
 
 

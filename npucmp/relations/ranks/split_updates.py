@@ -18,7 +18,8 @@ from typing import Any, Hashable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.readers import assembly
 from npucmp.model import Payload, TensorRef
-from npucmp.relations.held_values import HeldTensor, RankOperator, RankRun, tensor_in
+from npucmp.relations.held_values import HeldTensor, RankOperator, tensor_in
+from npucmp.relations.ranks.rank_run import RankRun
 
 CLOSE = 0.01  # relative: chosen: a parameter in a 16-bit type and its copy in float32 are nearer
 EQUAL = 0.5  # share of elements: chosen: a fault leaves as many, other values do not agree in as many

@@ -12,7 +12,7 @@ from npucmp.localise.evidence import reason
 from npucmp.model import Cause, Comparison, Report, Root, Run
 from npucmp.model.gc_pause import gc_paused
 from npucmp.model.relation import LayoutFacts, ranks_in_words
-from npucmp.relations.held_values import RankRun, Values
+from npucmp.relations.held_values import Values
 from npucmp.relations.layout_sizes import LayoutSizes, stated_layout, subset
 from npucmp.relations.ranks.assembled_run import assembled_run, collectives, golden_run, layout_words, placed
 from npucmp.relations.ranks.layer_mates import follow_layers
@@ -29,6 +29,7 @@ from npucmp.relations.ranks.rank_origin import (
     with_ranks,
 )
 from npucmp.relations.ranks.rank_partners import RankPartners, groups_of, missing_ranks
+from npucmp.relations.ranks.rank_run import RankRun
 from npucmp.relations.ranks.rank_shares import hold_shares
 from npucmp.workflows.layout_detection import is_part
 from npucmp.workflows.options import Options

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npucmp.model.relation import MAX, MEAN, SUM, WHOLE, Placement
-from npucmp.relations import held_values as rank_run
+from npucmp.relations import held_values
 from npucmp.relations.ranks.part_errors import part_errors
 from npucmp.relations.ranks.placement import Fit
 from npucmp.relations.ranks.placement_choice import Decision
@@ -43,7 +43,7 @@ def test_the_error_of_each_part(tmp_path, monkeypatch, parts, one, scale, errors
     parts = [np.float32(each) for each in parts]
     search = searched(tmp_path, [[call("sin", [each], [])] for each in parts], [call("sin", [X], [])])
     if is_large:
-        monkeypatch.setattr(rank_run, "WHOLE", 6)
+        monkeypatch.setattr(held_values, "WHOLE", 6)
         search.golden.operators[0].values._held.clear()
     (operator,) = search.golden.operators
     mesh = search.partners.mesh(operator)
@@ -63,7 +63,7 @@ def test_the_error_of_a_part_is_absolute_where_the_golden_is_zero(tmp_path, monk
         tmp_path, [[call("sin", [one], [])] for one in (2 * wrong, 2 * LOWER)], [call("sin", [golden], [])]
     )
     if is_large:
-        monkeypatch.setattr(rank_run, "WHOLE", 6)
+        monkeypatch.setattr(held_values, "WHOLE", 6)
         search.golden.operators[0].values._held.clear()
     (operator,) = search.golden.operators
     found = part_errors(search, search.partners.mesh(operator), operator.inputs[0],

@@ -12,7 +12,7 @@ from npucmp.relations.held_values import HeldTensor
 from npucmp.relations.ranks import row_order
 from npucmp.relations.ranks.rank_mesh import Mesh
 from npucmp.relations.ranks.row_order import RowOrder, find_order, order_of_indices, ordered_placements
-from tests.relations.test_rank_run import numbers, rank_of
+from tests.relations.ranks.test_rank_run import numbers, rank_of
 
 ROWS, SHARD = numbers(12, 5), Placement("shard", 0)
 

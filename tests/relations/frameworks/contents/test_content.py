@@ -9,7 +9,7 @@ import pytest
 
 from npucmp.dump.limits import ANYWHERE
 from npucmp.model import TensorRef
-from npucmp.relations import held_values as rank_run
+from npucmp.relations import held_values
 from npucmp.relations.frameworks.contents.content import ContentReader
 from npucmp.relations.held_values import Values
 
@@ -37,7 +37,7 @@ def saved(tmp_path):
 def way(request, monkeypatch):
     """Tensors are held in memory, or are too large for it."""
     if request.param == "by blocks":
-        monkeypatch.setattr(rank_run, "WHOLE", 7)
+        monkeypatch.setattr(held_values, "WHOLE", 7)
     return request.param
 
 
@@ -47,7 +47,7 @@ def drawn(*shape):
 
 def test_quantiles_of_a_large_tensor_lie_between_the_middles_of_its_levels(reader, saved, monkeypatch):
     """Numbers of 16 bits are levels themselves, so that their quantiles are exact."""
-    monkeypatch.setattr(rank_run, "WHOLE", 7)
+    monkeypatch.setattr(held_values, "WHOLE", 7)
     levels = np.array([-3.5, -1.0, -0.0078125, 0.0, 0.5, 1.0, 1.0078125, 96.0], np.float32)
     counts = np.array([1, 5, 2, 3, 1, 4, 2, 6])
     values = RNG.permutation(np.repeat(levels, counts))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from functools import lru_cache
-from typing import TYPE_CHECKING, Hashable, Sequence
+from typing import Hashable, Sequence
 
-if TYPE_CHECKING:
-    from npucmp.relations.held_values import RankOperator
+from npucmp.relations.held_values import RankOperator
 
 
 def micro_batches_of(

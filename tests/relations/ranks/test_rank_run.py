@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from npucmp.dump.limits import ANYWHERE
-from npucmp.relations import held_values as rank_run
+from npucmp.relations import held_values
 from npucmp.relations.held_values import Values
+from npucmp.relations.ranks import rank_run
 from tests.align.rank_craft import held, numbers, rank_of
 
 GRADIENT = numbers(3, 4)
@@ -53,5 +54,5 @@ def test_a_network_is_called_at_two_lines(tmp_path, line, function, count):
 
 def test_complex_numbers_and_large_tensors_have_no_array(tmp_path, monkeypatch):
     one, large, fits = held(tmp_path, np.array([1j]), numbers(9), numbers(8))
-    monkeypatch.setattr(rank_run, "WHOLE", 8)
+    monkeypatch.setattr(held_values, "WHOLE", 8)
     assert one.array is None and large.array is None and fits.array is not None
