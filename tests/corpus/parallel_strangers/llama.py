@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.corpus.parallel_strangers.llama_layers import HIDDEN, LENGTH, WORDS, Ends, Layer
 from tests.corpus.parallel_strangers.regions import summed
-from tests.corpus.parallel_strangers.world import Fault, Group, Layout, Rank, gathered
+from tests.corpus.parallel_strangers.world import Fault, Group, Layout, Rank, TrainingRun, gathered
 
 PROMPT, RATE, MOST, DECAY = 3, 0.02, 0.3, 0.1
 IN_STATISTICS = 2
@@ -96,7 +96,7 @@ class Optimizer:
                 one.data.copy_(piece.view_as(one))
 
 
-class Run:
+class Run(TrainingRun):
     def __init__(self, rank: Rank) -> None:
         self.rank, self.model = rank, Model(rank)
         self.optimizer, self.micros, cp = Optimizer(rank, self.model), rank.settings["micros"], rank.group("cp")
@@ -171,17 +171,6 @@ class Run:
                 torch.autograd.backward(out, grad)
                 if x is not None:
                     dist.send(x.grad, peer)
-
-    def figures(self) -> list[float]:
-        """The loss, the norm, and the loss behind the update."""
-        first, norm = self._mean_loss(), self.optimizer.norm
-        self.step()
-        return [first, norm, self._mean_loss()]
-
-    def _mean_loss(self) -> float:
-        both = torch.tensor([sum(self.losses), float(len(self.losses))], dtype=torch.float64)
-        dist.all_reduce(both)
-        return float(both[0] / both[1])
 
 
 _GRADIENTS = ("square.*", "clip.*", "sum_of_squares")

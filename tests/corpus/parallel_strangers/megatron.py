@@ -18,7 +18,7 @@ from tests.corpus.parallel_strangers.megatron_layers import (
     all_reduced,
     reduce_scattered,
 )
-from tests.corpus.parallel_strangers.world import Fault, Layout, Rank, gathered
+from tests.corpus.parallel_strangers.world import Fault, Layout, Rank, TrainingRun, gathered
 
 RATE, MOST, BETA1, BETA2 = 0.02, 0.3, 0.9, 0.95
 
@@ -167,7 +167,7 @@ class Optimizer:
             first += one.numel()
 
 
-class Run:
+class Run(TrainingRun):
     def __init__(self, rank: Rank) -> None:
         self.rank, rank.micro = rank, 0
         self.model = Stage(rank)
@@ -253,17 +253,6 @@ class Run:
     def _backward(self, micro: int, out: torch.Tensor, grad: Optional[torch.Tensor]) -> None:
         self.rank.micro = micro
         torch.autograd.backward(out, grad)
-
-    def figures(self) -> list[float]:
-        """The loss, the norm, and the loss behind the update."""
-        first, norm = self._mean_loss(), self.optimizer.norm
-        self.step()
-        return [first, norm, self._mean_loss()]
-
-    def _mean_loss(self) -> float:
-        both = torch.tensor([sum(self.losses), float(len(self.losses))], dtype=torch.float64)
-        dist.all_reduce(both)
-        return float(both[0] / both[1])
 
 
 _BY_SEQUENCE = ("*norm*", "*proj.bias", "*fc2.bias")

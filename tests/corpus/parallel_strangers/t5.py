@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.corpus.parallel_strangers.regions import summed
 from tests.corpus.parallel_strangers.t5_layers import DECODED, ENCODED, HIDDEN, WORDS, Decoder, Encoder, Words
-from tests.corpus.parallel_strangers.world import Fault, Layout, Rank, gathered
+from tests.corpus.parallel_strangers.world import Fault, Layout, Rank, TrainingRun, gathered
 
 RATE, MOST, SCALE, PAD = 0.02, 0.5, 256.0, 64
 
@@ -127,7 +127,7 @@ class Optimizer:
         self.grads.zero_()
 
 
-class Run:
+class Run(TrainingRun):
     def __init__(self, rank: Rank) -> None:
         self.rank, self.model = rank, Model(rank)
         self.optimizer, self.micros = Optimizer(rank, self.model), rank.settings["micros"]
@@ -206,16 +206,6 @@ class Run:
             warm = out
         for one in work:
             one.wait()
-
-    def figures(self) -> list[float]:
-        first, norm = self._mean_loss(), self.optimizer.norm
-        self.step()
-        return [first, norm, self._mean_loss()]
-
-    def _mean_loss(self) -> float:
-        both = torch.tensor([sum(self.losses), float(len(self.losses))], dtype=torch.float64)
-        dist.all_reduce(both)
-        return float(both[0] / both[1])
 
 
 _GRADIENTS = ("unscaled.*", "square.*", "clip.*", "sum_of_squares")

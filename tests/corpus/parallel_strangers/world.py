@@ -8,7 +8,7 @@ import json
 import zlib
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 import numpy as np
 import torch
@@ -122,6 +122,25 @@ class Made(NamedTuple):
 
     figures: list[float]
     places: dict[str, list[str]]
+
+
+class TrainingRun:
+    """A run of training steps, whose `losses` are those of the micro batches of this rank."""
+
+    losses: list[float]
+    optimizer: Any
+    step: Callable[[], None]
+
+    def figures(self) -> list[float]:
+        """The loss, the norm, and the loss behind the update."""
+        first, norm = self._mean_loss(), self.optimizer.norm
+        self.step()
+        return [first, norm, self._mean_loss()]
+
+    def _mean_loss(self) -> float:
+        both = torch.tensor([sum(self.losses), float(len(self.losses))], dtype=torch.float64)
+        dist.all_reduce(both)
+        return float(both[0] / both[1])
 
 
 def ran(
