@@ -346,7 +346,7 @@ def test_a_folder_that_cannot_be_listed_is_a_run_that_is_missed(tmp_path, monkey
 
     monkeypatch.setattr(os, "scandir", scandir)
     if not at_once:
-        monkeypatch.setattr("npucmp.workflows.compare.SMALL", 0)
+        monkeypatch.setattr("npucmp.workflows.task_choice.SMALL", 0)
     sides = tmp_path / "target", tmp_path / "golden"
     status, out, _ = called(monkeypatch, capsys, "compare", *sides, "--jobs", "1")
     assert status == 2 and "could not be read, the others agree" in out.splitlines()[-1]

@@ -513,7 +513,7 @@ def test_sigterm_ends_it_in_order(dump, place, monkeypatch, measured, apart, job
     left = [file.name for file in (place / "out").iterdir()]
     assert left and all(name.startswith(FILE) for name in left)
     if apart:
-        monkeypatch.setattr("npucmp.workflows.compare.SMALL", 0)
+        monkeypatch.setattr("npucmp.workflows.task_choice.SMALL", 0)
     assert finished(place, monkeypatch, "--resume", "--jobs", "1") == 1
     found, expected = content(place / "out"), content(dump / "expected")
     assert all(found[name] == expected[name] for name in TABLES) and not [*(place / "out").glob(".npucmp*")]
@@ -522,7 +522,7 @@ def test_sigterm_ends_it_in_order(dump, place, monkeypatch, measured, apart, job
 def test_a_killed_one_leaves_nothing_after_the_next(place, monkeypatch):
     assert left_by(os.kill, place, 1, True, signal.SIGKILL)[0] == -signal.SIGKILL
     assert [*(place / "out").glob(".npucmp-work-*")]
-    monkeypatch.setattr("npucmp.workflows.compare.SMALL", 0)
+    monkeypatch.setattr("npucmp.workflows.task_choice.SMALL", 0)
     assert finished(place, monkeypatch, "--jobs", "1") == 1
     assert not [*(place / "out").glob(".npucmp*")]
 

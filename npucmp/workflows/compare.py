@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 from npucmp.dump.formats import graph_source, mentions_log_probs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
-from npucmp.model import Cause, Comparison, Report, Root, Run, RunHeader, map_comparisons
+from npucmp.model import Cause, Comparison, Report, Root, Run, map_comparisons
 from npucmp.model.roles import is_parameter
 from npucmp.workflows.layout_detection import (
     check_equal_layouts,
@@ -24,14 +23,14 @@ from npucmp.workflows.layout_detection import (
 )
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
-from npucmp.workflows.select_runs import Sides, StrPath, keys, most_ranks, pair_runs, pair_suggestion
+from npucmp.workflows.select_runs import Sides, StrPath, keys, pair_runs, pair_suggestion
+from npucmp.workflows.task_choice import runs_of_tasks
 from npucmp.workflows.tensor_details import with_accused, with_images, with_looks
 
 Dump = Union[StrPath, Mapping[str, Any]]
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
 MOST_OPENED = 4  # comparisons that are searched for calls without records: steps and ranks are alike
 FEW = 32  # tensors of a batch of log-probabilities
-SMALL = 4 << 20  # bytes of records up to which this process opens all runs; they take about 50 MB of memory
 
 
 @of_two(Options)
@@ -144,7 +143,7 @@ def _compared_dumps(target: StrPath, golden: StrPath, options: Options, context:
     if given:
         words = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise UsageError(f"{words}: only for two checkpoints, compared whole; {target} and {golden} are dumps")
-    pairing = _paired_heads(target, golden, options)
+    pairing = runs_of_tasks(target, golden, options)
     if pairing is None:
         sides = _open_sides(target, golden, options, context)
         return _compare_opened(sides, options, context)
@@ -237,25 +236,6 @@ def _unlike(context: ReadContext, _: int, one: Comparison) -> str:
     return comparability_warning([one], context)
 
 
-def _paired_heads(target: StrPath, golden: StrPath, options: Options) -> Optional[RunPairing]:
-    """Return the paired steps and ranks of both dumps if tasks open the runs: the user gave an executor, or the records
-    are large. None if this process opens all runs."""
-    if options.executor is None:
-        return task_run_headers(target, golden, options)
-    context = options.context(target, golden)
-    lefts, rights = options.heads(target, context), options.heads(golden, context, golden=True)
-    formats = {head.format for head in (*lefts, *rights)}
-    if not fits(options, formats):
-        reasons = [f"--{name}" for name in ("graph", "also") if getattr(options, name)]
-        reasons += ["--recompute all"] * (options.recompute == "all")
-        what = reasons[0] if reasons else f"the graph of {' and '.join(sorted(filter(graph_source, formats)))} dumps"
-        raise UsageError(f"--scheduler: {what} belongs to all steps and ranks, so a single process compares them")
-    pairing = RunPairing(*pair_runs(lefts, rights, options.partners()))
-    if not pairing.together:
-        raise UsageError(f"no step and rank is in both: {target} has {keys(lefts)}, {golden} has {keys(rights)}")
-    return pairing
-
-
 def _open_sides(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Sides:
     sides = Sides(target, options.runs(target, context), golden, options.runs(golden, context, golden=True))
     if options.also:
@@ -308,40 +288,3 @@ def compare_runs(sides: Sides, options: Options) -> Report:
         )
     source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, sides.broken, sides.also)
     return compare_steps(source, options)
-
-
-class RunPairing(NamedTuple):
-    """The heads of runs that are paired, and of runs without a partner."""
-
-    together: Sequence[tuple[RunHeader, RunHeader]]
-    unpaired: Sequence[tuple[str, RunHeader]]
-
-
-def fits(options: Options, formats: set[str]) -> bool:
-    """Return whether tasks can open the runs; graphs and further dumps belong to all runs together."""
-    alone = not (options.graph or options.also or options.recompute == "all")
-    return alone and all(graph_source(name) is None for name in formats)
-
-
-def task_run_headers(target: StrPath, golden: StrPath, options: Options) -> Optional[RunPairing]:
-    """Return the heads of the runs if tasks should open them: there are several, folders name them, and their records
-    are large. None otherwise."""
-    if not fits(options, set()):
-        return None
-    context = options.context(target, golden)
-    lefts = options.early_heads(target, context)
-    rights = options.early_heads(golden, context, golden=True) if lefts else None
-    if not lefts or not rights or not fits(options, {head.format for head in (*lefts, *rights)}):
-        return None
-    if not options.ranks_apart and most_ranks(lefts) != most_ranks(rights):
-        return None  # ranks may belong together
-    pairing = RunPairing(*pair_runs(lefts, rights, options.partners()))
-    large = sum(_size(head) for both in pairing.together for head in both) > SMALL
-    return pairing if large and len(pairing.together) > 1 else None
-
-
-def _size(head: RunHeader) -> int:
-    """Return the bytes of the records of a run; 0 if they are not a file."""
-    with suppress(OSError):
-        return os.stat(head.path).st_size if os.path.isfile(head.path) else 0
-    return 0

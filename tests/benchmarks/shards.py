@@ -56,13 +56,13 @@ def make(folder: Path, steps: int, ranks: int, layers: int, values: int) -> None
 def once(folder: Path, how: str, jobs: int, sample: int) -> dict[str, float]:
     import npucmp
     from npucmp.dump.formats import heads
-    from npucmp.workflows import compare
+    from npucmp.workflows import task_choice
 
     paths = folder / "target", folder / "golden"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     some = [(head.step, head.rank) for head in heads(paths[0])]
     count = len(some)
-    compare.SMALL = 0 if how == "shards" else 1 << 60
+    task_choice.SMALL = 0 if how == "shards" else 1 << 60
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as out:
         if how in ("one by one", "a command each"):

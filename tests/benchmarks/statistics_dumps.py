@@ -135,7 +135,8 @@ def load(folder: Path) -> dict[str, float]:
 def phases(folder: Path) -> dict[str, float]:
     """Seconds of each phase, and how many tensors there are on both sides, and pairs of them."""
     from npucmp import Options, open_runs, write_reports
-    from npucmp.workflows.compare import Sides, compare_runs
+    from npucmp.workflows.compare import compare_runs
+    from npucmp.workflows.select_runs import Sides
 
     start = time.process_time()
     target, golden = (open_runs(folder / side) for side in ("target", "golden"))

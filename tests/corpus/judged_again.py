@@ -158,7 +158,7 @@ def _profile(into: list[set[tuple[str, str]]]) -> Callable[[Any, str, Any], None
 def _source(target: Path) -> tuple[Any, Any]:
     """What npucmp opens of two dumps."""
     import npucmp
-    from npucmp.workflows import compare
+    from npucmp.workflows import compare, task_choice
 
     found: list[Any] = []
 
@@ -166,7 +166,7 @@ def _source(target: Path) -> tuple[Any, Any]:
         found.extend((source, options))
         raise _Stop
 
-    with patch.object(compare, "compare_steps", stop), patch.object(compare, "SMALL", float("inf")):
+    with patch.object(compare, "compare_steps", stop), patch.object(task_choice, "SMALL", float("inf")):
         try:
             npucmp.compare(target, target.parent / "golden", jobs=1, recompute="none")
         except _Stop:

@@ -21,11 +21,11 @@ from contextlib import suppress
 
 from npucmp import cli
 from npucmp.measure import checkpoint, executor
-from npucmp.workflows import compare
+from npucmp.workflows import task_choice
 
 ACTIONS = {"fail": 0, "kill": 1, "short": 2}
 KINDS = {"read": 1, "write": 2, "name": 4, "map": 8, "fork": 16, "allocate": 32}
-USUAL = executor.WEIGHT, executor.BATCH, checkpoint.EVERY, compare.SMALL
+USUAL = executor.WEIGHT, executor.BATCH, checkpoint.EVERY, task_choice.SMALL
 DIVIDED = 1, 1, 0.0, 0  # as large dumps are: tasks of workers, a scratch folder, a checkpoint
 ROOMS = ("dump", "align", "measure", "flow", "judge", "localise", "recompute", "workflows", "report")
 LONGEST = 30  # seconds of a trial, which takes less than one
@@ -71,7 +71,7 @@ def call(trial):
     os.environ.update(trial["environ"])
     tempfile.tempdir = None
     sizes = DIVIDED if trial["divided"] else USUAL
-    executor.WEIGHT, executor.BATCH, checkpoint.EVERY, compare.SMALL = sizes
+    executor.WEIGHT, executor.BATCH, checkpoint.EVERY, task_choice.SMALL = sizes
     sys.argv = ["npucmp", *trial["words"]]
     try:
         cli.main()

@@ -14,7 +14,8 @@ from npucmp.localise.next_dump import OpenRoots
 from npucmp.model import Operator, Run, Statistics, TensorRef
 from npucmp.plans import next_dump
 from npucmp.report import answer_of, tensor_rows
-from npucmp.workflows.compare import Sides, compare_runs
+from npucmp.workflows.compare import compare_runs
+from npucmp.workflows.select_runs import Sides
 from tests.synthetic import chain, with_statistics, write_run
 
 KB = 8 * 16 * 4 + 16 * 16 * 4 + 8 * 16 * 4  # what an operator of chain reads and writes, in float32

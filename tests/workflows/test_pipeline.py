@@ -18,7 +18,7 @@ from npucmp.measure import checkpoint
 from npucmp.measure.executor import Processes, Serial
 from npucmp.report import parquet as report_parquet
 from npucmp.report.files import ConcatFile
-from npucmp.workflows import compare, rank_tasks
+from npucmp.workflows import rank_tasks, task_choice
 from tests.localise.test_root_order import collective
 from tests.localise.test_root_order import pipeline as two_stages
 from tests.reports import screen
@@ -117,7 +117,7 @@ def files_of(folder):
 
 def compared_by_command(monkeypatch, dumps, out, *more):
     """What `npucmp compare` in shards of two workers exits with."""
-    monkeypatch.setattr(compare, "SMALL", 0)
+    monkeypatch.setattr(task_choice, "SMALL", 0)
     monkeypatch.setattr(sys, "argv", ["npucmp", "compare", *map(str, dumps), "-o", str(out), "--jobs", "2", *more])
     with pytest.raises(SystemExit) as end:
         cli.main()

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from npucmp.cli import npucmp
-from npucmp.workflows import compare
+from npucmp.workflows import task_choice
 from tests.synthetic import chain, write_run
 
 STEPS = 3
@@ -32,7 +32,7 @@ def compared(*words):
 @pytest.mark.parametrize("apart", [False, True])
 def test_places_of_suspects_are_consecutive_over_steps(dumps, tmp_path, monkeypatch, apart):
     if apart:
-        monkeypatch.setattr(compare, "SMALL", 0)
+        monkeypatch.setattr(task_choice, "SMALL", 0)
     got = compared(dumps / "target", dumps / "golden", "-o", tmp_path / "out", "--jobs", "1")
     assert got.exit_code == 1, got.output
     with open(tmp_path / "out" / "roots.csv", newline="", encoding="utf-8") as stream:
