@@ -16,7 +16,7 @@ from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import fused, name, updates
-from npucmp.align.axis_order import settle_axes
+from npucmp.align.device_layout import settle_axes
 from npucmp.align.framework_names import differ_in_framework
 from npucmp.align.msprobe_mapping import MsprobeMapping, Names
 from npucmp.align.shape_match import same_but_for_rows, same_shapes

@@ -1,7 +1,7 @@
 """Matcher by a user's mapping, target name → golden name. It precedes all other matchers.
 
 A file is YAML or TOML with one flat table, or CSV with two columns (and an optional header row `target,golden`). It may
-also be a mapping file of msprobe; cross_framework/msprobe_mapping.py describes their forms. In a flat table, a name
+also be a mapping file of msprobe; align/msprobe_mapping.py describes their forms. In a flat table, a name
 that is not an operator is the name of a tensor (data_mapping) or a part of module paths (cell_mapping). If npucmp wrote
 the file (mapping.yaml, with the entry `npucmp: content`), values align the runs, and the table anchors them.
 """

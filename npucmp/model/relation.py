@@ -262,7 +262,7 @@ class _WeightFields(NamedTuple):
 
 
 class WeightRelation(_WeightFields, _OfOneTensor):
-    """How tensors of a checkpoint make a parameter of the other one (align/weights/).
+    """How tensors of a checkpoint make a parameter of the other one (relations/weights/).
 
     words      the relation as tensors.csv has it, "" for a tensor of its own
     operators  the tensors that hold it, by (rank, name)

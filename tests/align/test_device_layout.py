@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.align.axis_order import settle_axes
+from npucmp.align.device_layout import settle_axes
 from npucmp.measure.pairs import measure
 from npucmp.model import Device, Operator, Pair, Payload, TensorRef, Verdict
 from tests.dump.readers import craft_cann as craft
