@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import ast
 import re
-import tokenize
 from functools import cached_property
-from io import StringIO
+from itertools import takewhile
 from typing import Iterator
 
 WORK = "work"  # the kind of a constant that bounds memory, work or a list and decides nothing
@@ -34,14 +33,9 @@ class ModuleText:
         return ast.parse(self.text)
 
     @cached_property
-    def lines(self) -> list[str]:
-        return self.text.splitlines()
-
-    @cached_property
-    def comments(self) -> dict[int, str]:
-        """The comments by line."""
-        tokens = tokenize.generate_tokens(StringIO(self.text).readline)
-        return {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+    def lines(self) -> list[bytes]:
+        """The lines in UTF-8, whose bytes the columns of the tree count."""
+        return self.text.encode().split(b"\n")
 
     @property
     def statements(self) -> Iterator[tuple[str, ast.expr, ast.stmt]]:
@@ -55,7 +49,7 @@ class ModuleText:
     @property
     def imports(self) -> Iterator[tuple[str, str, str]]:
         """Module, name and own name of each import from the package under a name in capitals."""
-        for node in ast.walk(self.tree):
+        for node in _statements(self.tree):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("npucmp"):
                 named = [alias for alias in node.names if _NAME.match(alias.name)]
                 yield from ((node.module, alias.name, alias.asname or alias.name) for alias in named)
@@ -63,19 +57,34 @@ class ModuleText:
     def constant(self, name: str, value: ast.expr, statement: ast.stmt) -> tuple[str, str, str, str, str]:
         """Return module (without "npucmp."), name, value, unit and source of a constant."""
         unit, _, source = self._comment(statement).partition(": ")
-        text = ast.get_source_segment(self.text, value) or ""
-        return self.name.removeprefix("npucmp."), name, text, unit.strip(), source.strip()
+        return self.name.removeprefix("npucmp."), name, self._between(value), unit.strip(), source.strip()
+
+    def _between(self, value: ast.expr) -> str:
+        lines = self.lines[value.lineno - 1 : value.end_lineno]
+        lines[-1] = lines[-1][: value.end_col_offset]
+        lines[0] = lines[0][value.col_offset :]
+        return b"\n".join(lines).decode()
 
     def _comment(self, statement: ast.stmt) -> str:
-        last = statement.end_lineno or statement.lineno
-        if last in self.comments:
-            return self.comments[last]
-        lines, above = self.lines, []
-        line = statement.lineno - 1
-        while line and lines[line - 1].startswith("#"):
-            above.append(self.comments[line])
-            line -= 1
-        return " ".join(reversed(above))
+        """Return the comment behind a statement, or else the lines of comments above it."""
+        behind = self.lines[(statement.end_lineno or 0) - 1][statement.end_col_offset :].strip()
+        if behind.startswith(b"#"):
+            return _words(behind)
+        before = reversed(self.lines[: statement.lineno - 1])
+        above = [*takewhile(lambda line: line.startswith(b"#"), before)]
+        return " ".join(map(_words, reversed(above)))
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements in the bodies of a node, without the expressions in them."""
+    for field in ("body", "handlers", "orelse", "finalbody"):
+        for statement in getattr(node, field, ()):
+            yield statement
+            yield from _statements(statement)
+
+
+def _words(comment: bytes) -> str:
+    return comment.decode().strip("# ")
 
 
 def _is_numeric(value: ast.expr) -> bool:

@@ -107,7 +107,7 @@ class Module(ModuleText):
             if not isinstance(node, ast.Constant) or type(node.value) not in (int, float) or id(node) in own:
                 continue
             if node.value not in PLAIN and not (is_index and node.value in COLUMNS):
-                text = self.lines[node.lineno - 1].strip()
+                text = self.lines[node.lineno - 1].decode().strip()
                 yield Literal(self.name, function, node.value, node.lineno, text)
 
 
