@@ -393,19 +393,19 @@ class KernelContract:
         same = before == after or (is_nan(before) and is_nan(after))
         assert is_nan(before) or (found.target.hash == found.golden.hash) == same
 
-    @pytest.mark.parametrize("count", [511, 512, 513, 5000])
     @pytest.mark.parametrize("dtype", PLAIN)
-    def test_the_hash_of_a_side_does_not_depend_on_the_other(self, dtype, count):
+    def test_the_hash_of_a_side_does_not_depend_on_the_other(self, dtype):
         """Equal, nearly equal, masked and not finite: each takes another way through a kernel."""
-        x = sample(dtype, count, 12)
-        others = [x.copy(), nearly(x, 13), *([] if dtype in INTEGERS else [spoil(x, 14)])]
-        for y in (*others, x[::-1].copy()):
-            found = self.measure(x, y)
-            assert (found.target.hash, found.golden.hash) == (self.side(x).hash, self.side(y).hash)
-        low = others[1]
-        with np.errstate(over="ignore"):
-            low[::7] = x[::7] = np.array(-1e9, np.float32).astype(x.dtype) if dtype in FLOATS else x[0]
-        assert self.measure(x, low).target.hash == self.side(x).hash == plain_hash(numbers(x))
+        for count in (511, 512, 513, 5000):
+            x = sample(dtype, count, 12)
+            others = [x.copy(), nearly(x, 13), *([] if dtype in INTEGERS else [spoil(x, 14)])]
+            for y in (*others, x[::-1].copy()):
+                found = self.measure(x, y)
+                assert (found.target.hash, found.golden.hash) == (self.side(x).hash, self.side(y).hash)
+            low = others[1]
+            with np.errstate(over="ignore"):
+                low[::7] = x[::7] = np.array(-1e9, np.float32).astype(x.dtype) if dtype in FLOATS else x[0]
+            assert self.measure(x, low).target.hash == self.side(x).hash == plain_hash(numbers(x))
 
     @QUICK
     @given(VALUES, VALUES, st.lists(st.integers(0, 40), max_size=4))

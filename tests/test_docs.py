@@ -126,6 +126,7 @@ def run(command: list[str], where: Path, **more: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("line", LINES, ids=str)
 def test_commands_are_well_formed(line):
     try:
@@ -268,6 +269,7 @@ OTHERS |= {"--map", "--only", "--sheet"}  # of tests.mutants
 OPTIONS = {option for command in group.list_commands(click.Context(group)) for option in options_of(command)}
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_in_the_text_exist(page):
     marked = re.findall(r"`((?:npucmp )?[^`\n]*)`", FENCE.sub("", page.read_text(encoding="utf-8")))
@@ -285,6 +287,7 @@ def test_code_of_readme_and_library_runs(code, root):
     assert got.returncode == 0, got.stderr
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
@@ -309,6 +312,7 @@ def stands(words: str, rooms: tuple[str, ...] = ("",)) -> bool:
     return (ROOT / words).exists() or any((ROOT / "npucmp" / room / words).exists() for room in rooms)
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_modules_of_the_package_stand_where_the_page_says(page):
     named = re.findall(r"`(npucmp/[\w/.{}]+)`", page.read_text(encoding="utf-8"))

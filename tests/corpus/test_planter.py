@@ -34,6 +34,7 @@ NUMPY_ONLY = [
 ]
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("path", NUMPY_ONLY, ids=lambda path: path.name)
 def test_the_planter_imports_numpy_and_nothing_of_npucmp(path):
     names = set()

@@ -16,6 +16,7 @@ SAMPLES = Path(__file__).parents[2] / "sample_dumps"
 FOLDERS = sorted(one for one in SAMPLES.glob("*/*") if one.is_dir())
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize("path", FOLDERS, ids=[f"{one.parent.name}-{one.name}" for one in FOLDERS])
 def test_heads_are_those_of_the_runs(path):
     runs, found = open_runs(path), heads(path)

@@ -283,6 +283,7 @@ def test_first_axis_spelled_apart(layout, origin, apart):
     assert same(to_logical(stored, layout, origin, logical.shape), logical)
 
 
+@pytest.mark.few(22)
 @pytest.mark.parametrize(("layout", "origin"), [*PAIRS, ("FRACTAL_NZ", "ND"), ("FRACTAL_ZZ", "ND")])
 def test_empty_tensors(layout, origin):
     rank = len(origin) if origin != "ND" else 3

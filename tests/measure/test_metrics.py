@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -179,9 +180,9 @@ def test_extreme_values_have_the_right_ratio_or_none(name, x, y, expected):
 
 
 @pytest.mark.parametrize("metric", metrics.METRICS, ids=lambda metric: metric.name)
-@pytest.mark.parametrize("x", [1e200, -1e308, 1e-200, 5e-324, 0.0, 1.0, INF, NAN])
-def test_no_value_raises(metric, x):
-    for y in (1e200, 1e308, 1e-200, 5e-324, 0.0, 1.0, INF, NAN):
+def test_no_value_raises(metric):
+    values = (1e200, 1e308, 1e-200, 5e-324, 0.0, 1.0, INF, NAN)
+    for x, y in product((-1e308, *values), values):
         value = metric.function(moments([x, 0.0], [y, 0.0]))
         assert isinstance(value, (bool, int, float))
 

@@ -32,7 +32,7 @@ SUITES = (
     "tests/judge", "tests/localise", "tests/flow", "tests/align", "tests/relations", "tests/measure", "tests/workflows",
     "tests/corpus/answers",
 )  # fmt: skip
-ROOMS = ("judge", "localise", "flow", "align", "relations", "measure", "dump/readers")
+ROOMS = ("align", "relations", "flow", "judge", "localise", "recompute", "report", "measure", "dump/readers")
 
 
 _failed: set[str] = set()

@@ -36,6 +36,7 @@ def test_the_faults_of_a_text(text):
         assert one.before in text and one.diff("f.py").count("\n+") == 1
 
 
+@pytest.mark.lint
 def test_equivalent_mutants_have_a_reason_and_are_still_there():
     for one in yaml.safe_load(EQUIVALENT.read_text("utf-8")):
         text = (ROOT / one["file"]).read_text("utf-8")

@@ -347,6 +347,7 @@ def steps(seed=None):
     return Steps(2.0**-53, 2.0**-53, 1 << 33, seed)
 
 
+@pytest.mark.few(107)
 @pytest.mark.parametrize(
     "prefix, name, function, args, kwargs", CASES, ids=[f"{at}-{one[1]}" for at, one in enumerate(CASES)]
 )

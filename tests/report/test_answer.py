@@ -85,6 +85,7 @@ def decisions(tree):
             yield node
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("file", MODULES, ids=lambda file: f"{file.parent.name}/{file.name}")
 def test_nothing_is_decided_by_the_command_or_the_type_of_a_result(file):
     tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -95,12 +96,14 @@ def test_nothing_is_decided_by_the_command_or_the_type_of_a_result(file):
     assert not {word for words in types for word in re.findall(r"\w+", words)} & RESULTS
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("file", PAGE, ids=lambda file: file.name)
 def test_neither_does_the_page(file):
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"command\s*[!=]=|data\.command", text)
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize("file", [*MODULES, *PAGE], ids=lambda file: f"{file.parent.name}/{file.name}")
 def test_no_sentence_is_taken_apart(file):
     text = file.read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -345,14 +346,13 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("number, name", NUMBERS.items())
-@pytest.mark.parametrize("reference", [0, 100])
-@pytest.mark.parametrize("shape", [(2, 3), (), (1500, 2)])
-def test_content(tmp_path, number, name, reference, shape):
-    array = (np.arange(np.prod(shape, dtype=int)) % 2).reshape(shape).astype(numpy_dtype(name))
-    tensor = tensor_of(tmp_path, event(number + reference, shape, array.tobytes()))
-    assert (tensor.slot, tensor.dtype, tensor.shape, tensor.problem) == ("output:3", name, shape, "")
-    assert tensor.label == f"scope/node_3_DebugIdentity_{TIME}" and tensor.file == tensor.payload.path
-    assert values(tensor).tobytes() == array.tobytes()
+def test_content(tmp_path, number, name):
+    for reference, shape in product([0, 100], [(2, 3), (), (1500, 2)]):
+        array = (np.arange(np.prod(shape, dtype=int)) % 2).reshape(shape).astype(numpy_dtype(name))
+        tensor = tensor_of(tmp_path, event(number + reference, shape, array.tobytes()))
+        assert (tensor.slot, tensor.dtype, tensor.shape, tensor.problem) == ("output:3", name, shape, "")
+        assert tensor.label == f"scope/node_3_DebugIdentity_{TIME}" and tensor.file == tensor.payload.path
+        assert values(tensor).tobytes() == array.tobytes()
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0, 2)])

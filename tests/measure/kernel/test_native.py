@@ -27,12 +27,12 @@ class TestNative(KernelContract):
 
 @pytest.mark.parametrize("golden", FLOATS)
 @pytest.mark.parametrize("target", FLOATS)
-@pytest.mark.parametrize("count", [1, 7, 8, 9, 1023, 1024, 1025, 5000])
-def test_agrees_with_numpy(target, golden, count):
-    x = sample(target, count, count)
-    y = nearly(x, count + 1).astype(np.float32).astype(numpy_dtype(golden))
+def test_agrees_with_numpy(target, golden):
     bars = bars_for(target, golden, 1e-3, 1e-5)
-    assert_same(native.measure_block(x, y, bars, 3), numpy_kernel.measure_block(x, y, bars, 3))
+    for count in (1, 7, 8, 9, 1023, 1024, 1025, 5000):
+        x = sample(target, count, count)
+        y = nearly(x, count + 1).astype(np.float32).astype(numpy_dtype(golden))
+        assert_same(native.measure_block(x, y, bars, 3), numpy_kernel.measure_block(x, y, bars, 3))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
