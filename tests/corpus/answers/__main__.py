@@ -7,6 +7,7 @@ import fnmatch
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 
 from tests.corpus.answers.sheets import accept, asked, difference, here, kept
 
@@ -21,8 +22,7 @@ def main() -> int:
     before = kept()
     names = here()
     if options.new:
-        with open(options.new, encoding="utf-8") as lines:
-            names = [line.strip() for line in lines if line.strip()]
+        names = Path(options.new).read_text("utf-8").splitlines()
     names = fnmatch.filter(names, options.accept or options.pattern)
     found, differing = {}, 0
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("forkserver")) as pool:

@@ -16,8 +16,10 @@ from typing import Iterator, Mapping
 
 from tests.command import npucmp
 from tests.corpus.answers.record import Answer, of_report, portable
-from tests.corpus.reports.case import CASES, REPORTS
+from tests.corpus.reports.case import CASES, words_of, wrong_parts
 
+FILES = Path(__file__).parent / "files"  # mappings, limits and settings for command lines
+GIVEN = {"sample_dumps", "files"}  # links in the folder in which a line runs
 LINES = 160  # printed lines that are kept as they are; of those behind them, a checksum is kept
 HERE = "NPUCMP_ANSWERS_HERE"  # set: the commands run in this process, whose branches draw.py measures
 SCRIPTS = re.compile(r"<(script|style)\b.*?</\1>", re.DOTALL)
@@ -30,29 +32,32 @@ TEXT = {".csv", ".json", ".jsonl", ".html", ".md", ".xml", ".txt", ".sarif", ".p
 def printed(name: str, folder: Path, samples: Path, words: Mapping[str, str]) -> Answer:
     """Return the exit status of a command line, what it prints, and the texts that it writes into a folder."""
     folder.joinpath("sample_dumps").symlink_to(samples)
+    folder.joinpath("files").symlink_to(FILES)
     line = name.partition("/")[2]
     steps = [step.split() for step in line.split(" && ")]
     answer: Answer = {}
     for step in steps:
         done = _run(step, folder)
         answer = {"exit": done.returncode, "lines": [*_kept_lines(done.stdout + done.stderr, words)]}
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and "sample_dumps" not in path.parts)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not GIVEN & {*path.parts})
     answer["files"] = {str(path.relative_to(folder)): _kept_file(path, words) for path in files}
     return answer
 
 
 def said(name: str, folder: Path, report: Path, words: Mapping[str, str]) -> Answer:
-    """Return what is kept of the answer to a command of a case, which is unpacked into a folder."""
+    """Return what is kept of the answer to a command of a case, which is unpacked into a folder, and what the case says
+    is wrong in it."""
     _, case, number = name.split("/")
     with tarfile.open(CASES / f"{case}.tar.xz") as archive:
         archive.extractall(folder, filter="data")
-    asked = json.loads((folder / "case.json").read_text("utf-8"))["runs"][int(number)]["do"]
-    if asked[0] in REPORTS and "-o" not in asked:
-        asked = [*asked, "-o", str(report), "--no-progress"]
-    done = _run(asked, folder)
+    run = json.loads((folder / "case.json").read_text("utf-8"))["runs"][int(number)]
+    done = _run(words_of(run, report), folder)
     if report.joinpath("summary.json").exists():
-        return of_report(report, done.returncode, words)
-    return {"exit": done.returncode, "lines": [*_kept_lines(done.stdout + done.stderr, words)]}
+        answer = of_report(report, done.returncode, words)
+    else:
+        answer = {"exit": done.returncode, "lines": [*_kept_lines(done.stdout + done.stderr, words)]}
+    wrong = wrong_parts(run, done, report)
+    return {**answer, "wrong": wrong} if wrong else answer
 
 
 def _run(words: list[str], folder: Path) -> CompletedProcess[str]:

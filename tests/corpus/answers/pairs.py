@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Callable
@@ -22,10 +23,12 @@ from tests.corpus.weights import score as weights
 
 ROOT = Path(__file__).parents[3]
 SAMPLES, SHARED = ROOT / "sample_dumps", ROOT.parent / "shared" / "data"
+PACKED = Path(__file__).parent / "packed"  # pairs that need torch, TensorFlow or JAX to be written: target and golden
 SEED = 4
 SIDES = ("target", "golden"), ("run1", "run2"), ("rollout", "trainer")
 COMMANDS: dict[str, Callable[..., Any]] = {
     "compare": npucmp.compare,
+    "mapped": lambda target, golden: npucmp.compare(target, golden, mapping=golden.parent / "mapping.yaml"),
     "content": partial(npucmp.compare, align="content"),
     "check": lambda target, golden: npucmp.check(target),
     "overflow": lambda target, golden: npucmp.overflow(target),
@@ -93,6 +96,12 @@ def given(folder: Path, target: str, golden: str) -> Pair:
     return SHARED / target.replace(".", "/"), SHARED / golden.replace(".", "/")
 
 
+def packed(folder: Path, name: str) -> Pair:
+    with tarfile.open(PACKED / f"{name}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "target", folder / "golden"
+
+
 @cache
 def _family(domain: str, number: int) -> planter.Family:
     return planter.family(domain, number)
@@ -105,7 +114,7 @@ def _weight_cases() -> list[weights.Case]:
 
 WRITERS: dict[str, Callable[..., Pair]] = {
     "sample": sample, "bench": bench, "planted": planted, "formats": formats, "layouts": layout, "tokens": token_rows,
-    "weights": checkpoint, "parity": log_probs, "shared": given,
+    "weights": checkpoint, "parity": log_probs, "shared": given, "packed": packed,
 }  # fmt: skip
 
 

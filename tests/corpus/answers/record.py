@@ -1,6 +1,7 @@
 """What is kept of an answer: exit status, last line, roots with their evidence, counts of rows by reason, notes.
 
-Figures have three digits. Of the rest of the tables, a checksum of all columns that hold no figures is kept.
+Figures have three digits. Of the rest of the tables, a checksum of all columns that hold no figures is kept, and one of
+the figures to two digits but those of round-off, which another processor computes otherwise.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ LEFT_OUT = {
     "exit_status", "command", "outcome", "sentence", "notes", "target", "golden", "rollout", "trainer", "also", "next",
 }  # fmt: skip
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:e[-+]?\d+)?(?![\w])|(?<![\w.])\d+e[-+]\d+")
+ROUND_OFF = 1e-3  # smaller figures may be round-off
 LISTED = 12  # members of a list that are kept as they are
 IS_FIGURE = re.compile(r"[-+]?(\d+\.\d*|\d+e[-+]?\d+|nan|inf)(e[-+]?\d+)?", re.IGNORECASE)
 
@@ -74,12 +76,19 @@ def _roots(rows: list[dict[str, str]], words: Mapping[str, str]) -> Iterator[dic
 
 
 def _table(rows: list[dict[str, str]], words: Mapping[str, str]) -> dict[str, Any]:
-    """Return the number of rows by what their columns of reasons say, and a checksum of what is no figure."""
+    """Return the number of rows by what their columns of reasons say, and checksums of what is no figure and of
+    figures."""
     reasons = [name for name in COUNTED if rows and name in rows[0]]
     counts = Counter(" · ".join(filter(None, (row[name] for name in reasons))) for row in rows)
     texts = ("\t".join(value for value in row.values() if value and not IS_FIGURE.fullmatch(value)) for row in rows)
-    text = portable("\n".join(texts), words)
-    return {"rows": dict(sorted(counts.items())), "sum": f"{zlib.crc32(NUMBER.sub('#', text).encode()):08x}"}
+    text = NUMBER.sub("#", portable("\n".join(texts), words))
+    figures = (float(value) for row in rows for value in row.values() if value and IS_FIGURE.fullmatch(value))
+    numbers = " ".join(f"{figure:.2g}" for figure in figures if not abs(figure) < ROUND_OFF)
+    return {"rows": dict(sorted(counts.items())), "sum": _checksum(text), "figures": _checksum(numbers)}
+
+
+def _checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def _plain(value: Any, words: Mapping[str, str]) -> Any:

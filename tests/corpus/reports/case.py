@@ -8,6 +8,7 @@ import re
 import tarfile
 import tempfile
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 from tests.command import npucmp
@@ -45,23 +46,27 @@ def kind(path: Path) -> str:
     return str(json.loads(text)["kind"].partition(":")[0])
 
 
+def words_of(run: dict[str, Any], report: Path) -> list[str]:
+    """Return the words of the command of a run, which writes into a folder of its own."""
+    words: list[str] = run["do"]
+    is_writing = words[0] in REPORTS and "-o" not in words
+    return [*words, "-o", str(report), "--no-progress"] if is_writing else words
+
+
 def _wrong_answers(folder: Path) -> list[str]:
     case = json.loads((folder / "case.json").read_text("utf-8"))
     found = []
     for run in case["runs"]:
-        reasons = list(_wrong_parts(folder, run))
+        with tempfile.TemporaryDirectory() as report:
+            reasons = wrong_parts(run, npucmp(*words_of(run, Path(report)), cwd=folder), Path(report))
         if reasons:
             found.append(f"{' '.join(run['do'])}: {'; '.join(reasons)}")
     return found
 
 
-def _wrong_parts(folder: Path, run: dict[str, Any]) -> list[str]:
-    with tempfile.TemporaryDirectory() as out:
-        words = list(run["do"])
-        if words[0] in REPORTS and "-o" not in words:
-            words += ["-o", out, "--no-progress"]
-        answer = npucmp(*words, cwd=folder)
-        rows = _rows(Path(out, "roots.csv"))
+def wrong_parts(run: dict[str, Any], answer: CompletedProcess[str], report: Path) -> list[str]:
+    """Return what is wrong in the answer to a run: in its exit status, what it prints, and the roots that it writes."""
+    rows = _rows(report / "roots.csv")
     text = re.sub(r"\s+", " ", f"{answer.stdout} {answer.stderr}")
     wrong = ["traceback"] if "Traceback" in text else []
     if answer.returncode not in run["exit"]:
