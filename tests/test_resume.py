@@ -474,7 +474,7 @@ def test_fusion_diff_goes_on_too(tmp_path, monkeypatch, measured):
 
 def left_by(signalled, place, jobs, apart, number=signal.SIGTERM):
     """Status and words of a comparison that a signal ended in the middle of the measuring, and its processes."""
-    slow = "import time, npucmp.measure.pairs as m, npucmp.workflows.compare as s; real = m.measure; "
+    slow = "import time, npucmp.measure.pairs as m, npucmp.workflows.task_choice as s; real = m.measure; "
     slow += "c.EVERY = 0.0; m.measure = lambda *a: (time.sleep(0.02), real(*a))[1]; s.SMALL = " + (
         "0" if apart else "1 << 60"
     )

@@ -16,7 +16,6 @@ from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import fused, name, updates
-from npucmp.align.device_layout import settle_axes
 from npucmp.align.framework_names import differ_in_framework
 from npucmp.align.msprobe_mapping import MsprobeMapping, Names
 from npucmp.align.shape_match import same_but_for_rows, same_shapes
@@ -271,7 +270,11 @@ def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
         from npucmp.align.shape_match import shape_pair
 
         found = [*map(shape_pair, found)]
-    yield from settle_axes(found)
+    if any(one is not None and (one.layout or one.device) for pair in found for one in (pair.target, pair.golden)):
+        from npucmp.align.device_layout import settle_axes
+
+        found = settle_axes(found)
+    yield from found
 
 
 def _unreadable(run: Run) -> list[tuple[Operator, TensorRef]]:

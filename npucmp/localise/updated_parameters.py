@@ -49,7 +49,9 @@ class UpdatedParameters:
     def _before_update(self, content: int) -> int:
         """The content of a parameter before operators of the update that read it alone, such as a decay; else the
         content itself."""
-        while content in self._alone and content not in self._calls:
+        passed = set()  # two operators may each write what the other reads: negations, or equal statistics
+        while content in self._alone and content not in self._calls and content not in passed:
+            passed.add(content)
             content = self._alone[content]
         return content
 

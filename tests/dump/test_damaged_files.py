@@ -267,7 +267,7 @@ def check_any_event(tmp_path_factory, data: bytes) -> None:
 
 
 def test_a_little_fuzzing(tmp_path):
-    found = fuzz.search(float(os.environ.get("NPUCMP_FUZZ", "3")), int(time.time()) // 86400, tmp_path)
+    found = fuzz.search(float(os.environ.get("NPUCMP_FUZZ", "1.5")), int(time.time()) // 86400, tmp_path)
     assert found.failed == [], found.chance
     assert sum(found.tried.values()) > 100
 

@@ -29,9 +29,16 @@ def words(target, golden, name="logits"):
     return " ".join(str(npucmp.compare({name: target}, {name: golden})).split())
 
 
-@pytest.mark.parametrize("shape, place", [((2, 6, 25), (1, 4)), ((40, 100), (17,)), ((3, 700, 600), (2, 613))])
-@pytest.mark.parametrize("name", ["logits", "model.lm_head", "output_layer", "next_token_logits"])
-def test_the_first_position_beyond_noise(shape, place, name):
+@pytest.mark.parametrize(
+    "name, shape, place",
+    [
+        ("logits", (2, 6, 25), (1, 4)),
+        ("model.lm_head", (40, 100), (17,)),
+        ("output_layer", (2, 6, 25), (1, 4)),
+        ("next_token_logits", (3, 700, 600), (2, 613)),
+    ],
+)
+def test_the_first_position_beyond_noise(name, shape, place):
     golden = logits(shape)
     target = exchanged(golden, place)
     found = words(target, golden, name)

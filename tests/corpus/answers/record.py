@@ -82,7 +82,8 @@ def _table(rows: list[dict[str, str]], words: Mapping[str, str]) -> dict[str, An
     counts = Counter(" · ".join(filter(None, (row[name] for name in reasons))) for row in rows)
     texts = ("\t".join(value for value in row.values() if value and not IS_FIGURE.fullmatch(value)) for row in rows)
     text = NUMBER.sub("#", portable("\n".join(texts), words))
-    figures = (float(value) for row in rows for value in row.values() if value and IS_FIGURE.fullmatch(value))
+    cells = (value for row in rows for name, value in row.items() if name != "seconds" and value)
+    figures = (float(value) for value in cells if IS_FIGURE.fullmatch(value))
     numbers = " ".join(f"{figure:.2g}" for figure in figures if not abs(figure) < ROUND_OFF)
     return {"rows": dict(sorted(counts.items())), "sum": _checksum(text), "figures": _checksum(numbers)}
 

@@ -85,6 +85,7 @@ def require_one_result(x, y, bars):
 
 
 @wide
+@pytest.mark.few(12)
 @pytest.mark.parametrize("golden", FLOATS)
 @pytest.mark.parametrize("target", FLOATS)
 def test_every_path_gives_the_same_bits(target, golden):
