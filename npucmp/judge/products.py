@@ -119,7 +119,7 @@ class MatrixProduct(NamedTuple):
 def votes_of(measurements: Sequence[Measurement]) -> dict[str, float]:
     """Return the votes of the products of one step and rank by name, in graph order; empty if no values were
     compared."""
-    if all(one.moments is None for one in measurements):
+    if not _have_values(measurements):
         return {}
     findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
     found, seen = [], set()  # a module and the function that it calls record the same product
@@ -137,6 +137,8 @@ def are_reduced_alike(measurements: Sequence[Measurement], context: ReadContext)
 
     Values are read again only if a product wrote an error that this would cause and that has no other explanation.
     """
+    if not _have_values(measurements):
+        return False
     findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
     nodes = [*filter(_is_product, nodes_of(findings))]
     if not any(map(_may_cross, nodes)):
@@ -144,6 +146,10 @@ def are_reduced_alike(measurements: Sequence[Measurement], context: ReadContext)
     known = chain.from_iterable(map(_multiplications, nodes))
     votes = (_own_votes(one, context) for one in islice(known, RECOMPUTED_PRODUCTS))
     return any(one is not None and min(one) > 0.0 for one in votes)
+
+
+def _have_values(measurements: Sequence[Measurement]) -> bool:
+    return any(one.moments is not None for one in measurements)
 
 
 def _may_cross(node: OperatorFindings) -> bool:

@@ -21,6 +21,8 @@ from npucmp.errors import UnsupportedError
 from npucmp.model import Payload
 
 READERS = ("torch_pt", "npy")
+_MOST = 1 << 14  # headers that are kept: work: about 8 MB
+_headers: dict[tuple[object, ...], Payload] = {}
 
 
 def header(encoding: str, path: str, context: ReadContext = ANYWHERE) -> Payload:
@@ -30,8 +32,15 @@ def header(encoding: str, path: str, context: ReadContext = ANYWHERE) -> Payload
 
 
 def header_of(encoding: str, file: RegularFile) -> Payload:
-    """Return the facts of an open tensor file."""
-    found: Payload = _reader(encoding).header(file)
+    """Return the facts of an open tensor file. A file that has not changed is parsed once by a process: what aligns,
+    measures, recomputes and shows a tensor asks for them."""
+    key = (encoding, file.limits, *file.state)
+    found = _headers.get(key)
+    if found is None:
+        found = _reader(encoding).header(file)
+        if len(_headers) >= _MOST:
+            _headers.clear()
+        _headers[key] = found
     return found
 
 

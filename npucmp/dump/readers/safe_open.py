@@ -52,6 +52,12 @@ class RegularFile:
         finally:
             self.close()
 
+    @property
+    def state(self) -> tuple[object, ...]:
+        """What changes if another file has this path, or the file is written again."""
+        status = self._status
+        return self.path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
     def close(self) -> None:
         try:
             os.close(self._fd)
