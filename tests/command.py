@@ -18,15 +18,18 @@ from tests.mutants.line_tests import TIMES
 
 SERVER = """
 import contextlib, gc, importlib, json, os, pkgutil, sys
-import jinja2, numpy
+import jinja2, numpy, npucmp
 from npucmp import cli
 for name in ("ml_dtypes", "tomllib"):  # what many commands import late; tomllib since Python 3.11
     with contextlib.suppress(ImportError):
         importlib.import_module(name)
-for place in ("commands", "workflows", "report"):
-    package = importlib.import_module(f"npucmp.{place}")
-    for module in pkgutil.iter_modules(package.__path__, f"npucmp.{place}."):
-        importlib.import_module(module.name)
+sys.modules.update(torch=None, distributed=None, pandas=None)  # a fork of what they start would hang, or be slow
+for module in pkgutil.walk_packages(npucmp.__path__, "npucmp."):
+    if not module.name.endswith(("__main__", "repro_case")):  # the second asks for torch as it is imported
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module.name)
+for name in ("torch", "distributed", "pandas"):
+    del sys.modules[name]
 if os.fork():
     os._exit(0)
 for line in sys.stdin:

@@ -265,7 +265,7 @@ def assert_same_side(found: Side, expected: Side, count: int, tolerance: float =
 
 
 QUICK = settings(  # several classes inherit a contract: that is what it is for
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
 )
 VALUES = hnp.arrays(np.float32, st.shared(st.integers(1, 40), key="n"), elements=st.floats(width=32))
 

@@ -18,7 +18,7 @@ def longest_by_trying(values) -> int:
     return 0
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=9))
 def test_longest_increasing(values):
     chain = longest_increasing(values)

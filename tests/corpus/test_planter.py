@@ -56,7 +56,7 @@ numbers = st.floats(width=64, allow_nan=False, min_value=-1e38, max_value=1e38)
 
 
 @given(st.lists(numbers, min_size=1, max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_rounding_is_that_of_the_types(values):
     x = np.array(values)
     single = x.astype(np.float32)

@@ -34,7 +34,7 @@ ARRAYS = st.builds(
     lambda shape, kind: np.zeros(shape, kind),
     st.lists(st.integers(0, 3), min_size=1, max_size=3).map(tuple), st.sampled_from(["f4", "f8", "i8", "i4"]),
 )  # fmt: skip
-QUICK = settings(max_examples=100, deadline=None)
+QUICK = settings(max_examples=50, deadline=None)
 CONTEXT = ReadContext()
 
 

@@ -37,7 +37,7 @@ def plain(some, kind):
 
 
 @given(SEEN)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_what_is_told_before_each_operator(some):
     history, befores = History(), []
     for at, one in enumerate(some):

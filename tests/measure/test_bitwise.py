@@ -38,7 +38,7 @@ WIDTHS = st.sampled_from([np.uint8, np.int16, np.float16, np.float32, np.float64
 
 @given(dtype=WIDTHS, data=st.binary(min_size=64, max_size=4096), place=st.none() | st.integers(0, 4095))
 @example(dtype=np.float16, data=bytes([0, 0x7D, 0, 0, 0, 0xF8, 0, 0]), place=0)  # a NaN's payload beside a mask
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_same_bits_are_the_same_bytes(dtype, data, place):
     x = np.frombuffer(data[: len(data) // 8 * 8], dtype)
     other = bytearray(x.tobytes())

@@ -54,7 +54,7 @@ def is_mask(a, b, dtypes):
     return dtypes[0] != dtypes[1] and a in own(dtypes[0]) and b in own(dtypes[1])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.tuples(st.sampled_from(sorted(LARGEST)), st.sampled_from(sorted(LARGEST))),
     hnp.arrays(np.float64, st.integers(1, 6), elements=NEAR),

@@ -201,7 +201,7 @@ def test_integers_keep_their_exact_error():
 FINITE = st.lists(st.tuples(*[st.floats(-1e100, 1e100)] * 2), min_size=1, max_size=20)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(FINITE)
 def test_ranges(values):
     m = moments(*zip(*values))
@@ -213,7 +213,7 @@ def test_ranges(values):
     assert metrics.mean_abs_err(m) <= metrics.max_abs_err(m) * (1 + 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(FINITE, FINITE)
 def test_no_metric_depends_on_blocks(one, two):
     (a, b), (c, d) = zip(*one), zip(*two)

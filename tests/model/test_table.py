@@ -54,7 +54,7 @@ FINDINGS = made(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(FINDINGS, max_size=4))
 def test_rows_hold_all_of_a_finding(findings):
     columns = columns_of(findings)

@@ -23,7 +23,7 @@ from tests.corpus.weights import score as weights
 
 ROOT = Path(__file__).parents[3]
 SAMPLES, SHARED = ROOT / "sample_dumps", ROOT.parent / "shared" / "data"
-PACKED = Path(__file__).parent / "packed"  # pairs that need torch, TensorFlow or JAX to be written: target and golden
+PACKED = Path(__file__).parent / "packed"  # pairs that other frameworks wrote, or tests; each a target and a golden
 SEED = 4
 SIDES = ("target", "golden"), ("run1", "run2"), ("rollout", "trainer")
 COMMANDS: dict[str, Callable[..., Any]] = {

@@ -77,7 +77,7 @@ def test_names(name, operator, slot, time):
     assert (found.operator, found.slot, found.time) == (operator, slot, time)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.text(max_size=20).filter(lambda text: "/" not in text and "\0" not in text))
 def test_any_name_is_some_operator(text):
     found = npy.parse_npy_name(Path("somewhere") / f"{text}.npy")

@@ -88,7 +88,7 @@ def with_figures(tree, figures):
 
 
 @pytest.mark.large
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     OPERATORS,
     st.lists(st.lists(WORDS, min_size=4, max_size=4), max_size=3),

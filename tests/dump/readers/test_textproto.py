@@ -268,7 +268,7 @@ def test_agrees_with_protobuf_on_escapes(schema, strings, quote):
     assert parse(text, "p") == as_tree(text_format.Parse(text, made()))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(
         st.sampled_from("m:|m|{|}|<|>|i:|-|1|0x1f|[|]|,|;|t:|'x'|\"y\"|# c\n|d:|1.5|inf|b:|true|e:|DT_FLOAT".split("|"))

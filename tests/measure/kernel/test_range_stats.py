@@ -64,7 +64,7 @@ def blocks(draw):
     return name, array
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(blocks())
 def test_as_counted_in_plain_python(block):
     name, array = block
@@ -74,7 +74,7 @@ def test_as_counted_in_plain_python(block):
     assert same(extremes_of(array, row), counted(values, row.largest if row.kind == "f" else None))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(blocks(), st.lists(st.integers(0, 20), max_size=3))
 def test_blocks_merge_to_the_whole(block, cuts):
     name, array = block
