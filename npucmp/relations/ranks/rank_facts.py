@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import Any, Hashable, Iterator, Optional
 
 from npucmp.localise.evidence import reason
 from npucmp.model import Evidence
-from npucmp.relations.held_values import HeldTensor, RankOperator
+from npucmp.model.relation import ranks_in_words
+from npucmp.relations.held_values import HeldTensor, RankOperator, tensor_in
 from npucmp.relations.ranks.part_errors import holds_extreme
 from npucmp.relations.ranks.placement import Fit
 from npucmp.relations.ranks.placement_choice import Decision
@@ -15,7 +17,9 @@ from npucmp.relations.ranks.placement_search import PlacementSearch
 from npucmp.relations.ranks.rank_mesh import Coordinates, Mesh
 from npucmp.relations.ranks.rank_run import Origin
 
+NO_REDUCTION = "no reduction"  # definition: the kind of this evidence
 OWN = 0.99  # share of a squared error: chosen: rounding of all elements is far below
+LEFT = 0.01  # of the least error of a copy: chosen: the total of all copies leaves their rounding, which is far below
 
 
 def rank_facts(
@@ -41,6 +45,27 @@ def rank_facts(
             words += "the others have one"
             yield reason("rank", words, rank=without[0])
     yield from _of_operators(search, golden)
+
+
+def unreduced(tensor: HeldTensor, mesh: Mesh, least: float) -> Iterator[Evidence]:
+    """Yield what the copies of a tensor on the ranks lack if their sum or mean is the golden's: an all-reduce. Equal
+    copies count once: they are replicas. `least` is the smallest error of a copy."""
+    import numpy as np
+
+    exact = tensor.array
+    copies = [tensor_in(operator, tensor.slot) for operator in mesh.cells.values()]
+    arrays = {copy.content: copy.array for copy in copies if copy is not None and copy.shape == tensor.shape}
+    if exact is None or len(arrays) < 2 or any(one is None for one in arrays.values()):
+        return
+    size = float(np.linalg.norm(exact.astype(float, copy=False)))
+    total = sum(one.astype(float) for one in arrays.values() if one is not None)
+    for made, value in (("sum", total), ("mean", total / len(arrays))):
+        error = float(np.linalg.norm(value - exact)) / size if size else math.inf
+        if error <= LEFT * least:
+            words = "the {made} of the copies on ranks {ranks} is the golden's (rel_l2 {error}): the reduction over "
+            words += "these ranks is missing before it"
+            yield reason(NO_REDUCTION, words, made=made, ranks=ranks_in_words(mesh.ranks), error=error)
+            return
 
 
 def _terms(

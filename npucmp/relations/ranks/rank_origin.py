@@ -22,14 +22,13 @@ from npucmp.relations.ranks.part_order import exchanged_parts, joined_order
 from npucmp.relations.ranks.placement import WEAK
 from npucmp.relations.ranks.placement_choice import Decision
 from npucmp.relations.ranks.placement_search import PlacementSearch
-from npucmp.relations.ranks.rank_facts import rank_facts
+from npucmp.relations.ranks.rank_facts import NO_REDUCTION, rank_facts, unreduced
 from npucmp.relations.ranks.rank_mesh import Mesh
 from npucmp.relations.ranks.rank_run import NOWHERE, Origin
 
 BEYOND = 2.0  # limits: chosen, parts of unlike size may differ by one
 STEPS = 4  # operators of the target between a collective and its reader: work
 NAMED = 8  # ranks in a sentence: work
-NO_REDUCTION = "no reduction"  # definition: the kind of this evidence
 EXPLAINED = 0.05  # relative: chosen: a difference is a multiple of a tensor, or a factor, to this share
 
 
@@ -210,6 +209,8 @@ def _sentences(
     elif len({*errors.values()}) > 1 and not place.decision.illegal and not legal.split_axes(place.decision.placements):
         words = "copies on ranks {ranks} differ from each other and from the golden ({least} to {most})"
         yield reason("copies", words, ranks=ranks, least=min(errors.values()), most=max(errors.values()))
+        if root.cause is not Cause.PROPAGATED:
+            yield from unreduced(place.tensor, place.mesh, min(errors.values()))
     yield from _scale(search, place)
 
 

@@ -45,7 +45,9 @@ FAULTS = {
     "shard order": ("tp2", Fault("shard order", "layers.1.up.weight"), "rank 0 that of rank 1, rank 1 that of rank 0"),
     "maximum not reduced": ("tp2", Fault("maximum not reduced", "loss"), "the maximum over ranks 0-1 of Torch.amax"),
     "contiguous data": ("cp2_zigzag", Fault("contiguous data", "data"), "held as shard(0), elsewhere as zigzag(0)"),
-}
+    "gradient not reduced": ("dp2", Fault("gradient not reduced", "layers.0.norm1.weight"), "the mean of the copies on "
+                             "ranks 0-1 is the golden's"),
+}  # fmt: skip
 
 
 ALIKE = {  # no stack tells products of a layer apart whose weights have one shape, and another split
