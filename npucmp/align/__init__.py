@@ -23,6 +23,7 @@ from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
 from npucmp.model.finding import FOUND_BY_CONTENT
+from npucmp.model.relation import Relation
 
 if TYPE_CHECKING:
     from npucmp.relations.frameworks.contents.matches import ContentMatches
@@ -383,6 +384,8 @@ def _why_missing(
     alone = target or golden
     if alone and alone.originals and tensor and not tensor.origin:
         return "inside an operator that the graph compiler made: the network has no such tensor"
+    if target and golden and tensor and isinstance(tensor.relation, Relation) and tensor.relation.absence:
+        return tensor.relation.absence
     if target and golden:
         others = (golden if tensor in target.tensors else target).tensors
         if any(one.problem and not one.slot for one in others):

@@ -67,6 +67,7 @@ MEAN = Placement("mean")
 MAX = Placement("max")
 NORM = Placement("norm")
 LOCAL = Placement("local")
+OPEN = Placement("open")
 
 
 class Relation(NamedTuple):
@@ -99,6 +100,13 @@ class Relation(NamedTuple):
     @property
     def is_local(self) -> bool:
         return LOCAL in self.placements
+
+    @property
+    def absence(self) -> str:
+        """Why no tensor of the target is compared with this tensor of the golden; "" if one is."""
+        if self.is_local:
+            return "each rank has a tensor of its own in its place; what is made of them is compared"
+        return "the tensors of the ranks in its place are no known parts of it" if OPEN in self.placements else ""
 
     @property
     def placement(self) -> str:

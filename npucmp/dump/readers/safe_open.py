@@ -54,7 +54,7 @@ class RegularFile:
 
     @property
     def state(self) -> tuple[object, ...]:
-        """What changes if another file has this path, or the file is written again."""
+        """Return path, device, number, size and time: another file of this path, or a later state, has others."""
         status = self._status
         return self.path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 

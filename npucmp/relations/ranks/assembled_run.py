@@ -9,8 +9,8 @@ from typing import Any, Iterator, Mapping, Optional
 
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.dtypes import size_of
-from npucmp.model.relation import LOCAL, PlacedCollective, PlacedTensor, Relation, ranks_in_words
-from npucmp.relations.held_values import HeldTensor, RankOperator
+from npucmp.model.relation import LOCAL, OPEN, PlacedCollective, PlacedTensor, Relation, ranks_in_words
+from npucmp.relations.held_values import HeldTensor, RankOperator, tensor_in
 from npucmp.relations.ranks.part_errors import part_errors
 from npucmp.relations.ranks.placement import norm_of_terms, payload_of, statistics_of
 from npucmp.relations.ranks.placement_choice import Decision
@@ -34,15 +34,24 @@ def assembled_run(search: PlacementSearch, path: str) -> Run:
 
 def golden_run(search: PlacementSearch) -> Run:
     """The golden run, with the headers that the search has read. Tensors of which each rank has a share are marked:
-    what is made of them is compared."""
-    local = Relation(tuple(sorted(search.partners.ranks)), (LOCAL,))
+    what is made of them is compared. So are those in whose place ranks hold tensors that are no known parts."""
+    ranks = tuple(sorted(search.partners.ranks))
+    local, open_ = Relation(ranks, (LOCAL,)), Relation(ranks, (OPEN,))
     operators = []
     for one in search.golden.operators:
         tensors = {each.slot: _with_header(each) for each in one.tensors}
-        tensors.update({slot: ref._replace(relation=local) for slot, ref in tensors.items()
-                        if (one.name, slot) in search.covered})  # fmt: skip
+        marks = {slot: local for slot in tensors if (one.name, slot) in search.covered}
+        marks.update({slot: open_ for slot in tensors.keys() - marks.keys() if _is_open(search, one, slot)})
+        tensors.update({slot: tensors[slot]._replace(relation=mark) for slot, mark in marks.items()})
         operators.append(one.op._replace(tensors=tuple(tensors[each.slot] for each in one.op.tensors)))
     return replace(search.golden.run, rank=None, operators=tuple(operators))
+
+
+def _is_open(search: PlacementSearch, golden: RankOperator, slot: str) -> bool:
+    decision, mesh = search.found.get((golden.name, slot)), search.partners.mesh(golden)
+    return decision is not None and decision.state == "local" and mesh is not None and all(
+        tensor_in(operator, slot) is not None for operator in mesh.cells.values()
+    )  # fmt: skip
 
 
 def _with_header(one: HeldTensor) -> TensorRef:
