@@ -14,7 +14,7 @@ from npucmp.errors import RAISE
 settings.register_profile(
     "busy",
     deadline=None,
-    max_examples=25,  # fuzzing in .ci/nightly asks far more
+    max_examples=int(os.environ.get("NPUCMP_EXAMPLES", "30")),  # .ci/nightly asks more
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
 )
 settings.load_profile("busy")

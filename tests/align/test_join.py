@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp import align as room
@@ -71,7 +71,6 @@ def found(target, golden):
     return alignment, lined_up, words, [*map(repr, lined_up)], pairing_coverage.extent(lined_up)
 
 
-@settings(max_examples=40, deadline=None)
 @given(both())
 def test_a_join_finds_what_the_matchers_find(runs):
     with pytest.MonkeyPatch.context() as patch:

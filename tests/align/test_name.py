@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.align.name import longest_increasing
@@ -18,7 +18,6 @@ def longest_by_trying(values) -> int:
     return 0
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=9))
 def test_longest_increasing(values):
     chain = longest_increasing(values)

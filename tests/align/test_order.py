@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import assume, given, reject, settings
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
 from npucmp.align import align, pairs
@@ -57,7 +57,6 @@ EDIT = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(EDIT, max_size=8), st.booleans())
 def test_rows_in_are_rows_out(edits, swapped):
     calls, numbers = list(POOL), {}
@@ -87,7 +86,6 @@ def test_rows_in_are_rows_out(edits, swapped):
 NAMES = st.sampled_from(["add.0", "add.1", "mul.0", "exp.0", "own a", "own b"])
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(NAMES, max_size=7), st.lists(NAMES, max_size=7))
 def test_rows_in_are_rows_out_with_repeated_names(left, right):
     runs = []

@@ -7,7 +7,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.corpus.device import Arithmetic, Device, erf, rounded
@@ -56,7 +56,6 @@ numbers = st.floats(width=64, allow_nan=False, min_value=-1e38, max_value=1e38)
 
 
 @given(st.lists(numbers, min_size=1, max_size=40))
-@settings(max_examples=30, deadline=None)
 def test_rounding_is_that_of_the_types(values):
     x = np.array(values)
     single = x.astype(np.float32)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import npucmp
@@ -238,7 +238,6 @@ def test_changed_bytes_are_read_or_told(tmp_path, name, near):
         drained(tmp_path / "d")
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_a_damaged_tensorflow_event_is_a_row(tmp_path_factory, data):
     whole = data.draw(st.sampled_from(EVENTS))
@@ -248,7 +247,6 @@ def test_a_damaged_tensorflow_event_is_a_row(tmp_path_factory, data):
     check_any_event(tmp_path_factory, bytes(changed))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=60))
 @example(b"\x2a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01")
 @example(b"\x0b" * 50)

@@ -160,7 +160,6 @@ def test_named_axes(layout, origin, data, blocks):
 
 
 @pytest.mark.parametrize(("layout", "letters"), [("FRACTAL_NZ", "WH"), ("FRACTAL_ZZ", "HW")])
-@settings(max_examples=20, deadline=None)
 @given(batch=st.lists(st.integers(1, 3), max_size=2), matrix=st.tuples(*[st.integers(1, 40)] * 2), blocks=BLOCKS)
 def test_matrices(layout, letters, batch, matrix, blocks):
     logical = counted((*batch, *matrix))
@@ -219,7 +218,6 @@ def grouped(groups, per, channels, h, w, c0):
     return shape, place
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     groups=st.integers(2, 20),
     per=st.integers(1, 5) | st.sampled_from([8, 16, 24]),

@@ -1,6 +1,6 @@
 """The noise before an operator, held against what plain code counts of all that was seen."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.localise.stat_facts import Contribution, History, Level, NoiseBaseline
@@ -37,7 +37,6 @@ def plain(some, kind):
 
 
 @given(SEEN)
-@settings(max_examples=30, deadline=None)
 def test_what_is_told_before_each_operator(some):
     history, befores = History(), []
     for at, one in enumerate(some):

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from npucmp.dump.layouts import to_logical
@@ -38,7 +38,6 @@ WIDTHS = st.sampled_from([np.uint8, np.int16, np.float16, np.float32, np.float64
 
 @given(dtype=WIDTHS, data=st.binary(min_size=64, max_size=4096), place=st.none() | st.integers(0, 4095))
 @example(dtype=np.float16, data=bytes([0, 0x7D, 0, 0, 0, 0xF8, 0, 0]), place=0)  # a NaN's payload beside a mask
-@settings(max_examples=30, deadline=None)
 def test_the_same_bits_are_the_same_bytes(dtype, data, place):
     x = np.frombuffer(data[: len(data) // 8 * 8], dtype)
     other = bytearray(x.tobytes())
@@ -73,7 +72,6 @@ rows = np.arange(64 * 96).reshape(64, 96)
 
 
 @given(chosen=st.sets(st.integers(0, 39), min_size=1, max_size=10), columns=st.booleans(), seed=st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
 def test_whole_rows_and_columns_are_recognised_wherever_they_lie(chosen, columns, seed):
     where = np.arange(40 * 41).reshape(40, 41) if not columns else np.arange(41 * 40).reshape(41, 40).T
     with tempfile.TemporaryDirectory() as folder:

@@ -6,7 +6,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.dump.limits import ANYWHERE
@@ -91,7 +91,6 @@ def test_a_constant_as_a_type_of_16_bits_rounds_it(measured, dtype, constant):
     assert one.masked == (HIDDEN.sum() if constant in (-1e9, -1e4) else 0)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     st.integers(0, 99),
     st.sampled_from(sorted(LOWEST)),

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -54,7 +54,6 @@ def is_mask(a, b, dtypes):
     return dtypes[0] != dtypes[1] and a in own(dtypes[0]) and b in own(dtypes[1])
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.tuples(st.sampled_from(sorted(LARGEST)), st.sampled_from(sorted(LARGEST))),
     hnp.arrays(np.float64, st.integers(1, 6), elements=NEAR),

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.errors import UsageError
@@ -201,7 +201,6 @@ def test_integers_keep_their_exact_error():
 FINITE = st.lists(st.tuples(*[st.floats(-1e100, 1e100)] * 2), min_size=1, max_size=20)
 
 
-@settings(max_examples=50, deadline=None)
 @given(FINITE)
 def test_ranges(values):
     m = moments(*zip(*values))
@@ -213,7 +212,6 @@ def test_ranges(values):
     assert metrics.mean_abs_err(m) <= metrics.max_abs_err(m) * (1 + 1e-9)
 
 
-@settings(max_examples=30, deadline=None)
 @given(FINITE, FINITE)
 def test_no_metric_depends_on_blocks(one, two):
     (a, b), (c, d) = zip(*one), zip(*two)

@@ -7,7 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from npucmp.measure.pairs import measure
@@ -89,7 +89,6 @@ def statistics(values) -> Statistics:
 VALUE = st.floats(-1e6, 1e6, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-6)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(VALUE, VALUE), min_size=1, max_size=30))
 @example([(1.0, 1.0), (1.0, -1.0)])
 @example([(2.0, 1.0)] * 30)

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.measure.pairs import measure
@@ -30,7 +30,6 @@ def same(a, b):
     return repr(a) == repr(b)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=6))
 def test_bounds_of_many_are_those_of_each(rows):
     columns = [*zip(*rows)]
@@ -52,7 +51,6 @@ def tensors(draw):
     )
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.none() | tensors(), tensors()), min_size=1, max_size=6))
 def test_pairs_that_are_measured_by_their_record_are_measured_alike(sides):
     operator = Operator("add", "add", "add", "forward", 0, ())

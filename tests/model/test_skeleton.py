@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import npucmp
@@ -28,7 +28,6 @@ def stored(one):
     return join_parts(*pickle.loads(pickle.dumps(split_table(one))))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(FINDINGS, max_size=4))
 def test_both_parts_hold_all(findings):
     operators = [one for finding in findings for one in (finding.pair.target_op, finding.pair.golden_op) if one]

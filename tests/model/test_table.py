@@ -2,7 +2,7 @@
 
 import pickle
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.model import Finding, Measurement, Moments, Operator, Pair, Side, Statistics, TensorRef, Verdict
@@ -54,7 +54,6 @@ FINDINGS = made(
 )
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(FINDINGS, max_size=4))
 def test_rows_hold_all_of_a_finding(findings):
     columns = columns_of(findings)
@@ -64,7 +63,6 @@ def test_rows_hold_all_of_a_finding(findings):
     assert [*map(repr, pickle.loads(pickle.dumps(Table(findings))))] == [*map(repr, findings)]
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(FINDINGS, min_size=2, max_size=4), st.data())
 def test_other_findings_of_the_same_measurements_take_the_place_of_rows(findings, data):
     at = data.draw(st.integers(0, len(findings) - 1))

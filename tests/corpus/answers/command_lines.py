@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -15,7 +14,7 @@ from subprocess import CompletedProcess
 from typing import Iterator, Mapping
 
 from tests.command import npucmp
-from tests.corpus.answers.record import Answer, of_report, portable
+from tests.corpus.answers.record import Answer, checksum, of_report, portable
 from tests.corpus.reports.case import CASES, words_of, wrong_parts
 
 FILES = Path(__file__).parent / "files"  # mappings, limits and settings for command lines
@@ -86,7 +85,7 @@ def _kept_lines(text: str, words: Mapping[str, str]) -> Iterator[str]:
     lines = [_timeless(portable(line.rstrip(), words)) for line in text.splitlines()]
     yield from lines[:LINES]
     if len(lines) > LINES:
-        yield f"and {len(lines) - LINES} more: {_checksum(lines[LINES:])}"
+        yield f"and {len(lines) - LINES} more: {checksum(lines[LINES:])}"
 
 
 def _kept_file(path: Path, words: Mapping[str, str]) -> str:
@@ -94,12 +93,8 @@ def _kept_file(path: Path, words: Mapping[str, str]) -> str:
         return "not a text"
     text = path.read_text("utf-8-sig")
     lines = [_timeless(portable(line.rstrip(), words)) for line in SCRIPTS.sub("", text).splitlines()]
-    return f"{len(lines)} lines: {_checksum(lines)}"
+    return f"{len(lines)} lines: {checksum(lines)}"
 
 
 def _timeless(line: str) -> str:
     return MACHINE.sub("MACHINE", SECONDS.sub("TIME", TIME.sub("TIME", line)))
-
-
-def _checksum(lines: list[str]) -> str:
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]

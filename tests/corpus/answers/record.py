@@ -12,7 +12,7 @@ import re
 import zlib
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
 import npucmp
 from npucmp.errors import NpucmpError
@@ -85,10 +85,11 @@ def _table(rows: list[dict[str, str]], words: Mapping[str, str]) -> dict[str, An
     cells = (value for row in rows for name, value in row.items() if name != "seconds" and value)
     figures = (float(value) for value in cells if IS_FIGURE.fullmatch(value))
     numbers = " ".join(f"{figure:.2g}" for figure in figures if not abs(figure) < ROUND_OFF)
-    return {"rows": dict(sorted(counts.items())), "sum": _checksum(text), "figures": _checksum(numbers)}
+    return {"rows": dict(sorted(counts.items())), "sum": checksum([text]), "figures": checksum([numbers])}
 
 
-def _checksum(text: str) -> str:
+def checksum(lines: Iterable[str]) -> str:
+    text = "\n".join(lines)
     return f"{zlib.crc32(text.encode()):08x}"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp import open_runs
@@ -230,7 +230,6 @@ def test_parse_name(row):
     assert (found.op_type, found.kind, found.phase, found.call, found.unique) == row[1:]
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.sampled_from(["forward", "backward", "parameters_grad", "debug", "0", "12", "²", "", "a"]), max_size=6)
 )
@@ -751,13 +750,11 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz")
 
 
-@settings(max_examples=40, deadline=None)
 @given(OPERATORS, JSON)
 def test_any_record_is_taken_or_told(folder, name, value):
     survives(folder, {"data": {name: value}})
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["type", "dtype", "shape", "Max", "data_name", "md5", "value"]), JSON, max_size=7)
 )
@@ -765,13 +762,11 @@ def test_any_leaf_is_taken_or_told(folder, changes):
     survives(folder, {"data": {"Functional.add.0.forward": record({**leaf(), **changes})}})
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.dictionaries(st.sampled_from(["data", "task", "level", "framework", "dump_data_dir"]), JSON, max_size=5))
 def test_any_top_is_taken_or_told(folder, top):
     survives(folder, top)
 
 
-@settings(max_examples=30, deadline=None)
 @given(JSON, JSON)
 def test_any_companion_is_taken(folder, stack, construct):
     where = write(folder / "companions", PAIR)

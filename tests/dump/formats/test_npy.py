@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp import open_runs
@@ -77,7 +77,6 @@ def test_names(name, operator, slot, time):
     assert (found.operator, found.slot, found.time) == (operator, slot, time)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.text(max_size=20).filter(lambda text: "/" not in text and "\0" not in text))
 def test_any_name_is_some_operator(text):
     found = npy.parse_npy_name(Path("somewhere") / f"{text}.npy")

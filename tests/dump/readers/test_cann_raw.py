@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.dump.formats import cann
@@ -189,7 +189,6 @@ def runtime_file(tensors, spare, op_name, packed, inline):
     return b"".join([struct.pack("<Q", len(header)), header, *payloads, *spare["buffer"], *spare["space"]])
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.fixed_dictionaries({"input": st.lists(PLANS, max_size=3), "output": st.lists(PLANS, max_size=3)}),
     st.fixed_dictionaries({"buffer": st.lists(BYTES, max_size=2), "space": st.lists(BYTES, max_size=2)}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.dump.readers import cann_slices
@@ -68,7 +68,6 @@ def test_other_attributes_are_no_slices(text):
 JSON = st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3))
 
 
-@settings(max_examples=50, deadline=None)
 @given(JSON, JSON, JSON, st.sampled_from(["input", "output"]), st.integers(0, 2))
 def test_odd_tables_never_raise(cut, table, number, role, index):
     cuts = described(outputCutList=cut, output_tensor_slice=table, input_tensor_slice=table, slice_instance_num=number)

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.dump.readers import statistics_csv
@@ -109,7 +109,6 @@ def test_what_is_no_table_of_statistics_is_told(tmp_path, lines):
         read(tmp_path, *lines)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(st.sampled_from("Input/Output,0129.x-NA \"'eE\n\0²"), max_size=40), max_size=4))
 def test_any_text_is_told_or_read(tmp_path_factory, lines):
     folder = tmp_path_factory.mktemp("any")

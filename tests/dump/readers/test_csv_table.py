@@ -4,7 +4,7 @@ import csv
 import io
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.dump.readers.csv_table import COLUMNS, LINE, read_blocks, read_rows
@@ -22,7 +22,6 @@ def pieces(data, size):
     return (data[at : at + size] for at in range(0, len(data), size))
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(*[CELLS] * 4), max_size=8), st.integers(1, 60), st.booleans())
 def test_cells_are_read_as_they_were_written(rows, size, for_excel):
     columns = dict(zip(NAMES, map(list, zip(*rows)))) if rows else {name: [] for name in NAMES}
@@ -35,7 +34,6 @@ def test_cells_are_read_as_they_were_written(rows, size, for_excel):
     assert b"".join(one.text for one in blocks) == data.partition(b"\n")[2]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(*[WORDS | st.text('ab,"\n', max_size=6)] * 2), max_size=8), st.integers(1, 30))
 def test_a_line_break_in_quotes_is_text(rows, size):
     """A table that was Parquet may hold them."""

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.dump.readers import hdf5
@@ -87,7 +87,6 @@ def test_values(tmp_path, dtype, options):
         assert found.dtype == np.dtype(dtype) and np.array_equal(found, data.reshape(-1))
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_slabs_follow_the_c_order(data):
     shape = data.draw(st.lists(st.integers(1, 6), min_size=0, max_size=4).map(tuple))
@@ -224,7 +223,6 @@ def fletcher(data):
 
 
 @given(st.one_of(st.binary(max_size=200), st.integers(0, 300_000).map(lambda size: b"\xff\xfe\x07" * (size // 3))))
-@settings(max_examples=20, deadline=None)
 def test_fletcher(data):
     assert hdf5._unsum(data + fletcher(data), (), 0) == data
     with pytest.raises(ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.dump.readers.mindspore_ir import Companions, FullNames, IrKernel
@@ -86,7 +86,6 @@ def test_the_first_node_of_a_name_counts(tmp_path):
     assert node(tmp_path, text).constants == {"input:0": ("int64", 1)}
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.sampled_from([CALL.format("I64(1), (%2"), TITLE, *FRAMES]), max_size=6), st.integers(0, 300))
 def test_any_part_of_a_graph_is_read(tmp_path_factory, lines, end):
     node(tmp_path_factory.mktemp("any"), "\n".join(lines)[:end])

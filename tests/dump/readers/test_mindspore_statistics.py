@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp import Limits
@@ -128,7 +128,6 @@ def test_a_table_that_is_too_large_is_told(tmp_path):
     assert not found and "more than" in note
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(st.sampled_from("Subinput,0129.x() \"'eE\n\0²"), max_size=40), max_size=4))
 def test_any_text_is_told_or_read(tmp_path_factory, lines):
     found, notes = read(tmp_path_factory.mktemp("any"), NEW, *lines)

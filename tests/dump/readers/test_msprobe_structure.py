@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from npucmp.dump.formats import msprobe
@@ -88,7 +88,6 @@ def with_figures(tree, figures):
 
 
 @pytest.mark.large
-@settings(max_examples=40, deadline=None)
 @given(
     OPERATORS,
     st.lists(st.lists(WORDS, min_size=4, max_size=4), max_size=3),

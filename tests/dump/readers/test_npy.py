@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.dump import readers
@@ -232,7 +232,6 @@ def test_every_prefix_is_an_error(folder):
 CHANGES = st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), min_size=1, max_size=3)
 
 
-@settings(max_examples=60, deadline=None)
 @given(CHANGES)
 def test_changed_bytes(folder, changes):
     """Damage is a DumpError, or it happens to say something else that fits the file to the byte."""
@@ -250,7 +249,6 @@ def test_changed_bytes(folder, changes):
 ATOMS = st.sampled_from([*"()[{},:'2", "'descr'", "'shape'", "-1", "True", "lambda", "\\"])
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(ATOMS, max_size=30).map("".join))
 def test_random_texts(folder, text):
     with pytest.raises(DumpError):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from npucmp import Limits
@@ -156,7 +156,6 @@ def fields(place: Path, data: bytes, start: int = 0) -> list[WireField]:
 # --- what the runtime writes
 
 
-@settings(max_examples=50, deadline=None)
 @given(TREES)
 @example({"data": [bytes(WINDOW - 3), bytes(WINDOW), b"x"], "text": "ü" * 5000, "inner": [{}, {"data": [bytes(9999)]}]})
 @example({"whole": -0.0, "small": -1})
@@ -166,7 +165,6 @@ def test_the_same_fields(place, tree):
         assert walked(cursor, data, 0, len(data)) == expected(tree)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20000), st.integers(0, 2 * WINDOW)), max_size=30))
 def test_the_window_shows_the_file(place, pieces):
     """In any order of reading, forwards and backwards."""
@@ -184,7 +182,6 @@ def test_a_payload_is_passed_over(place, monkeypatch):
     assert sum(asked) <= 4 * WINDOW
 
 
-@settings(max_examples=20, deadline=None)
 @given(PLAIN, PLAIN)
 @example({"packed": [300, -1], "whole": 1.0, "many": [2**64 - 1]}, {"half": 7, "flag": True, "data": [b"abc"]})
 def test_every_prefix(place, tree, inner):
@@ -207,7 +204,6 @@ def prefix(place: Path, data: bytes) -> list[WireField]:
     return found
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=80))
 def test_random_bytes(place, data):
     with cursor_over(place, data) as cursor:

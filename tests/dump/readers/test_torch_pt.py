@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp import Limits
@@ -448,7 +448,6 @@ def sound(path: str) -> bool:
     return count > 10_000 or len(values(payload)) == count
 
 
-@settings(max_examples=40, deadline=None)
 @given(whole=st.sampled_from(SAMPLES), changes=CHANGES, pickle_only=st.booleans())
 def test_changed_bytes(folder, whole, changes, pickle_only):
     data = bytearray(whole)
@@ -466,7 +465,6 @@ OPCODES = [
 PIECES = st.one_of(st.sampled_from(OPCODES), st.binary(max_size=3))
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(PIECES, max_size=25).map(b"".join))
 def test_random_programs(folder, body):
     assert sound(written(folder, pt(body)))

@@ -9,7 +9,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.dump.readers import values
@@ -67,7 +67,6 @@ def payloads(draw):
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("sizes", [{}, TINY, {**TINY, "_GAP": 1000}], ids=["default", "tiny", "large gap"])
-@settings(max_examples=40, deadline=None)
 @given(case=payloads(), elements=st.integers(1, 40))
 def test_equal_to_element_by_element(folder, sizes, case, elements):
     payload, raw = case

@@ -5,7 +5,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.measure.kernel.range_stats import extremes_of, merge_extremes
@@ -64,7 +64,6 @@ def blocks(draw):
     return name, array
 
 
-@settings(max_examples=50, deadline=None)
 @given(blocks())
 def test_as_counted_in_plain_python(block):
     name, array = block
@@ -74,7 +73,6 @@ def test_as_counted_in_plain_python(block):
     assert same(extremes_of(array, row), counted(values, row.largest if row.kind == "f" else None))
 
 
-@settings(max_examples=40, deadline=None)
 @given(blocks(), st.lists(st.integers(0, 20), max_size=3))
 def test_blocks_merge_to_the_whole(block, cuts):
     name, array = block
