@@ -12,11 +12,16 @@ lossless. Tensors of fewer than 4 elements link only if they hold a number of mo
 from __future__ import annotations
 
 import math
-from typing import Optional
+from typing import Optional, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.flow.operators import of_row
-from npucmp.model import Finding, Measurement, TensorRef
+from npucmp.model import Finding, Measurement, Pair, TensorRef
 from npucmp.model.moments import FEW_BITS
+from npucmp.model.network import SearchRows, by_network
+from npucmp.model.table import ChangedRows, has_figures
 
 MIN_ELEMENTS = 4  # elements: chosen: fewer agree by chance, not measured
 _MASK = (1 << 64) - 1  # bits: definition: a content is a number of 64 bits
@@ -32,6 +37,33 @@ def content_of(finding: Finding) -> int:
 def target_content_of(finding: Finding) -> int:
     """The content of the target tensor of a row; 0 if it is unknown or does not identify the tensor."""
     return target_content(finding.measurement)
+
+
+def contents_of(findings: Sequence[Finding], side: int = 1) -> list[int]:
+    """The contents of the target's tensors (side 0) or of the golden's (1) by row, from columns where statistics alone
+    are known."""
+    of_row = content_of if side else target_content_of
+    findings = findings.rows if isinstance(findings, ChangedRows) else findings  # of equal measurements
+    if not isinstance(findings, SearchRows) or findings.network is None or findings.has_checksums:
+        return [*map(of_row, findings)]
+    rows, count = findings.columns.rows, _elements(findings)[side]
+    figures = np.where(rows["figures"][:, side] == 0.0, 0.0, rows["figures"][:, side])  # -0 equals 0
+    with np.errstate(invalid="ignore"):
+        few = np.abs(np.frexp(figures)[0] * 2.0**FEW_BITS) % 1.0 != 0.0
+    is_told = np.where(count < MIN_ELEMENTS, (few & np.isfinite(figures)).any(axis=1), figures[:, 0] != figures[:, 1])
+    is_told &= (count > 0) & ~np.isnan(figures).any(axis=1)
+    numbers = zip(count.tolist(), *figures.T.tolist())
+    found = [hash(parts) & _MASK or 1 if told else 0 for told, parts in zip(is_told.tolist(), numbers)]
+    for at in np.flatnonzero((count > 0) & ~has_figures(rows, side)).tolist():
+        found[at] = of_row(findings[at])
+    return found
+
+
+@by_network
+def _elements(pairs: Sequence[Pair]) -> npt.NDArray[np.int64]:
+    """The number of elements of the tensors of target and golden (2, rows), at most 2^62; 0 without a tensor."""
+    sides = [[one.target for one in pairs], [one.golden for one in pairs]]
+    return np.array([[0 if one is None else min(math.prod(one.shape), 1 << 62) for one in side] for side in sides])
 
 
 def golden_content(measurement: Measurement) -> int:

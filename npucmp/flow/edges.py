@@ -14,14 +14,18 @@ does the cause of their consumers.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from typing import Generic, Hashable, Iterator, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.dump.readers.names import file_name_of
-from npucmp.flow.contents import MIN_ELEMENTS, content_of, target_content_of
+from npucmp.flow.contents import MIN_ELEMENTS, contents_of
+from npucmp.flow.operators import roles_of
 from npucmp.model import Finding, Operator, Pair, TensorRef
 from npucmp.model.finding import OTHER_NODE
+from npucmp.model.network import by_network
 from npucmp.model.optypes import op_type_of
-from npucmp.model.roles import is_argument, is_buffer, is_output
+from npucmp.model.roles import is_buffer
+from npucmp.model.table import rows_of_rule
 
 V = TypeVar("V")
 
@@ -51,43 +55,48 @@ class Producers(Generic[V]):
 class _Index:
     """The latest row of a tensor, by its names in graphs and by its content."""
 
-    def __init__(self, has_names: bool) -> None:
+    def __init__(self, findings: Sequence[Finding], contents: Sequence[int]) -> None:
+        self._findings, self._contents, self._kinds = findings, contents, _kinds_of_golden(findings)
         self._target, self._golden = Producers[int](), Producers[int]()
         self.by_content = self._golden.by_content
-        self._unasked: list[tuple[int, Finding]] = []  # outputs not yet in `_target`, which few dumps need
-        self._has_names = has_names
+        self._unasked: list[int] = []  # outputs not yet in `_target`, which few dumps need
+        self._has_names = _has_names(findings)
+        self._target_contents: Sequence[int] = ()
 
-    def graph_producer(self, pair: Pair) -> int:
+    def graph_producer(self, row: int) -> int:
         """The row of the tensor that a graph names as the producer; -1 without one."""
         if not self._has_names:
             return -1
+        pair = self._findings[row].pair
         found = self._target.graph_producer(pair.target)
         found = self._golden.graph_producer(pair.golden) if found is None else found
         return -1 if found is None else found
 
-    def equal_content(self, finding: Finding, content: int) -> int:
+    def equal_content(self, row: int) -> int:
         """The row of equal content: of the golden tensor, or of the target's if the golden's content is not
         conclusive."""
-        golden = finding.pair.golden
-        if golden is None or (not content and math.prod(golden.shape) < MIN_ELEMENTS):
-            return self.of_target(finding)
+        content = self._contents[row]
+        if self._kinds[row] is None or (not content and self._kinds[row]):
+            return self.of_target(row)
         return self.by_content.get(content, -1) if content else -1
 
-    def of_target(self, finding: Finding) -> int:
+    def of_target(self, row: int) -> int:
         """The row of the output whose target tensor has the content of the target tensor of a row."""
-        for row, output in self._unasked:
-            self._target.by_content[target_content_of(output)] = row
+        if not self._target_contents:
+            self._target_contents = contents_of(self._findings, 0)
+        for output in self._unasked:
+            self._target.by_content[self._target_contents[output]] = output
         self._unasked.clear()
-        content = target_content_of(finding)
+        content = self._target_contents[row]
         return self._target.by_content.get(content, -1) if content else -1
 
-    def add_output(self, row: int, finding: Finding, content: int) -> None:
-        if content:
-            self.by_content[content] = row
-        self._unasked.append((row, finding))
+    def add_output(self, row: int) -> None:
+        if self._contents[row]:
+            self.by_content[self._contents[row]] = row
+        self._unasked.append(row)
         if not self._has_names:
             return
-        pair = finding.pair
+        pair = self._findings[row].pair
         if pair.target_op is not None:
             self._target.add_output(pair.target_op, pair.slot, row)
         is_unnamed = pair.golden is None and pair.is_inside  # a tensor inside a fused operator
@@ -103,72 +112,73 @@ class Edges:
               first input; -1 without one
     """
 
-    __slots__ = ("_findings", "_outputs", "_rows", "contents", "sources")
+    __slots__ = ("_findings", "_outputs", "_roles", "_rows", "_target_contents", "contents", "sources")
 
     def __init__(self, findings: Sequence[Finding], rank: Optional[int] = None) -> None:
         self._findings = findings
         self._outputs: Optional[dict[int, list[int]]] = None
         self._rows: Optional[dict[int, list[int]]] = None
-        self.contents = [*map(content_of, findings)]
+        self._target_contents: Sequence[int] = ()
+        self._roles = roles = roles_of(findings)
+        self.contents = contents = contents_of(findings)
         self.sources: list[int] = []
-        index, contents, sources = _Index(_has_names(findings)), self.contents, self.sources
-        for operator in _operators(findings):
-            rows = range(len(sources), len(sources) + len(operator))
-            pair = operator[0].pair
-            both = pair.target_op is not None and pair.golden_op is not None
-            outputs = {row for row, one in zip(rows, operator) if is_output(one.pair)}
-            receives = both and op_type_of(pair.golden_op or pair.operator).has("receives")
-            for row, one in zip(rows, operator):
-                named = index.graph_producer(one.pair) if row not in outputs else -1
-                sources.append(named if named >= 0 else index.equal_content(one, contents[row]))
-            if not both:
+        index, sources = _Index(findings, contents), self.sources
+        others, receiving = rows_of_rule(findings, OTHER_NODE), _receiving(findings)
+        for start, end in zip(roles.starts, roles.starts[1:]):
+            rows = range(start, end)
+            for row in rows:
+                named = index.graph_producer(row) if not roles.output[row] else -1
+                sources.append(named if named >= 0 else index.equal_content(row))
+            if not roles.both[start]:
                 continue
-            for row, one in zip(rows, operator):
-                is_read = contents[row] and row not in outputs and not is_argument(one.pair)
-                if is_read and not (receives and _is_buffer(one.pair, rank)):
+            for row in rows:
+                is_read = contents[row] and not roles.output[row] and not roles.argument[row]
+                if is_read and not (start in receiving and _is_buffer(findings[row].pair, rank)):
                     index.by_content.setdefault(contents[row], row)
-            for row in sorted(outputs):
-                if findings[row].rule != OTHER_NODE:  # it is no tensor that a later operator reads on both sides
-                    index.add_output(row, findings[row], contents[row])
+            for row in rows:
+                if roles.output[row] and row not in others:  # another node: no tensor that a later operator reads
+                    index.add_output(row)
 
     def rows_of(self, content: int) -> Sequence[int]:
         """The rows with a content that have no source, or write it, in graph order; empty for the content 0."""
         if self._rows is None:
             self._rows = {}
             for at, (one, source) in enumerate(zip(self.contents, self.sources)):
-                if one and (source < 0 or is_output(self._findings[at].pair)):
+                if one and (source < 0 or self._roles.output[at]):
                     self._rows.setdefault(one, []).append(at)
         return self._rows.get(content, ()) if content else ()
 
     def of_target(self, row: int) -> int:
         """The latest output before a row whose target tensor has the content of the row's; -1 without one."""
+        roles = self._roles
+        contents = self._target_contents = self._target_contents or contents_of(self._findings, 0)
         if self._outputs is None:
             self._outputs = {}
-            for at, one in enumerate(self._findings):
-                pair = one.pair
-                if pair.target_op is not None and pair.golden_op is not None and is_output(pair):
-                    self._outputs.setdefault(target_content_of(one), []).append(at)
-        content = target_content_of(self._findings[row])
-        order = self._findings[row].pair.order
-        earlier = (at for at in reversed(self._outputs.get(content, ())) if self._findings[at].pair.order < order)
-        return next(earlier, -1) if content else -1
+            for at, (both, output) in enumerate(zip(roles.both, roles.output)):
+                if both and output:
+                    self._outputs.setdefault(contents[at], []).append(at)
+        start = roles.starts[bisect_right(roles.starts, row) - 1]
+        earlier = (at for at in reversed(self._outputs.get(contents[row], ())) if at < start)
+        return next(earlier, -1) if contents[row] else -1
 
 
-def _has_names(findings: Sequence[Finding]) -> bool:
+@by_network
+def _has_names(pairs: Sequence[Pair]) -> bool:
     """Return whether a graph names the producer of any tensor."""
-    sides = ((one.pair.target, one.pair.golden) for one in findings)
-    return any((target and target.source) or (golden and golden.source) for target, golden in sides)
+    return any((one.target and one.target.source) or (one.golden and one.golden.source) for one in pairs)
 
 
-def _operators(findings: Sequence[Finding]) -> Iterator[Sequence[Finding]]:
-    """Yield the rows of each operator, in graph order."""
-    start = 0
-    for at, one in enumerate(findings):
-        if one.pair.order != findings[start].pair.order:
-            yield findings[start:at]
-            start = at
-    if findings:
-        yield findings[start:]
+@by_network
+def _kinds_of_golden(pairs: Sequence[Pair]) -> list[Optional[bool]]:
+    """Return whether the golden tensor of each row has few elements; None without one."""
+    return [None if one.golden is None else math.prod(one.golden.shape) < MIN_ELEMENTS for one in pairs]
+
+
+@by_network
+def _receiving(pairs: Sequence[Pair]) -> frozenset[int]:
+    """Return the first rows of operators that receive a tensor."""
+    first = (at for at, pair in enumerate(pairs) if not at or pair.order != pairs[at - 1].order)
+    return frozenset(at for at in first if op_type_of(pairs[at].golden_op or pairs[at].operator).has("receives"))
 
 
 def _is_buffer(pair: Pair, rank: Optional[int]) -> bool:
@@ -187,18 +197,17 @@ class Link(NamedTuple):
 def links(findings: Sequence[Finding]) -> Iterator[Optional[Link]]:
     """Yield the producer of each input, including operators of one run only, for findings in graph order; None for
     outputs and for unknown producers."""
-    index, row = _Index(_has_names(findings)), 0
-    for own in _operators(findings):
-        for finding in own:
-            if is_output(finding.pair):
+    index, roles = _Index(findings, contents_of(findings)), roles_of(findings)
+    for start, end in zip(roles.starts, roles.starts[1:]):
+        for row in range(start, end):
+            if roles.output[row]:
                 yield None
-            elif (named := index.graph_producer(finding.pair)) >= 0:
+            elif (named := index.graph_producer(row)) >= 0:
                 yield Link(findings[named].pair.order, "by the graph")
             else:
-                found = index.equal_content(finding, content_of(finding))
-                found = found if found >= 0 else index.of_target(finding)
+                found = index.equal_content(row)
+                found = found if found >= 0 else index.of_target(row)
                 yield None if found < 0 else Link(findings[found].pair.order, "by equal content")
-        for at, finding in enumerate(own, row):
-            if is_output(finding.pair):
-                index.add_output(at, finding, content_of(finding))
-        row += len(own)
+        for row in range(start, end):
+            if roles.output[row]:
+                index.add_output(row)

@@ -7,13 +7,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import wraps
 from itertools import groupby
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union, overload
 
 from npucmp.model import Finding, Operator, Pair
 from npucmp.model.arguments import draws_numbers
 from npucmp.model.checkpointing import figures_of, forwards_run_again
+from npucmp.model.network import SearchRows, by_network
 from npucmp.model.optypes import OpType, is_gradient, op_type_of
 from npucmp.model.roles import is_argument, is_output
+from npucmp.model.table import Table
 
 GRADIENTS = ".parameters_grad"  # in the names of records of the gradients of a module's parameters: definition
 
@@ -93,68 +95,143 @@ class OperatorFindings:
         return (self.has_remote_inputs and not self.inputs) or any(op.reads_recorded for op in sides if op is not None)
 
 
-def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
-    """Matched operators in graph order. Gradients of parameters read the inputs of their module's backward, and the
-    tensors that its forward saved."""
-    nodes = []
+class OperatorRows(NamedTuple):
+    """The rows of a matched operator, as the fields of OperatorFindings."""
+
+    pair: Pair
+    at: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    extra_inputs: tuple[int, ...] = ()
+    assumed_inputs: tuple[int, ...] = ()
+    beside: tuple[int, ...] = ()
+    recomputed: str = ""
+    is_rerun_lost: bool = False
+
+    @property
+    def operator(self) -> Operator:
+        return self.pair.operator
+
+
+class Roles(NamedTuple):
+    """The roles of rows by their pairs. `starts` are the first rows of operators, and the number of rows."""
+
+    starts: list[int]
+    both: list[bool]
+    output: list[bool]
+    argument: list[bool]
+
+
+@by_network
+def roles_of(pairs: Sequence[Pair]) -> Roles:
+    orders = [pair.order for pair in pairs]
+    starts = [at for at, order in enumerate(orders) if not at or order != orders[at - 1]]
+    both = [pair.target_op is not None and pair.golden_op is not None for pair in pairs]
+    return Roles([*starts, len(pairs)], both, [*map(is_output, pairs)], [*map(is_argument, pairs)])
+
+
+@by_network
+def rows_of_operators(pairs: Sequence[Pair]) -> list[OperatorRows]:
+    """The rows of matched operators in graph order. Gradients of parameters read the inputs of their module's backward,
+    and the tensors that its forward saved."""
+    nodes: list[OperatorRows] = []
     alone: dict[tuple[str, str], Operator] = {}  # forward operators that only one side has, by side and call
-    for _, group in groupby(findings, key=lambda finding: finding.pair.order):
-        rows = list(group)
-        pair = rows[0].pair
-        if pair.target_op is None or pair.golden_op is None:
-            side, one = ("golden", pair.golden_op) if pair.target_op is None else ("target", pair.target_op)
+    at = 0
+    for _, group in groupby(pairs, key=lambda pair: pair.order):
+        own = [*group]
+        first, rows = own[0], range(at, at + len(own))
+        at += len(own)
+        if first.target_op is None or first.golden_op is None:
+            side, one = ("golden", first.golden_op) if first.target_op is None else ("target", first.target_op)
             if one is not None and one.phase == "forward" and one.call:
                 alone[side, one.call] = one
             continue
-        outputs = [row for row in rows if is_output(row.pair)]
-        inputs = [row for row in rows if not is_output(row.pair) and not is_argument(row.pair)]
-        nodes.append(OperatorFindings(pair, inputs, outputs, row=rows[0].row))
-    forward = {call: node for node in nodes if node.operator.phase == "forward" for call in _calls(node)}
-    backward: dict[str, list[OperatorFindings]] = {}  # by module
-    for node in nodes:
+        outputs = tuple(row for row, pair in zip(rows, own) if is_output(pair))
+        inputs = tuple(row for row, pair in zip(rows, own) if not is_output(pair) and not is_argument(pair))
+        nodes.append(OperatorRows(first, rows[0], inputs, outputs))
+    forward = {call: number for number, node in enumerate(nodes) if node.operator.phase == "forward"
+               for call in _calls(node)}  # fmt: skip
+    backward: dict[str, list[int]] = {}  # by module
+    for number, node in enumerate(nodes):
         if node.operator.phase == "backward":
-            backward.setdefault(node.operator.call.rpartition(".")[0], []).append(node)
-    gradients: dict[str, list[OperatorFindings]] = {}  # of parameters, by module
-    by_order = {node.pair.golden_op.order: node for node in nodes if node.pair.golden_op is not None}
-    again = forwards_run_again([golden for node in nodes if (golden := node.pair.golden_op) is not None])
-    for node in nodes:
-        if node.operator.phase == "backward":
-            partner = next((forward[call] for call in _calls(node) if call in forward), None)
-            golden_order = node.pair.golden_op.order if node.pair.golden_op is not None else -1
-            if golden_order in again.recorded:
-                partner = by_order[again.recorded[golden_order].order]
-            node.recomputed = _recomputed_forward(node, partner, alone) if partner else ""
-            if partner and not partner.outputs and draws_numbers(partner.operator):
-                node.recomputed = partner.operator.name
-            if golden_order in again.unrecorded:
-                node.recomputed, node.is_rerun_lost = again.unrecorded[golden_order].name, True
-            node.extra_inputs += partner.inputs + partner.outputs if partner and not node.recomputed else []
-            if GRADIENTS in node.operator.name:
-                gradients.setdefault(node.operator.call, []).append(node)
+            backward.setdefault(node.operator.call.rpartition(".")[0], []).append(number)
+    gradients: dict[str, list[int]] = {}  # of parameters, by module
+    goldens = [golden for node in nodes if (golden := node.pair.golden_op) is not None]
+    by_order = {golden.order: number for number, golden in enumerate(goldens)}
+    again = forwards_run_again(goldens)
+    for number, node in enumerate(nodes):
+        if node.operator.phase != "backward":
+            continue
+        found = next((forward[call] for call in _calls(node) if call in forward), None)
+        order = goldens[number].order
+        if order in again.recorded:
+            found = by_order[again.recorded[order].order]
+        partner = None if found is None else nodes[found]
+        recomputed = _recomputed_forward(node, partner, alone) if partner else ""
+        if partner and not partner.outputs and draws_numbers(partner.operator):
+            recomputed = partner.operator.name
+        lost = order in again.unrecorded
+        recomputed = again.unrecorded[order].name if lost else recomputed
+        extra = partner.inputs + partner.outputs if partner and not recomputed else ()
+        nodes[number] = node._replace(extra_inputs=extra, recomputed=recomputed, is_rerun_lost=lost)
+        if GRADIENTS in node.operator.name:
+            gradients.setdefault(node.operator.call, []).append(number)
     for call, records in gradients.items():
-        for record, others in _backward_of(records, backward.get(call, [])):
-            record.inputs += [finding for other in others for finding in other.inputs]
-            record.extra_inputs += [finding for other in others for finding in other.extra_inputs]
-            record.beside += [finding for other in others for finding in other.outputs]
-    before: dict[bool, list[Finding]] = {False: [], True: []}
-    for node in nodes:
-        node.assumed_inputs = before[node.is_gradient] if not node.inputs else []
-        before[node.is_gradient] = node.outputs or before[node.is_gradient]
+        of_module = backward.get(call, [])
+        for place, number in enumerate(records):  # a record for each call: of the one beside it and those before
+            record = nodes[number]
+            others = [
+                nodes[other] for other in (of_module[: place + 1] if len(records) == len(of_module) else of_module)
+            ]
+            nodes[number] = record._replace(
+                inputs=(*record.inputs, *(row for other in others for row in other.inputs)),
+                extra_inputs=(*record.extra_inputs, *(row for other in others for row in other.extra_inputs)),
+                beside=tuple(row for other in others for row in other.outputs),
+            )
+    before: dict[bool, tuple[int, ...]] = {False: (), True: ()}
+    for number, node in enumerate(nodes):
+        is_backward = is_gradient(node.operator)
+        nodes[number] = node._replace(assumed_inputs=before[is_backward] if not node.inputs else ())
+        before[is_backward] = node.outputs or before[is_backward]
     return nodes
 
 
-def _backward_of(
-    records: Sequence[OperatorFindings], backward: Sequence[OperatorFindings]
-) -> Iterator[tuple[OperatorFindings, Sequence[OperatorFindings]]]:
-    """Return the backward operators that made the gradients of a module's parameters: where each call of the module
-    has a record, the one beside it and those before; else all."""
-    for at, record in enumerate(records):
-        yield record, backward[: at + 1] if len(records) == len(backward) else backward
+class Nodes(Sequence[OperatorFindings]):
+    """The matched operators of findings, which are built on request."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self._findings = findings
+        self.rows = rows_of_operators(findings)
+        self._found: list[Optional[OperatorFindings]] = [None] * len(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> OperatorFindings: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[OperatorFindings]: ...
+    def __getitem__(self, at: Union[int, slice]) -> Union[OperatorFindings, Sequence[OperatorFindings]]:
+        if isinstance(at, slice):
+            return [self[number] for number in range(len(self))[at]]
+        found = self._found[at]
+        if found is None:
+            rows, row = self.rows[at], self._findings.__getitem__
+            sides = ([*map(row, rows_of)] for rows_of in rows[2:7])
+            inputs, outputs, extra, assumed, beside = sides
+            found = self._found[at] = OperatorFindings(
+                row(rows.at).pair, inputs, outputs, extra, assumed, beside,
+                recomputed=rows.recomputed, is_rerun_lost=rows.is_rerun_lost, row=row(rows.at).row,
+            )  # fmt: skip
+        return found
 
 
-def _recomputed_forward(
-    node: OperatorFindings, partner: OperatorFindings, alone: Mapping[tuple[str, str], Operator]
-) -> str:
+def nodes_of(findings: Sequence[Finding]) -> Sequence[OperatorFindings]:
+    """Matched operators in graph order."""
+    return Nodes(findings)
+
+
+def _recomputed_forward(node: OperatorRows, partner: OperatorRows, alone: Mapping[tuple[str, str], Operator]) -> str:
     """The forward that ran again on one side (checkpointing) and from which a backward reads, if its recorded values
     differ from the first execution; else "". The comparison of the first execution then does not apply."""
     first = {"target": partner.pair.target_op, "golden": partner.pair.golden_op}
@@ -165,7 +242,7 @@ def _recomputed_forward(
     return ""
 
 
-def _calls(node: OperatorFindings) -> list[tuple[str, str]]:
+def _calls(node: OperatorRows) -> list[tuple[str, str]]:
     """The call of an operator on each side. If one side ran its forward twice (checkpointing), the other
     identifies it."""
     sides = (("golden", node.pair.golden_op), ("target", node.pair.target_op))
@@ -207,9 +284,11 @@ class RowCache:
         return found
 
 
-def number_findings(findings: Sequence[Finding], first: int = 0) -> list[Finding]:
+def numbered(findings: Sequence[Finding], first: int = 0) -> Sequence[Finding]:
     """Findings with their row numbers, from `first` on, and a shared cache."""
     cache = RowCache(first, len(findings))
+    if isinstance(findings, Table) and findings.columns.rank is not None:
+        return SearchRows(findings, first, cache)
     return [one._replace(row=row, cache=cache) for row, one in enumerate(findings, first)]
 
 

@@ -12,10 +12,10 @@ from npucmp.localise.rule_context import error_of
 from npucmp.measure import metrics
 from npucmp.model import Cause, Evidence, Finding, Root, Verdict
 from npucmp.model.relation import AxisOrder
-from npucmp.model.table import Table
+from npucmp.model.table import ChangedRows, Table
 
-# of one rank: its findings, its roots with their clocks
-SearchResult = tuple["list[Finding]", "list[tuple[int, Root]]"]
+# of one rank: its rows, of which some have another finding, and its roots with their clocks
+SearchResult = tuple[ChangedRows, "list[tuple[int, Root]]"]
 
 
 class OwnError(NamedTuple):

@@ -71,7 +71,7 @@ def with_roots(
         steps[one.target.step or one.golden.step or 0].append(number)
     found = list(comparisons)
     ranked: list[Ranked] = []
-    before: dict[Optional[int], list[Finding]] = {}  # findings of the previous step, by rank
+    before: dict[Optional[int], Sequence[Finding]] = {}  # findings of the previous step, by rank
     faulty = False  # whether a root exists in an earlier step
     for step, numbers in sorted(steps.items()):
         ranks = [comparisons[number] for number in numbers]

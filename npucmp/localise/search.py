@@ -23,7 +23,7 @@ import math
 from typing import TYPE_CHECKING, Optional, Sequence
 
 from npucmp.flow.edges import Edges
-from npucmp.flow.operators import OperatorFindings, nodes_of, number_findings
+from npucmp.flow.operators import OperatorFindings, nodes_of, numbered
 from npucmp.judge.tolerance import Limit
 from npucmp.localise import evidence
 from npucmp.localise.alignment_confidence import begins_upstream, uncertain_cause
@@ -44,8 +44,9 @@ from npucmp.localise.updated_parameters import UpdatedParameters
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import SUM_ROUNDING
-from npucmp.model.finding import OTHER_NODE
+from npucmp.model.finding import DIFFERS, OTHER_NODE
 from npucmp.model.roles import containers, is_folded, is_meaningless, is_parameter, names_of
+from npucmp.model.table import ChangedRows, rows_of_verdicts
 
 if TYPE_CHECKING:
     from npucmp.localise.golden_weights import GoldenWeights
@@ -76,11 +77,8 @@ class RootSearch:
         ordered: bool = True,
     ) -> None:
         self._rules = rules = rules or Rulebook()
-        self._by_round_off = by_round_off
-        self.findings = [
-            disregard(one) if differs(one) and rules.holds("meaningless", RuleContext(one)) else one
-            for one in number_findings(findings, first_row)
-        ]
+        self._by_round_off, self._first_row = by_round_off, first_row
+        self.findings = self._with_meaningless(numbered(findings, first_row))
         self.nodes = nodes_of(self.findings)
         updates = updates or Updates()
         updates.decide(self.findings)
@@ -124,7 +122,13 @@ class RootSearch:
         self._is_behind_draw = False
         self._descending: set[int] = set()  # rows of outputs that descend from a root, also within their limits
 
-    def results(self) -> tuple[list[Finding], list[Root]]:
+    def _with_meaningless(self, findings: Sequence[Finding]) -> ChangedRows:
+        """The rows, of which those that differ and hold memory that no operator wrote are disregarded."""
+        differing = rows_of_verdicts(findings, DIFFERS)
+        found = [at for at in differing if self._rules.holds("meaningless", RuleContext(findings[at]))]
+        return ChangedRows(findings, {at: disregard(findings[at]) for at in found})
+
+    def results(self) -> tuple[ChangedRows, list[Root]]:
         """The findings and roots of all operators; errors that grew step by step beyond the limit of rule `gradual` are
         a root if there is no other."""
         growth = self._explanations.growth
@@ -134,7 +138,8 @@ class RootSearch:
                 self.revised.pop(one.row, None)
             reasons = evidence.gradual_reasons(finding, times, GROWTH, growth.hopeless)
             self._add(node, Cause.WORSENED, OwnError(finding, "gradual"), reasons, self._intervals.reads(node))
-        return [self._explanations.latest(finding) for finding in self.findings], self._roots
+        revised = {row - self._first_row: finding for row, finding in self.revised.items()}
+        return ChangedRows(self.findings.rows, {**self.findings.changes, **revised}), self._roots
 
     # The decision on one operator
 

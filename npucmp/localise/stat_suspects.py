@@ -28,7 +28,9 @@ from npucmp.localise.stat_shift import FIGURES
 from npucmp.localise.stat_test import NoiseTest, Outlier
 from npucmp.model import Cause, Finding, Pair, Root, Verdict
 from npucmp.model.arguments import moves_other_axes
+from npucmp.model.finding import DIFFERS
 from npucmp.model.roles import is_parameter
+from npucmp.model.table import ChangedRows, rows_of_verdicts
 
 
 class Candidate(NamedTuple):
@@ -126,8 +128,9 @@ def search_result(
 ) -> SearchResult:
     """The result of the search of rank `number` after the noise test; clocks by order."""
     findings, roots = result
+    rows = rows_of_verdicts(findings, DIFFERS)
     if first is None:
-        return [*map(_excuse_difference, findings)], []
+        return _excused(findings, rows), []
     other_input = first.root if first.root is not None and _is_input(first.root) else None
     is_alone = first.root is None or other_input is not None or first.root.cause is Cause.SUSPECT
     places = {pair.order for rank, (_, pair, _) in first.alike.items() if rank == number}
@@ -144,7 +147,11 @@ def search_result(
     elif number in first.alike:
         when, pair, standing = first.alike[number]
         roots_left.append((when, _suspect(pair, standing, len(first.alike) - 1, first.ranks - 1)))
-    return [_excuse_difference(one) if one.pair.order in before else one for one in findings], roots_left
+    return _excused(findings, [at for at in rows if findings[at].pair.order in before]), roots_left
+
+
+def _excused(findings: ChangedRows, rows: Iterable[int]) -> ChangedRows:
+    return ChangedRows(findings.rows, {**findings.changes, **{at: _excuse_difference(findings[at]) for at in rows}})
 
 
 def _excuse_difference(finding: Finding) -> Finding:

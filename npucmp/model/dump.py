@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Union
 
 from npucmp.model.dtypes import lookup
@@ -89,16 +88,34 @@ class Statistics(NamedTuple):
         return cls(max, min, mean, -norm if norm is not None and norm < 0 else norm)
 
 
-class Elsewhere(Enum):
-    """Marker in place of the statistics of a tensor that ranks share: the measurement of each rank has them."""
-
-    ELSEWHERE = 0
-
-    def __bool__(self) -> bool:
-        raise TypeError("the figures of this tensor are in its measurement: Measurement.recorded, Measurement.tensor")
+class NeedsFigures(TypeError):
+    """A question about the statistics of a tensor that ranks share: each rank has its own."""
 
 
-ELSEWHERE: Any = Elsewhere.ELSEWHERE
+class FiguresAt:
+    """The place of a tensor's statistics among the figures of each rank, in the structure that ranks share
+    (model/network.py). A question about the statistics themselves raises NeedsFigures."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def _refuse(self, *_: object) -> Any:
+        raise NeedsFigures(
+            "the figures of this tensor are in its measurement: Measurement.recorded, Measurement.tensor"
+        )
+
+    __bool__ = __eq__ = __iter__ = __getitem__ = __len__ = __repr__ = _refuse
+    __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._refuse()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FiguresAt, (self.number,)
 
 
 class TensorRef(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Optional
 
-from npucmp.model.dump import ELSEWHERE, Operator, Statistics, TensorRef
+from npucmp.model.dump import FiguresAt, Operator, Statistics, TensorRef
 from npucmp.model.moments import Moments
 
 
@@ -110,12 +110,12 @@ class Measurement(_Measured):
         """The recorded statistics of the target's tensor (side 0), or of the golden's (1)."""
         tensor = self.pair.golden if side else self.pair.target
         found = None if tensor is None else tensor.statistics
-        return self.statistics[side] if found is ELSEWHERE else found
+        return self.statistics[side] if isinstance(found, FiguresAt) else found
 
     def tensor(self, side: int) -> Optional[TensorRef]:
         """The target's tensor (side 0), or the golden's (1), with its statistics."""
         tensor = self.pair.golden if side else self.pair.target
-        if tensor is None or tensor.statistics is not ELSEWHERE:
+        if tensor is None or not isinstance(tensor.statistics, FiguresAt):
             return tensor
         return tensor._replace(statistics=self.statistics[side])
 

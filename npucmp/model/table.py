@@ -4,7 +4,7 @@
     moments    a structured array (MOMENTS) of the rows whose values were measured; `rows["moments"]` has their places
     operators  data that all pairs of an operator share; `rows["operator"]` has their places
     targets, goldens   the tensor of each side by row, None if a side has none
-    rank       builds whole operators and tensors from shared ones (model/skeleton.py), None if they are whole: shared
+    rank       builds whole operators and tensors from shared ones (model/network.py), None if they are whole: shared
                tensors have no statistics, checksums and files
 
 `Pair`, `Measurement` and `Finding` are views of a row, built on request. The columns are stored between two phases of a
@@ -14,12 +14,26 @@ comparison and in a checkpoint, and are sent between processes.
 from __future__ import annotations
 
 import math
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, Union, overload
+from functools import partial
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Union,
+    overload,
+)
 
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.model.dump import ELSEWHERE, Operator, Statistics, TensorRef
+from npucmp.model.dump import FiguresAt, Operator, Statistics, TensorRef
 from npucmp.model.finding import Finding, Measurement, Pair, Verdict
 from npucmp.model.moments import FIELDS, SIDE_FIELDS, Field, Merge, Moments, Side
 
@@ -105,7 +119,10 @@ class FieldSource(Protocol):
     def columns(self, columns: Columns) -> Columns:
         """The columns with whole operators and tensors."""
 
-    def shared_pairs(self, columns: Columns) -> list[Pair]:
+    def pair(self, row: int) -> Pair:
+        """The pair of a row."""
+
+    def shared_pairs(self, columns: Columns) -> Sequence[Pair]:
         """The pairs of the rows; the measurements have the statistics of shared pairs."""
 
 
@@ -125,33 +142,77 @@ class Columns(NamedTuple):
         return self if self.rank is None else self.rank.columns(self)
 
 
-class Table(Sequence[Finding]):
-    """The measured tensor pairs of one step and rank with their verdicts: a sequence with a Finding for each row.
+class Rows(Sequence[Finding]):
+    """Rows of columns as Findings, which are built on request and kept.
 
-    A table is built from findings or from columns; the other form is built on request.
+    pairs  the pair of a row; all of them, if all rows are asked
+    first  the number of the first row in a search of several tables; `cache` belongs to that search
     """
 
-    __slots__ = ("_columns", "_findings")
-
-    def __init__(self, findings: Optional[Sequence[Finding]] = None, columns: Optional[Columns] = None) -> None:
-        self._findings = findings if columns is not None or findings is not None else ()
-        self._columns = columns
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Table, (None, self.columns.complete())
+    def __init__(self, columns: Columns, pair: Callable[[int], Pair], pairs: Callable[[], Optional[Sequence[Pair]]]
+                 = lambda: None, first: int = 0, cache: Any = None) -> None:  # fmt: skip
+        self.columns, self._pair, self._pairs, self.first, self._cache = columns, pair, pairs, first, cache
+        self._found: dict[int, Finding] = {}
 
     def __len__(self) -> int:
-        return len(self._findings) if self._findings is not None else len(self.columns.rows)
+        return len(self.columns.rows)
 
     @overload
     def __getitem__(self, at: int) -> Finding: ...
     @overload
     def __getitem__(self, at: slice) -> Sequence[Finding]: ...
     def __getitem__(self, at: Union[int, slice]) -> Union[Finding, Sequence[Finding]]:
-        return self._made()[at]
+        if isinstance(at, slice):
+            return [self[row] for row in range(len(self))[at]]
+        found = self._found.get(at)
+        if found is None:
+            row = range(len(self))[at]
+            found = self._found[row] = finding_at(self.columns, row, self._pair(row), self.first + row, self._cache)
+        return found
 
     def __iter__(self) -> Iterator[Finding]:
-        return iter(self._made())
+        if len(self._found) < len(self):
+            every = findings_of(self.columns, self._pairs())
+            if self.first or self._cache is not None:
+                every = [one._replace(row=self.first + row, cache=self._cache) for row, one in enumerate(every)]
+            self._found = {**dict(enumerate(every)), **self._found}
+        return map(self._found.__getitem__, range(len(self)))
+
+
+class Table(Sequence[Finding]):
+    """The measured tensor pairs of one step and rank with their verdicts: a sequence with a Finding for each row.
+
+    A table is built from findings or from columns; the other form is built on request, for the rows that are asked.
+    """
+
+    __slots__ = ("_columns", "_findings")
+
+    def __init__(self, findings: Optional[Sequence[Finding]] = None, columns: Optional[Columns] = None) -> None:
+        self._findings: Sequence[Finding] = ()
+        self._columns = columns
+        if findings is not None:
+            self._findings = findings
+        elif columns is not None:
+            complete: Callable[[int], Pair] = (
+                columns.rank.pair if columns.rank is not None else partial(pair_at, columns)
+            )
+            self._findings = Rows(columns, complete)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Table, (None, self.columns.complete())
+
+    def __len__(self) -> int:
+        return len(self._findings)
+
+    @overload
+    def __getitem__(self, at: int) -> Finding: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Finding]: ...
+    def __getitem__(self, at: Union[int, slice]) -> Union[Finding, Sequence[Finding]]:
+        return self._findings[at]
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self._findings)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and [*self] == [*other]
@@ -165,37 +226,99 @@ class Table(Sequence[Finding]):
     def columns(self) -> Columns:
         """The columns; built once."""
         if self._columns is None:
-            self._columns = columns_of(self._findings or ())
+            self._columns = columns_of(self._findings)
         return self._columns
 
-    def shared(self) -> Sequence[Finding]:
-        """The findings for a search through many ranks, which share their pairs. The tensors have no statistics;
-        Measurement.recorded has them. The table does not keep these findings."""
-        columns = self._columns
-        if self._findings is not None or columns is None or columns.rank is None:
-            return self._made()
-        return findings_of(columns, columns.rank.shared_pairs(columns))
+    @property
+    def has_values(self) -> bool:
+        """Whether values of any tensor were measured."""
+        if isinstance(self._findings, Rows):
+            return bool(len(self.columns.moments))
+        return any(one.measurement.moments is not None for one in self._findings)
 
     def replaced(self, changes: Mapping[int, Finding]) -> Table:
         """Replace the findings of some rows, by row number. The new findings must be of the same measurements."""
-        if self._findings is not None:
-            return Table([changes.get(at, one) for at, one in enumerate(self._findings)])
+        return self.with_verdicts({at: one[1:-2] for at, one in changes.items()})
+
+    def with_verdicts(self, changes: Mapping[int, Sequence[Any]]) -> Table:
+        """Replace the verdicts of some rows, by row number: the fields of a Finding from the verdict on."""
+        if not isinstance(self._findings, Rows):
+            found = [*self._findings]
+            for at, fields in changes.items():
+                found[at] = Finding._make((found[at].measurement, *fields, *found[at][-2:]))
+            return Table(found)
         columns, words = self.columns, _Words(self.columns.words)
         rows = columns.rows.copy()
-        for at, one in changes.items():
+        for at, (
+            verdict,
+            because,
+            error,
+            limit,
+            metric,
+            rule,
+            explained_by,
+            explained_limit,
+            working,
+        ) in changes.items():
             row = rows[at]
-            row["verdict"], row["error"] = _NUMBERS[one.verdict], _NAN if one.error is None else one.error
-            row["known"] = (int(row["known"]) & ~_ERROR) | (0 if one.error is None else _ERROR)
-            for name in ("because", "metric", "rule", "explained_by"):
-                row[name] = words.number(getattr(one, name))
-            for name in ("limit", "explained_limit", "working"):
-                row[name] = getattr(one, name)
+            row["verdict"], row["error"] = _NUMBERS[verdict], _NAN if error is None else error
+            row["known"] = (int(row["known"]) & ~_ERROR) | (0 if error is None else _ERROR)
+            texts = {"because": because, "metric": metric, "rule": rule, "explained_by": explained_by}
+            for name, text in texts.items():
+                row[name] = words.number(text)
+            row["limit"], row["explained_limit"], row["working"] = limit, explained_limit, working
         return Table(columns=columns._replace(rows=rows, words=words.texts))
 
-    def _made(self) -> Sequence[Finding]:
-        if self._findings is None:
-            self._findings = findings_of(self.columns)
-        return self._findings
+
+class ChangedRows(Sequence[Finding]):
+    """Rows of which some have another finding; `changes` by row of the sequence."""
+
+    def __init__(self, rows: Sequence[Finding], changes: Mapping[int, Finding]) -> None:
+        self.rows, self.changes = rows, changes
+        self.network = getattr(rows, "network", None)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Finding: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Finding]: ...
+    def __getitem__(self, at: Union[int, slice]) -> Union[Finding, Sequence[Finding]]:
+        if isinstance(at, slice):
+            return [self[row] for row in range(len(self))[at]]
+        found = self.changes.get(at)
+        return self.rows[at] if found is None else found
+
+    def __iter__(self) -> Iterator[Finding]:
+        return (self.changes.get(at, row) for at, row in enumerate(self.rows))
+
+
+def rows_of_verdicts(findings: Sequence[Finding], verdicts: Collection[Verdict]) -> list[int]:
+    """Return the rows with one of some verdicts, in order."""
+    if isinstance(findings, ChangedRows):
+        changed = {at for at, one in findings.changes.items() if one.verdict in verdicts}
+        return sorted(changed.union(rows_of_verdicts(findings.rows, verdicts)).difference(
+            at for at, one in findings.changes.items() if one.verdict not in verdicts))  # fmt: skip
+    if not isinstance(findings, Rows):
+        return [at for at, one in enumerate(findings) if one.verdict in verdicts]
+    found: list[int] = np.flatnonzero(
+        np.isin(findings.columns.rows["verdict"], [_NUMBERS[one] for one in verdicts])
+    ).tolist()
+    return found
+
+
+def rows_of_rule(findings: Sequence[Finding], rule: str) -> frozenset[int]:
+    """Return the rows that a rule decided."""
+    if isinstance(findings, ChangedRows):
+        changed = (at for at, one in findings.changes.items() if one.rule == rule)
+        return (rows_of_rule(findings.rows, rule) - findings.changes.keys()) | frozenset(changed)
+    if not isinstance(findings, Rows):
+        return frozenset(at for at, one in enumerate(findings) if one.rule == rule)
+    words = findings.columns.words
+    if rule not in words:
+        return frozenset()
+    return frozenset(np.flatnonzero(findings.columns.rows["rule"] == words.index(rule)).tolist())
 
 
 class _Words:
@@ -341,6 +464,40 @@ def findings_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) -> lis
     ]
 
 
+def pair_at(columns: Columns, at: int) -> Pair:
+    """The pair of a row of whole columns."""
+    row, words = columns.rows[at], columns.words
+    shared = columns.operators[row["operator"]]
+    sides = shared.target, shared.golden, columns.targets[at], columns.goldens[at]
+    return Pair(shared.order, words[row["slot"]], *sides, shared.via, shared.confidence, words[row["note"]])
+
+
+def finding_at(columns: Columns, at: int, pair: Pair, number: int, cache: Any = None) -> Finding:
+    """The Finding of one row with a verdict, with this pair, row number and cache."""
+    (
+        (_, _, _, moments, known, same, apart, verdict, problem, unlike, because, metric, rule, by, read, figures,
+         bound, settled, error, limit, explained_limit, working),
+    ) = columns.rows[at : at + 1].tolist()  # fmt: skip
+    words = columns.words
+    statistics: Optional[_Both] = None
+    if known & _OWN:
+        statistics = _of_tensors(pair)
+    measurement = Measurement(
+        pair,
+        moments_of(columns.moments[moments : moments + 1])[0] if moments >= 0 else None,
+        bound if known & _BOUND else None,
+        None if same < 0 else bool(same),
+        words[problem],
+        words[unlike],
+        apart,
+        statistics or (_statistics(known, figures[0], 0), _statistics(known, figures[1], 1)),
+        read,
+        settled if known & _SETTLED else None,
+    )
+    fields = error if known & _ERROR else None, limit, words[metric], words[rule], words[by], explained_limit, working
+    return Finding(measurement, _VERDICTS[verdict], words[because], *fields, number, cache)
+
+
 def records_of(moments: Sequence[Moments]) -> Records:
     """Moments as records; None is preserved."""
     return np.array([_record(one, FIELDS) for one in moments], dtype=MOMENTS)
@@ -392,6 +549,13 @@ def has_own_figures(rows: Records) -> list[int]:
     return found
 
 
+def has_figures(rows: Records, side: int) -> npt.NDArray[np.bool_]:
+    """Whether no values of a row were measured, and the four statistics of its target (side 0) or golden (1) are
+    known."""
+    found: npt.NDArray[np.bool_] = (rows["moments"] < 0) & (rows["known"] & _ALL[side] == _ALL[side])
+    return found
+
+
 def _interned(column: Records) -> list[Any]:
     """The numbers of a column. Bitwise equal floats are one object."""
     if column.dtype != np.float64:
@@ -418,9 +582,8 @@ def figures_of(rows: Records) -> list[_Both]:
 
 def _of_tensors(pair: Pair) -> Optional[_Both]:
     """The statistics of both tensors; None if the measurements have them."""
-    assert pair.target is not None and pair.golden is not None
-    both = pair.target.statistics, pair.golden.statistics
-    return None if both[0] is ELSEWHERE else both
+    x, y = (None if one is None else one.statistics for one in (pair.target, pair.golden))
+    return None if isinstance(x, FiguresAt) or isinstance(y, FiguresAt) else (x, y)
 
 
 def _statistics(known: int, figures: Sequence[float], side: int) -> Optional[Statistics]:

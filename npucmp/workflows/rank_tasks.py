@@ -9,11 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import compress, count
-from operator import ne
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -40,6 +37,7 @@ from npucmp.judge.products import are_reduced_alike, votes_of
 from npucmp.localise.coverage import coverage_of
 from npucmp.localise.notes import notes_of
 from npucmp.localise.parameter_drift import Updates
+from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.root_order import side_by_side
 from npucmp.localise.rules import Rulebook, quantised
 from npucmp.localise.thresholds import make_findings
@@ -62,7 +60,8 @@ from npucmp.model import (
     VerdictTally,
 )
 from npucmp.model.comparison import Coverage
-from npucmp.model.table import Table
+from npucmp.model.network import by_network
+from npucmp.model.table import Table, rows_of_rule
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import Progress, ProgressMeter, StrPath, odd_pairs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
@@ -351,13 +350,6 @@ def _ran_again(findings: Sequence[Finding]) -> frozenset[int]:
     return ran_again(findings)
 
 
-def _has_values(findings: Sequence[Finding]) -> bool:
-    """Return whether values of any tensor were compared."""
-    if isinstance(findings, _Rows):
-        return findings.has_values
-    return any(one.measurement.moments is not None for one in findings)
-
-
 class EarlierStep(NamedTuple):
     """The number of the same rank in an earlier step, None if there is none, and whether an error originates in an
     earlier step."""
@@ -375,10 +367,6 @@ class RankRoots(NamedTuple):
     recomputed: Optional[tuple[Mapping[str, int], int]] = None
 
 
-JUDGED = Finding._fields.index("row")
-_FIELDS = Finding._fields[1:JUDGED]  # fields of a judgement
-
-
 class _Roots(NamedTuple):
     """The result of a search in the store: changed rows, the coverage, notes, and for each root its clock, the row of
     its pair and its other fields."""
@@ -393,14 +381,11 @@ def search(
     work: ComparisonWork, _: StepRank, places: Sequence[StepRank], before: Sequence[EarlierStep]
 ) -> list[RankRoots]:
     """Search all ranks of a step for operators in which an error originates."""
-    known = [_for_search(work, one) for one in places]
+    known: list[Comparison] = [work.store.get(one.number, "judged") for one in places]
     updates = [_updates(work, one) for one in before]
     estimators = [_estimator(work, *both, several=len(places) > 1) for both in zip(places, known)]
     found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules(), estimators)
-    return [
-        _put_roots(work, one, _with_rows(work, one), answer, estimator, earlier)
-        for one, answer, estimator, earlier in zip(places, found, estimators, before)
-    ]
+    return [_put_roots(work, *of_rank) for of_rank in zip(places, known, found, estimators, before)]
 
 
 def _estimator(
@@ -408,9 +393,9 @@ def _estimator(
 ) -> Union[RecomputedOperators, RankOperators, None]:
     """Return the object that recomputes operators of a step and rank for the search; None if the user excluded
     recomputation, or if no value was compared."""
-    if work.options.recompute == "none" or not _has_values(known.findings):
+    if work.options.recompute == "none" or not cast(Table, known.findings).has_values:
         return None
-    if _may_hold_steps(known.findings) and holds_steps(known.findings):
+    if rows_of_rule(known.findings, quantised.RULE.name) and holds_steps(known.findings):
         return None
     from npucmp.recompute.estimator import RecomputedOperators
 
@@ -433,57 +418,6 @@ def _estimator(
     return RecomputedOperators(runs, context, work.reduced or work.alike, several)
 
 
-def _may_hold_steps(findings: Sequence[Finding]) -> bool:
-    """Return whether a limit of the comparison is that of 8 bits, by its words alone."""
-    table = findings.table if isinstance(findings, _Rows) else findings
-    return not isinstance(table, Table) or quantised.RULE.name in table.columns.words
-
-
-class _Rows(Sequence[Finding]):
-    """The findings of a step and rank in a search. Each iteration creates them anew, to save memory; after the first
-    iteration their columns are read from the store."""
-
-    def __init__(self, store: Store, number: int, table: Table) -> None:
-        self._store, self._number, self._count = store, number, len(table)
-        self._table: Optional[Table] = table
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, at: Any) -> Any:
-        return [*self][at]
-
-    @property
-    def table(self) -> Table:
-        """The whole table."""
-        return self._table or cast(Table, self._store.get(self._number, "judged").findings)
-
-    @property
-    def has_values(self) -> bool:
-        """Whether values of any tensor were compared; valid before the first iteration."""
-        return self._table is None or bool(len(self._table.columns.moments))
-
-    def __iter__(self) -> Iterator[Finding]:
-        table = self._table or self._store.get(self._number, "judged").findings
-        self._table = None
-        return iter(table.shared())
-
-
-def _for_search(work: ComparisonWork, one: StepRank) -> Comparison:
-    """Return a comparison without the data that the search does not need."""
-    known: Comparison = work.store.get(one.number, "judged")
-    if work.in_memory or not isinstance(known.findings, Table):
-        return known
-    target, golden = (replace(run, operators=()) for run in (known.target, known.golden))
-    return replace(known, target=target, golden=golden, findings=_Rows(work.store, one.number, known.findings))
-
-
-def _with_rows(work: ComparisonWork, one: StepRank) -> Comparison:
-    """Return a comparison with findings that share the data common to all ranks."""
-    known: Comparison = work.store.get(one.number, "judged")
-    return replace(known, findings=known.findings.shared()) if isinstance(known.findings, Table) else known
-
-
 def _updates(work: ComparisonWork, before: EarlierStep) -> Updates:
     found: Updates = Updates() if before.number is None else work.store.get(before.number, "updates")
     found.faulty = before.faulty
@@ -494,7 +428,7 @@ def _put_roots(
     work: ComparisonWork,
     one: StepRank,
     known: Comparison,
-    found: tuple[list[Finding], list[tuple[int, Root]]],
+    found: SearchResult,
     estimator: Union[RecomputedOperators, RankOperators, None],
     before: EarlierStep,
 ) -> RankRoots:
@@ -505,36 +439,40 @@ def _put_roots(
 
         earlier: Comparison = work.store.get(before.number, "judged")
         roots = with_updates(findings, roots, [*earlier.findings], earlier.step, context)
-    if any(root.cause is not Cause.PROPAGATED for _, root in roots) and _has_values(known.findings):
+    if any(root.cause is not Cause.PROPAGATED for _, root in roots) and cast(Table, known.findings).has_values:
         from npucmp.localise.root_values import with_values
 
         roots = with_values(findings, roots, context, known.target.ordered and known.golden.ordered)
-    rows = _rows(known.findings, (root.pair for _, root in roots))
+    rows = _rows(findings, (root.pair for _, root in roots))
     bare = [
         (clock, row, {name: value for name, value in vars(root).items() if name != "pair"})
         for row, (clock, root) in zip(rows, roots)
     ]
     coverage = coverage_of(findings, known.left_out, context)
-    said, judged = ([one[1:JUDGED] for one in findings_of] for findings_of in (findings, known.findings))
-    changes = {at: said[at] for at in compress(count(), map(ne, said, judged))}
+    changes = {at: tuple(one[1:-2]) for at, one in findings.changes.items() if one[1:-2] != findings.rows[at][1:-2]}
     every = tuple(root for _, root in roots)
     notes = (*notes_of(findings, every, work.reduced, work.alike), *(estimator.notes if estimator is not None else ()))
     work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
-    counted = replace(known, findings=findings, roots=every, coverage=coverage)
+    table = cast(Table, known.findings).with_verdicts(changes)
+    counted = replace(known, findings=table, roots=every, coverage=coverage)
     share = None if estimator is None else (estimator.by_engine, len(known.target.operators))
     return RankRoots(VerdictTally.of(counted), [(clock, root.cause) for clock, root in roots], share)
 
 
 def _rows(findings: Sequence[Finding], selected: Iterable[Pair]) -> list[int]:
     """Return the row of each pair."""
-    selected = [*selected]
-    wanted = {pair.order for pair in selected}
-    orders: dict[int, list[int]] = defaultdict(list)
-    for at, finding in enumerate(findings) if wanted else ():
-        if finding.measurement.pair.order in wanted:
-            orders[finding.measurement.pair.order].append(at)
-    return [next((at for at in orders[pair.order] if findings[at].pair.slot == pair.slot), orders[pair.order][0])
-            for pair in selected]  # fmt: skip
+    rows = rows_by_place(findings)
+    return [rows.get((pair.order, pair.slot), rows[pair.order, None]) for pair in selected]
+
+
+@by_network
+def rows_by_place(pairs: Sequence[Pair]) -> dict[tuple[int, Optional[str]], int]:
+    """Return the first row of each operator and slot, by merged order and slot, and of each operator with slot None."""
+    found: dict[tuple[int, Optional[str]], int] = {}
+    for at, pair in enumerate(pairs):
+        found.setdefault((pair.order, None), at)
+        found.setdefault((pair.order, pair.slot), at)
+    return found
 
 
 @dataclass(frozen=True)
@@ -549,9 +487,7 @@ class RankResult:
         """Return the comparison from the store."""
         known: Comparison = work.store.get(self.one.number, "judged")
         found: _Roots = work.store.get(self.one.number, "roots")
-        rows = known.findings
-        changes = {at: rows[at]._replace(**dict(zip(_FIELDS, fields))) for at, fields in found.changes.items()}
-        table = rows.replaced(changes) if isinstance(rows, Table) else rows
+        table = cast(Table, known.findings).with_verdicts(found.changes)
         roots = [
             Root(pair=table[row].pair, **{**fields, "place": place})
             for place, (_, row, fields) in sorted(zip(self.places, found.roots), key=lambda both: both[0])

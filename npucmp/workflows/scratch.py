@@ -23,11 +23,11 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, Iterable, NamedTuple, Optional
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from npucmp.errors import DumpError
 from npucmp.model import Comparison
-from npucmp.model.skeleton import RankPart, Skeleton, join_parts, split_table
+from npucmp.model.network import Network, RankPart, join_parts, split_table
 from npucmp.workflows.rank_tasks import Names
 
 _PREFIX = ".npucmp-work-"
@@ -67,15 +67,16 @@ class ScratchFolder:
                     os.rmdir(self._new)
 
 
-_SKELETON = "skeleton"  # prefix of files with data that several comparisons share
-_in_use: WeakValueDictionary[str, Skeleton] = WeakValueDictionary()  # by path
-_latest: deque[Skeleton] = deque(maxlen=2)  # kept alive for the next comparison
+_NETWORK = "network"  # prefix of files with data that several comparisons share
+_in_use: WeakValueDictionary[str, Network] = WeakValueDictionary()  # by path
+_latest: deque[Network] = deque(maxlen=2)  # kept alive for the next comparison
+_paths: WeakKeyDictionary[Network, str] = WeakKeyDictionary()
 
 
 class _StoredParts(NamedTuple):
-    """A comparison in a file: the name of the file of its shared skeleton, and its own data."""
+    """A comparison in a file: the name of the file of its shared network, and its own data."""
 
-    skeleton: str
+    network: str
     own: RankPart
 
 
@@ -93,20 +94,30 @@ class Scratch:
 
     def put(self, number: int, kind: str, result: object) -> None:
         if isinstance(result, Comparison):
-            skeleton, own = split_table(result)
-            result = _StoredParts(self._write(_SKELETON, skeleton), own)
+            network, own = split_table(result)
+            result = _StoredParts(self._written(network), own)
         self.made.setdefault(number, {})[kind] = self._write(f"{number}.{kind}", result)
 
     def get(self, number: int, kind: str) -> Any:
         found = self._read(self._names[number][kind])
-        return join_parts(self._skeleton(found.skeleton), found.own) if isinstance(found, _StoredParts) else found
+        return join_parts(self._network(found.network), found.own) if isinstance(found, _StoredParts) else found
 
-    def _skeleton(self, name: str) -> Skeleton:
-        """Return a skeleton, which all comparisons that this process reads share while one of them is in use."""
+    def _written(self, network: Network) -> str:
+        """Return the name of the file of a network, which a process writes once."""
+        folder, name = os.path.split(_paths.get(network, ""))
+        if folder != self.folder:
+            name = self._write(_NETWORK, network)
+            _paths[network] = path = os.path.join(self.folder, name)
+            _in_use.setdefault(path, network)
+        return name
+
+    def _network(self, name: str) -> Network:
+        """Return a network, which all comparisons that this process reads share while one of them is in use."""
         path = os.path.join(self.folder, name)
         found = _in_use.get(path)
         if found is None:
             found = _in_use[path] = self._read(name)
+            _paths[found] = path
         _latest.append(found)
         return found
 

@@ -58,6 +58,7 @@ from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
 from npucmp.model import Call, Operator, Run, RunHeader, Statistics, TensorRef, first_of
 from npucmp.model.dtypes import PACKED_SUFFIX, canonical
+from npucmp.model.network import RecordedOperators
 
 NAME = "msprobe"
 GRAPHS = None
@@ -181,8 +182,9 @@ def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optiona
     cut = SplitText.of(data)
     if cut is None or any(one.because for one in beside):
         return None
+    figures = cut.numbers()
     try:
-        statistics = cut.statistics()
+        statistics = [] if figures is not None and not cut.checksums else cut.statistics()
     except ValueError:
         return None
     digest = cut.digest(*(one.data or b"" for one in beside))
@@ -192,11 +194,14 @@ def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optiona
     cache_structure(digest, structure)
     folder = path.parent / DATA_FOLDER
     is_there = folder.is_dir()
-    operators = structure.fill(statistics, cut.checksums, f"{folder}{os.sep}", is_there)
     dump = _DumpFolders(f"{folder}{os.sep}", is_there, {}, {}, {}, [], {}, [])
-    return _DumpFiles(
-        operators, _detail(structure.heading, operators), (*_of_files(path, dump, operators, structure.names_files),)
-    )
+    if figures is not None and not cut.checksums and structure.has_statistics_alone:
+        bare = structure.without_figures
+        operators: Any = RecordedOperators(bare, figures)
+    else:
+        bare = operators = structure.fill(statistics or cut.statistics(), cut.checksums, dump.folder, is_there)
+    notes = (*_of_files(path, dump, bare, structure.names_files),)
+    return _DumpFiles(operators, _detail(structure.heading, bare), notes)
 
 
 def _structure(path: Path, cut: SplitText, beside: Sequence[_Beside]) -> Optional[Structure]:

@@ -11,16 +11,20 @@ import json
 import os
 import re
 from collections import OrderedDict
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from hashlib import sha256
 from itertools import chain, islice, repeat
 from operator import attrgetter
 from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+import numpy as np
 from msgspec import MsgspecError
 from msgspec.json import Decoder
 
 from npucmp.model import Operator, Statistics, TensorRef
+from npucmp.model.dump import FiguresAt
+from npucmp.model.network import Floats
 
 MOST = 250_000  # operators and tensors of all kept structures, about 300 bytes each
 
@@ -35,6 +39,7 @@ _OF_TENSORS = re.compile(
 _OF_CONTENT = re.compile(rb'"md5":\s*"([0-9A-Za-z]{1,64})"')
 _FIGURE, _CONTENT = b"\0", b"\1"  # marks in the rest; no JSON text contains them
 _decode = Decoder(List[Tuple[Optional[float], Optional[float], Optional[float], Optional[float]]]).decode
+_floats = Decoder(List[float]).decode
 _statistics = partial(tuple.__new__, Statistics)
 _tensor = partial(tuple.__new__, TensorRef)
 _operator = partial(tuple.__new__, Operator)
@@ -71,6 +76,20 @@ class SplitText(NamedTuple):
         checksums = (b'"md5":"%s%d"' % (_CHECKSUM.encode(), number) for number in range(len(self.checksums)))
         return _substitute(_substitute(self.rest, _FIGURE, figures), _CONTENT, checksums)
 
+    def numbers(self) -> Optional[Floats]:
+        """Return the figures as float64 (texts, 4); None unless all are numbers, so that the texts hold no null, NaN,
+        Infinity or truth value."""
+        text = b",".join(self.figures)
+        for name in _NAMES:
+            text = text.replace(name, b"")
+        try:
+            found = np.array(_floats(b"[" + text + b"]"), dtype=np.float64).reshape(-1, 4)
+        except MsgspecError:
+            return None
+        norms = found[:, 3]
+        norms[norms < 0.0] *= -1.0  # Statistics.recorded
+        return found
+
     def statistics(self) -> list[Optional[Statistics]]:
         """Return the figures as numbers; equal texts share one object. ValueError for a word that is no number, bool or
         null."""
@@ -101,7 +120,8 @@ def _substitute(text: bytes, mark: bytes, words: Iterator[bytes]) -> bytes:
     return b"".join(chain(pieces[:1], chain.from_iterable(zip(words, pieces[1:]))))
 
 
-class Structure(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Structure:
     """The common structure of files with the same rest.
 
     operators  without tensors, in order; `counts` are the numbers of their tensors
@@ -120,6 +140,7 @@ class Structure(NamedTuple):
     written: Sequence[str]
     heading: tuple[str, str, str]
     names_files: bool
+    cut: int  # number of figures that were cut out
 
     @classmethod
     def of(
@@ -160,11 +181,23 @@ class Structure(NamedTuple):
             written.values,
             heading,
             names_files,
+            len(cut.figures),
         )
 
     @property
     def size(self) -> int:
         return len(self.operators) + len(self.figures)
+
+    @property
+    def has_statistics_alone(self) -> bool:
+        """Whether no tensor has a file, or a checksum that is part of the structure."""
+        return not any(self.columns["file"]) and not any(self.written)
+
+    @cached_property
+    def without_figures(self) -> tuple[Operator, ...]:
+        """The operators, whose tensors have the places of their figures instead of statistics."""
+        places: list[Any] = [*map(FiguresAt, range(self.cut))]
+        return self.fill(places, (), "", False)
 
     def fill(
         self, statistics: Sequence[Optional[Statistics]], checksums: Sequence[bytes], folder: str, is_there: bool

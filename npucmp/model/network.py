@@ -1,0 +1,415 @@
+"""The network of a comparison: all that names, shapes, types, arguments and the alignment decide, without the records
+of a rank.
+
+Ranks and steps that ran the same operators differ only in their records: statistics, checksums, files. They share one
+network; its tensors have the places of their statistics (`FiguresAt`). A rank then needs its records and the rows of
+its table. Operators and tensors with all fields are built from both on request.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property, partial, wraps
+from itertools import chain, repeat
+from typing import (
+    Any,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    TypeVar,
+    Union,
+    cast,
+    overload,
+)
+
+import numpy as np
+import numpy.typing as npt
+
+from npucmp.model.comparison import Comparison
+from npucmp.model.dump import FiguresAt, Operator, Statistics, TensorRef
+from npucmp.model.finding import Finding, Pair
+from npucmp.model.table import Columns, OperatorColumns, Records, Rows, Table, has_own_figures, pairs_of
+
+Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.int64]
+_OWN: Mapping[str, Any] = {"file": "", "checksum": "", "payload": None}  # with `statistics` the fields of each rank
+_FLOAT, _NANS = {float}, (math.nan,) * 4
+_tensor = partial(tuple.__new__, TensorRef)
+_operator = partial(tuple.__new__, Operator)
+_statistics = partial(tuple.__new__, Statistics)
+
+
+class RankRecords(NamedTuple):
+    """The records of one rank.
+
+    figures  maximum, minimum, mean and norm by place, float64 (places, 4)
+    others   the statistics of places that are not four floats
+    fields   file, checksum and payload of each tensor of the network; fields that no tensor has are omitted
+    """
+
+    figures: Floats
+    others: Mapping[int, Optional[Statistics]] = {}
+    fields: Mapping[str, Sequence[Any]] = {}
+
+    @classmethod
+    def of(cls, statistics: Sequence[Optional[Statistics]], fields: Mapping[str, Sequence[Any]]) -> RankRecords:
+        """The records of tensors with these statistics; those that are not four floats keep their form."""
+        floats = [one is not None and {*map(type, one)} == _FLOAT for one in statistics]
+        others = {at: one for at, (one, plain) in enumerate(zip(statistics, floats)) if not plain}
+        rows = [one if plain else _NANS for one, plain in zip(statistics, floats)]
+        return cls(np.array(rows, dtype=np.float64).reshape(-1, 4), others, fields)
+
+    def statistics(self) -> list[Optional[Statistics]]:
+        """The statistics by place."""
+        found: list[Optional[Statistics]] = [*map(_statistics, self.figures.tolist())]
+        for place, one in self.others.items():
+            found[place] = one
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """What ranks share. Operators and tensors are listed once each, by object.
+
+    runs      the operators of target and golden
+    shared    the column `operators` of the table
+    pairs     of its rows; `left_out`: pairs that were not compared
+    golden_at the place of the golden's first figure: places of both sides are joined
+    """
+
+    runs: tuple[tuple[Operator, ...], tuple[Operator, ...]]
+    shared: tuple[OperatorColumns, ...]
+    pairs: tuple[Pair, ...]
+    left_out: tuple[Pair, ...]
+    golden_at: int = 0
+
+    @cached_property
+    def columns(self) -> dict[Any, Any]:
+        """What functions of its pairs gave, by function (`by_network`)."""
+        return {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Network, (self.runs, self.shared, self.pairs, self.left_out, self.golden_at)
+
+    @cached_property
+    def operators(self) -> tuple[Operator, ...]:
+        """Those of both runs, and those that the alignment made of them."""
+        sides = chain.from_iterable((one.target_op, one.golden_op) for one in self.left_out)
+        made = chain.from_iterable((one.target, one.golden) for one in self.shared)
+        return tuple({id(one): one for one in chain(*self.runs, made, sides) if one is not None}.values())
+
+    @cached_property
+    def tensors(self) -> tuple[tuple[TensorRef, int], ...]:
+        """Those of all operators and pairs, each with its side: 0 for the target, 1 for the golden."""
+        golden = {id(one) for one in self.runs[1]}
+        golden |= {
+            id(op) for op in chain((one.golden for one in self.shared), (one.golden_op for one in self.left_out))
+        }
+        listed = chain(
+            ((one, int(id(op) in golden)) for op in self.operators for one in op.tensors),
+            *(((one.target, 0), (one.golden, 1)) for one in chain(self.pairs, self.left_out)),
+        )
+        return tuple({id(one): (one, side) for one, side in listed if one is not None}.values())
+
+    @cached_property
+    def places(self) -> tuple[int, ...]:
+        """The place of the statistics of each tensor in the records of a rank; -1 if the network has them."""
+        return tuple(self._place(*both) for both in self.tensors)
+
+    @cached_property
+    def row_places(self) -> Places:
+        """The places of the statistics of target and golden by row; -1 without a tensor, and if the network has
+        them."""
+        sides = ((pair.target, pair.golden) for pair in self.pairs)
+        return np.array([(self._place(x, 0), self._place(y, 1)) for x, y in sides], dtype=np.int64).reshape(-1, 2)
+
+    @cached_property
+    def sides(self) -> tuple[tuple[Optional[TensorRef], ...], tuple[Optional[TensorRef], ...]]:
+        """The columns of the target's and the golden's tensors."""
+        return tuple(one.target for one in self.pairs), tuple(one.golden for one in self.pairs)
+
+    @cached_property
+    def has_operators_alone(self) -> bool:
+        """Whether one run has an operator without a partner, which may be a second execution of a call, or the writer
+        of a tensor: a search then needs operators with their statistics."""
+        return any(one.target is None or one.golden is None for one in self.shared)
+
+    def _place(self, tensor: Optional[TensorRef], side: int) -> int:
+        at = None if tensor is None else tensor.statistics
+        return at.number + side * self.golden_at if isinstance(at, FiguresAt) else -1
+
+
+class RankPart(NamedTuple):
+    """What one rank has beside its network: columns of its table, its records, and the other fields of the comparison,
+    whose runs have no operators."""
+
+    rows: Records
+    moments: Records
+    words: Sequence[str]
+    records: RankRecords
+    comparison: Comparison
+
+
+def split_table(whole: Comparison) -> tuple[Network, RankPart]:
+    """Split a comparison whose findings are a table into the network and the part of the rank."""
+    columns = cast(Table, whole.findings).columns
+    runs = whole.target, whole.golden
+    if isinstance(columns.rank, Rank):
+        network, records = columns.rank.network, columns.rank.records
+    else:
+        network, records = _network_of(whole, columns)
+    bare = (replace(run, operators=()) for run in runs)
+    own = dict(zip(("target", "golden"), bare), findings=(), left_out=())
+    return network, RankPart(columns.rows, columns.moments, columns.words, records, replace(whole, **cast(Any, own)))
+
+
+def _network_of(whole: Comparison, columns: Columns) -> tuple[Network, RankRecords]:
+    given = Network(
+        (tuple(whole.target.operators), tuple(whole.golden.operators)),
+        tuple(columns.operators), tuple(pairs_of(columns)), tuple(whole.left_out),
+    )  # fmt: skip
+    tensors = [one for one, _ in given.tensors]
+    marks = {"statistics": map(FiguresAt, range(len(tensors)))}
+    nothing = {name: repeat(value, len(tensors)) for name, value in _OWN.items()}
+    bare = dict(zip(map(id, tensors), _tensors(tensors, {**nothing, **marks})))
+    parts = dict(zip(map(id, given.operators), _operators(given.operators, bare)))
+    network = Network(
+        (_by_id(given.runs[0], parts), _by_id(given.runs[1], parts)),
+        tuple(_shared(given.shared, parts)),
+        tuple(_pairs(given.pairs, parts, bare)),
+        tuple(_pairs(given.left_out, parts, bare)),
+    )
+    return network, RankRecords.of([one.statistics for one in tensors], _fields(tensors))
+
+
+def join_parts(network: Network, own: RankPart) -> Comparison:
+    """Join both parts into a comparison, with a table that shares the network."""
+    return comparison_of(network, own.records, own.comparison, own.rows, own.moments, own.words)
+
+
+def comparison_of(
+    network: Network, records: RankRecords, known: Comparison, rows: Records, moments: Records, words: Sequence[str]
+) -> Comparison:
+    """Return a comparison with the rows of a rank; its runs and pairs are built on request."""
+    rank = Rank(network, records)
+    target, golden = (replace(run, operators=cast(Any, Operators(rank, side)))
+                      for side, run in enumerate((known.target, known.golden)))  # fmt: skip
+    columns = Columns(rows, moments, network.shared, *network.sides, words, rank)
+    left_out = rank.left_out if network.left_out else ()
+    return replace(known, target=target, golden=golden, findings=Table(columns=columns), left_out=left_out)
+
+
+class Rank:
+    """The operators and tensors of a rank with all their fields, built from a network once."""
+
+    def __init__(self, network: Network, records: RankRecords) -> None:
+        self.network, self.records = network, records
+
+    def __repr__(self) -> str:
+        return f"<{len(self.network.operators)} operators, {len(self.network.tensors)} tensors>"
+
+    @cached_property
+    def _tensors(self) -> list[TensorRef]:
+        bare, places = [one for one, _ in self.network.tensors], self.network.places
+        known = self.records.statistics()
+        figures = [known[place] if place >= 0 else one.statistics for place, one in zip(places, bare)]
+        return _tensors(bare, {**self.records.fields, "statistics": figures})
+
+    @cached_property
+    def _by_bare(self) -> dict[int, TensorRef]:
+        return dict(zip((id(one) for one, _ in self.network.tensors), self._tensors))
+
+    @cached_property
+    def _parts(self) -> dict[int, Operator]:
+        operators = self.network.operators
+        return dict(zip(map(id, operators), _operators(operators, self._by_bare)))
+
+    def shared_pairs(self, columns: Columns) -> Sequence[Pair]:
+        """The pairs of a table with the same rows. If only statistics are a rank's own, these are those of the
+        network."""
+        network = self.network
+        if self.records.fields or network.has_operators_alone:
+            return pairs_of(columns)
+        others = {*range(len(network.pairs))}.difference(has_own_figures(columns.rows))
+        if not others:
+            return network.pairs
+        found, whole = [*network.pairs], pairs_of(columns)
+        for row in others:
+            found[row] = whole[row]
+        return found
+
+    def pair(self, row: int) -> Pair:
+        """The pair of a row, with whole operators and tensors."""
+        (found,) = _pairs(self.network.pairs[row : row + 1], self._parts, self._by_bare)
+        return found
+
+    def operators(self, side: int) -> tuple[Operator, ...]:
+        """The operators of the target's run (0), or of the golden's (1)."""
+        return _by_id(self.network.runs[side], self._parts)
+
+    def columns(self, columns: Columns) -> Columns:
+        """The columns of a table with the same rows, with these operators and tensors."""
+        return columns._replace(
+            operators=_shared(columns.operators, self._parts),
+            targets=_by_id(columns.targets, self._by_bare),
+            goldens=_by_id(columns.goldens, self._by_bare),
+            rank=None,
+        )
+
+    @property
+    def left_out(self) -> tuple[Pair, ...]:
+        """The pairs that were not compared."""
+        return tuple(_pairs(self.network.left_out, self._parts, self._by_bare))
+
+
+Column = TypeVar("Column")
+
+
+def by_network(function: Callable[[Sequence[Pair]], Column]) -> Callable[[Sequence[Finding]], Column]:
+    """Make a function of pairs a function of findings, which is called once for all ranks of a network."""
+
+    @wraps(function)
+    def found(findings: Sequence[Finding]) -> Column:
+        network: Optional[Network] = getattr(findings, "network", None)
+        if network is None:
+            return function([finding.pair for finding in findings])
+        if function not in network.columns:
+            network.columns[function] = function(network.pairs)
+        column: Column = network.columns[function]
+        return column
+
+    return found
+
+
+class SearchRows(Rows):
+    """The rows of a table for a search through many ranks, which share their pairs: tensors have no statistics,
+    Measurement.recorded has them. Rows are numbered from `first` on.
+
+    network  the network, if the pairs are its own; None if a search needs operators with statistics
+    """
+
+    def __init__(self, table: Table, first: int = 0, cache: Any = None) -> None:
+        columns = table.columns
+        pairs = columns.rank.shared_pairs(columns) if isinstance(columns.rank, Rank) else pairs_of(columns)
+        network = columns.rank.network if isinstance(columns.rank, Rank) else None
+        self.network = network if network is not None and pairs is network.pairs else None
+        self.has_checksums = isinstance(columns.rank, Rank) and "checksum" in columns.rank.records.fields
+        super().__init__(columns, pairs.__getitem__, lambda: pairs, first, cache)
+
+
+class LazyOperators(Sequence[Operator]):
+    """The operators of one run, built on request."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (self._made,)
+
+    @property
+    def _made(self) -> tuple[Operator, ...]:
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, at: int) -> Operator: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Operator, ...]: ...
+    def __getitem__(self, at: Union[int, slice]) -> Union[Operator, tuple[Operator, ...]]:
+        return self._made[at]
+
+    def __iter__(self) -> Iterator[Operator]:
+        return iter(self._made)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._made == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._made)
+
+    def __repr__(self) -> str:
+        return repr(self._made)
+
+
+class Operators(LazyOperators):
+    """The operators of one run of a comparison."""
+
+    def __init__(self, rank: Rank, side: int) -> None:
+        self._rank, self._side = rank, side
+
+    @cached_property
+    def _made(self) -> tuple[Operator, ...]:
+        return self._rank.operators(self._side)
+
+    def __len__(self) -> int:
+        return len(self._rank.network.runs[self._side])
+
+
+class RecordedOperators(LazyOperators):
+    """The operators of one run whose tensors have statistics alone.
+
+    structure  the operators without statistics, which runs share; tensors have the places of their figures
+    figures    of the run, by place
+    """
+
+    def __init__(self, structure: tuple[Operator, ...], figures: Floats) -> None:
+        self.structure, self.figures = structure, figures
+
+    @cached_property
+    def _made(self) -> tuple[Operator, ...]:
+        bare = [one for op in self.structure for one in op.tensors]
+        known = [*map(_statistics, self.figures.tolist())]
+        found = (one.statistics for one in bare)
+        figures = [known[at.number] if isinstance(at, FiguresAt) else at for at in found]
+        full = dict(zip(map(id, bare), _tensors(bare, {"statistics": figures})))
+        return tuple(_operators(self.structure, full))
+
+    def __len__(self) -> int:
+        return len(self.structure)
+
+
+def _by_id(objects: Iterable[Any], made: Mapping[int, Any]) -> tuple[Any, ...]:
+    """The object built from each object, None for None."""
+    return tuple(map(made.get, map(id, objects)))
+
+
+def _tensors(tensors: Iterable[TensorRef], columns: Mapping[str, Iterable[Any]]) -> list[TensorRef]:
+    """Copy tensors with other values in some fields."""
+    fields = dict(zip(TensorRef._fields, zip(*tensors)))
+    return [*map(_tensor, zip(*{**fields, **columns}.values()))] if fields else []
+
+
+def _operators(operators: Iterable[Operator], tensors: Mapping[int, TensorRef]) -> list[Operator]:
+    """Copy operators with other tensors, given by object id."""
+    fields: dict[str, Iterable[Any]] = dict(zip(Operator._fields, zip(*operators)))
+    if not fields:
+        return []
+    fields["tensors"] = [tuple(map(tensors.__getitem__, map(id, one))) for one in fields["tensors"]]
+    return [*map(_operator, zip(*fields.values()))]
+
+
+def _shared(columns: Iterable[OperatorColumns], operators: Mapping[int, Operator]) -> list[OperatorColumns]:
+    return [
+        OperatorColumns(order, operators.get(id(target)), operators.get(id(golden)), via, confidence)
+        for order, target, golden, via, confidence in columns
+    ]
+
+
+def _pairs(
+    pairs: Iterable[Pair], operators: Mapping[int, Operator], tensors: Mapping[int, TensorRef]
+) -> Iterable[Pair]:
+    return (
+        one._replace(
+            target_op=operators.get(id(one.target_op)),
+            golden_op=operators.get(id(one.golden_op)),
+            target=tensors.get(id(one.target)),
+            golden=tensors.get(id(one.golden)),
+        )
+        for one in pairs
+    )
+
+
+def _fields(tensors: Iterable[TensorRef]) -> dict[str, list[Any]]:
+    fields = dict(zip(TensorRef._fields, zip(*tensors)))
+    return {name: [*fields[name]] for name, value in _OWN.items() if any(one != value for one in fields.get(name, ()))}
