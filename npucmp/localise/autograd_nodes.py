@@ -24,65 +24,97 @@ write the same tensor, as the weight of a norm that one side fuses.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from itertools import groupby
-from typing import Collection, Mapping, Optional, Sequence
+from typing import Collection, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.flow.contents import content_of, target_content_of
+from npucmp.flow.contents import contents_of
+from npucmp.flow.operators import roles_of
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.golden_rows import rounds_to
 from npucmp.localise.rule_context import proven_size
 from npucmp.localise.rules.round_off import UNRELATED_ERROR
-from npucmp.model import DIFFERS, Finding, Operator, Side, Verdict
+from npucmp.model import DIFFERS, Finding, Operator, Pair, Side, Verdict
 from npucmp.model.finding import OTHER_NODE
+from npucmp.model.network import by_network
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_argument, is_output
+from npucmp.model.table import rows_of_verdicts
 
-_CONTENTS = target_content_of, content_of
 _DIFFERENT = Verdict.DIVERGED, Verdict.SHAPE
 
 
-def undecided_nodes(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings in the same order; differing outputs of such operators become UNKNOWN."""
-    found = [*findings]
-    alike: set[tuple[str, str]] = set()  # calls on both sides whose forwards have the same shapes
+class _BackwardCall(NamedTuple):
+    """A backward call of both runs: its first row and the one behind its last, the rows of the forwards of this call,
+    and the forward that the golden recorded.
+
+    returned  the cast returned its input on one side alone; beyond: one side alone wrote a gradient too many
+    """
+
+    pair: Pair
+    start: int
+    end: int
+    forwards: tuple[tuple[int, int], ...]
+    forward: Optional[Operator]
+    returned: bool
+    beyond: bool
+
+
+@by_network
+def _backward_calls(pairs: Sequence[Pair]) -> list[_BackwardCall]:
+    found = []
     forwards: tuple[dict[str, Operator], ...] = ({}, {})  # of each side, by call
-    kinds: set[str] = set()  # kinds of the calls whose shapes prove two nodes
-    backwards: list[tuple[bool, bool, list[Finding]]] = []  # proven by shapes, forward alike, rows; of each call
-    returned: list[Finding] = []  # outputs of casts that returned their input on one side alone
-    for _, group in groupby(findings, key=lambda finding: finding.pair.order):
-        rows = [*group]
-        pair = rows[0].pair
-        if pair.target_op is None or pair.golden_op is None or pair.operator.path:
+    rows: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {}  # of forwards by call on both sides
+    starts = [at for at, pair in enumerate(pairs) if not at or pair.order != pairs[at - 1].order]
+    for start, end in zip(starts, [*starts[1:], len(pairs)]):
+        pair = pairs[start]
+        target, golden = pair.target_op, pair.golden_op
+        if target is None or golden is None or pair.operator.path:
             continue
-        call = pair.target_op.call, pair.golden_op.call
+        call = target.call, golden.call
         if pair.operator.phase == "forward":
-            alike |= set() if any(row.verdict is Verdict.SHAPE for row in rows) else {call}
-            forwards[0][call[0]], forwards[1][call[1]] = pair.target_op, pair.golden_op
-        elif pair.operator.phase != "backward":
-            continue
-        elif _returns_its_input(pair.target_op, forwards[0]) != _returns_its_input(pair.golden_op, forwards[1]):
-            returned += [row for row in rows if is_output(row.pair)]
-        elif any(row.verdict in DIFFERS and is_output(row.pair) for row in rows):
-            is_proven = call in alike and any(row.verdict is Verdict.SHAPE and is_output(row.pair) for row in rows)
-            is_proven |= _is_beyond(pair.target_op, forwards[0]) != _is_beyond(pair.golden_op, forwards[1])
-            kinds |= {pair.operator.kind} if is_proven else set()
-            backwards.append((is_proven, call in alike, rows))
-    if not returned and not any(is_proven or _may_be_two(rows) for is_proven, _, rows in backwards):
+            rows[call] = (*rows.get(call, ()), (start, end))
+            forwards[0][call[0]], forwards[1][call[1]] = target, golden
+        elif pair.operator.phase == "backward":
+            returned = _returns_its_input(target, forwards[0]) != _returns_its_input(golden, forwards[1])
+            beyond = _is_beyond(target, forwards[0]) != _is_beyond(golden, forwards[1])
+            known = forwards[1].get(pair.operator.call)
+            found.append(_BackwardCall(pair, start, end, rows.get(call, ()), known, returned, beyond))
+    return found
+
+
+def undecided_nodes(findings: Sequence[Finding]) -> dict[int, Finding]:
+    """Return the rows whose finding changes: differing outputs of such operators become UNKNOWN."""
+    differing, shapes = {*rows_of_verdicts(findings, DIFFERS)}, {*rows_of_verdicts(findings, [Verdict.SHAPE])}
+    outputs, calls = roles_of(findings).output, _backward_calls(findings)
+    found: dict[int, Finding] = {}
+    kinds: set[str] = set()  # kinds of the calls whose shapes prove two nodes
+    backwards: list[tuple[bool, bool, _BackwardCall]] = []  # proven by shapes, forward alike; of each call
+    for call in calls:
+        own = range(call.start, call.end)
+        if call.returned:
+            changed = ((at, _as_undecided(findings[at], (*DIFFERS, Verdict.UNKNOWN))) for at in own if outputs[at])
+            found.update(changed)
+        elif any(outputs[at] for at in differing.intersection(own)):
+            is_alike = any(shapes.isdisjoint(range(*rows)) for rows in call.forwards)
+            is_proven = (is_alike and any(outputs[at] for at in shapes.intersection(own))) or call.beyond
+            kinds |= {call.pair.operator.kind} if is_proven else set()
+            backwards.append((is_proven, is_alike, call))
+    may_be_two = (is_proven or _may_be_two(findings[call.start : call.end]) for is_proven, _, call in backwards)
+    if not found and not any(may_be_two):
         return found
     readers = _Readers(findings)
-    places = {id(row): at for at, row in enumerate(findings)}
-    for row in returned:
-        found[places[id(row)]] = _as_undecided(row, (*DIFFERS, Verdict.UNKNOWN))
-    for is_proven, is_alike, rows in backwards:
-        outputs = [row for row in rows if is_output(row.pair)]
-        is_of_kind = is_alike and rows[0].pair.operator.kind in kinds and _are_unlike(outputs, readers)
-        if is_proven or is_of_kind or readers.prove_two(rows) or _is_handed_on(rows, readers):
-            read = forwards[1].get(outputs[0].pair.operator.call) if is_alike and not is_proven else None
-            for row in outputs:
-                if read is None or not _is_of_parameter(row, outputs, read):
-                    found[places[id(row)]] = _as_undecided(row)
+    for is_proven, is_alike, call in backwards:
+        rows = range(call.start, call.end)
+        wrote = [at for at in rows if outputs[at]]
+        is_of_kind = is_alike and call.pair.operator.kind in kinds and readers.are_unlike(wrote)
+        if is_proven or is_of_kind or readers.prove_two(rows) or readers.are_handed_on(rows):
+            read = call.forward if is_alike and not is_proven else None
+            written = [findings[at] for at in wrote]
+            for at, row in zip(wrote, written):
+                if read is None or not _is_of_parameter(row, written, read):
+                    found[at] = _as_undecided(row)
     return found
 
 
@@ -126,71 +158,71 @@ def _may_be_two(rows: Sequence[Finding]) -> bool:
     return _side_handed_on(rows) is not None
 
 
-def _is_unrelated(row: Finding) -> bool:
-    return row.verdict is Verdict.DIVERGED and proven_size(row) >= UNRELATED_ERROR
-
-
-def _are_unlike(outputs: Sequence[Finding], readers: _Readers) -> bool:
-    """Whether outputs of one call belong to two nodes: by their shapes or their number, or because the first outputs
-    are unrelated and not both runs pass them on."""
-    if any(row.verdict in (Verdict.SHAPE, Verdict.MISSING) for row in outputs):
-        return True
-    return _is_unrelated(outputs[0]) and not readers.both_pass_on(outputs[0])
+@by_network
+def _rows_read_backward(pairs: Sequence[Pair]) -> list[int]:
+    return [at for at, pair in enumerate(pairs)
+            if pair.operator.phase == "backward" and not is_output(pair) and pair.target and pair.golden]  # fmt: skip
 
 
 class _Readers:
     """The tensors that backward operators read, by their contents in each run."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        self._by_content: tuple[defaultdict[int, list[Finding]], ...] = (defaultdict(list), defaultdict(list))
-        for row in findings:
-            pair = row.pair
-            if pair.operator.phase == "backward" and not is_output(pair) and pair.target and pair.golden:
-                for readers, content in zip(self._by_content, _CONTENTS):
-                    readers[content(row)].append(row)
+        self._findings, self._roles = findings, roles_of(findings)
+        self._contents = contents_of(findings, 0), contents_of(findings, 1)
+        self._by_content: tuple[defaultdict[int, list[int]], ...] = (defaultdict(list), defaultdict(list))
+        for at in _rows_read_backward(findings):
+            for readers, contents in zip(self._by_content, self._contents):
+                readers[contents[at]].append(at)
 
-    def of(self, output: Finding, side: int) -> list[Finding]:
-        """The rows of later operators that hold an output of the target (0) or of the golden (1)."""
-        content = _CONTENTS[side](output)
-        rows = self._by_content[side].get(content, []) if content else []
-        return [row for row in rows if row.pair.order > output.pair.order]
+    def of(self, output: int, side: int) -> list[int]:
+        """The rows of later operators that hold the output in a row of the target (0) or of the golden (1)."""
+        content, starts = self._contents[side][output], self._roles.starts
+        end = starts[bisect_right(starts, output)]
+        return [at for at in self._by_content[side].get(content, ()) if at >= end] if content else []
 
-    def prove_two(self, rows: Sequence[Finding]) -> bool:
+    def are_unlike(self, outputs: Sequence[int]) -> bool:
+        """Whether outputs of one call belong to two nodes: by their shapes or their number, or because the first
+        outputs are unrelated and not both runs pass them on."""
+        if any(self._findings[at].verdict in (Verdict.SHAPE, Verdict.MISSING) for at in outputs):
+            return True
+        first = self._findings[outputs[0]]
+        is_unrelated = first.verdict is Verdict.DIVERGED and proven_size(first) >= UNRELATED_ERROR
+        return is_unrelated and {*self.of(outputs[0], 0)}.isdisjoint(self.of(outputs[0], 1))
+
+    def prove_two(self, rows: Sequence[int]) -> bool:
         """Whether an operator that reads an output of a call in one run shows that the other run recorded another
         tensor."""
-        for side, content in enumerate(_CONTENTS):
-            own = [content(row) for row in rows]
-            alone = (row for row, known in zip(rows, own) if own.count(known) == 1 and is_output(row.pair))
-            if any(row.verdict in _DIFFERENT and self._is_read_alone(row, side) for row in alone):
+        for side, contents in enumerate(self._contents):
+            own = [contents[at] for at in rows]
+            alone = (at for at in rows if own.count(contents[at]) == 1 and self._roles.output[at])
+            if any(self._findings[at].verdict in _DIFFERENT and self._is_read_alone(at, side) for at in alone):
                 return True
         return False
 
-    def _is_read_alone(self, output: Finding, side: int) -> bool:
+    def _is_read_alone(self, output: int, side: int) -> bool:
         """Whether a later operator reads an output on one side, and another tensor with a smaller error instead of it
         on the other."""
-        size = math.inf if output.verdict is Verdict.SHAPE else proven_size(output)
-        other = _CONTENTS[1 - side]
-        for row in self.of(output, side):
-            if other(output) and other(row) and other(output) != other(row) and row.verdict is not Verdict.SHAPE:
-                return proven_size(row) * FACTOR <= size
+        other = self._contents[1 - side]
+        for at in self.of(output, side):
+            if other[output] and other[at] and other[output] != other[at]:
+                wrote, read = self._findings[output], self._findings[at]
+                size = math.inf if wrote.verdict is Verdict.SHAPE else proven_size(wrote)
+                if read.verdict is not Verdict.SHAPE:
+                    return proven_size(read) * FACTOR <= size
         return False
 
-    def both_pass_on(self, output: Finding) -> bool:
-        """Whether one later operator reads the output in both runs."""
-        places = ({(row.pair.order, row.pair.slot) for row in self.of(output, side)} for side in (0, 1))
-        return not {*next(places)}.isdisjoint(next(places))
-
-
-def _is_handed_on(rows: Sequence[Finding], readers: _Readers) -> bool:
-    """Whether the incoming gradient that one side alone wrote is no gradient that the call passed on."""
-    side = _side_handed_on(rows)
-    if side is None:
-        return False
-    read, wrote = (next(row for row in rows if is_output(row.pair) is role) for role in (False, True))
-    if readers.of(wrote, side):
-        return False
-    types = {tensor.dtype for row in (read, wrote) if (tensor := (row.pair.target, row.pair.golden)[side])}
-    return bool(readers.of(wrote, 1 - side)) or len(types) > 1
+    def are_handed_on(self, rows: Sequence[int]) -> bool:
+        """Whether the incoming gradient that one side alone wrote is no gradient that the call passed on."""
+        side = _side_handed_on([self._findings[at] for at in rows])
+        if side is None:
+            return False
+        read, wrote = (next(at for at in rows if self._roles.output[at] is role) for role in (False, True))
+        if self.of(wrote, side):
+            return False
+        pairs = self._findings[read].pair, self._findings[wrote].pair
+        types = {tensor.dtype for pair in pairs if (tensor := (pair.target, pair.golden)[side])}
+        return bool(self.of(wrote, 1 - side)) or len(types) > 1
 
 
 def _side_handed_on(rows: Sequence[Finding]) -> Optional[int]:

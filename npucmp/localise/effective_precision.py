@@ -39,10 +39,13 @@ class EffectivePrecision(NamedTuple):
 
 
 def working_precisions(
-    measurements: Sequence[Measurement], reduced: bool = False, quantised: AbstractSet[int] = frozenset()
+    measurements: Sequence[Measurement],
+    reduced: bool = False,
+    quantised: AbstractSet[int] = frozenset(),
+    sources: Optional[Sequence[int]] = None,
 ) -> list[EffectivePrecision]:
     """The precisions of each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32;
-    quantised: rows whose floats are steps of 8 bits."""
+    quantised: rows whose floats are steps of 8 bits; sources: the edges, if they are known (`Edges.sources`)."""
     bare = [one for one in measurements if one.moments is None]
     kinds = {_of_types(coarser_round_off(*filter(None, types))) for types in _types(bare)}
     stored = _stored_16_bits(measurements) if len(bare) < len(measurements) else {}
@@ -53,7 +56,8 @@ def working_precisions(
         only = kinds.pop() if kinds else Precision()
         return [EffectivePrecision(only, only)] * len(measurements)
     findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
-    flow = _PrecisionFlow(findings, reduced, usual_precision(findings), stored, quantised)
+    edges = Edges(findings).sources if sources is None else sources
+    flow = _PrecisionFlow(findings, edges, reduced, usual_precision(findings), stored, quantised)
     for node in nodes_of(findings):
         flow.visit(node)
     return [flow.of.get(finding.row) or flow.one_sided(finding) for finding in findings]
@@ -111,6 +115,11 @@ def count_types(measurements: Sequence[Measurement]) -> tuple[int, int]:
 _Types = Tuple[Optional[str], Optional[str]]  # of target and golden; None if a side has no tensor
 
 
+def have_one_precision(pairs: Sequence[Pair]) -> bool:
+    """Whether all tensors without values have one precision, so that the edges of the run do not matter."""
+    return len({round_off for pair in pairs if (round_off := round_off_of(pair))}) <= 1
+
+
 def _types(measurements: Sequence[Measurement]) -> Counter[_Types]:
     """The types of all pairs, and how many pairs have them."""
     sides = [(one.pair.target, one.pair.golden) for one in measurements]
@@ -137,13 +146,14 @@ class _PrecisionFlow:
     def __init__(
         self,
         findings: Sequence[Finding],
+        sources: Sequence[int],
         reduced: bool,
         usual: Precision,
         stored: Mapping[int, float],
         quantised: AbstractSet[int],
     ) -> None:
         self._findings, self._kept, self._quantised = findings, stored, quantised
-        self._sources = Edges(findings).sources
+        self._sources = sources
         self.of: dict[int, EffectivePrecision] = {}  # by row
         self._reduced = reduced
         self._usual = usual

@@ -38,9 +38,9 @@ def make_findings(
     precisions = working_precisions(measurements, reduced, quantised)
     for row, (measurement, (held, through)) in enumerate(zip(measurements, precisions)):
         if measurement.moments is not None:
-            limit = _limit(measurement, held, rules)
+            limit = limit_of(measurement, held, rules)
         else:
-            limit = of_records.get(held) or of_records.setdefault(held, _limit(measurement, held, rules))
+            limit = of_records.get(held) or of_records.setdefault(held, limit_of(measurement, held, rules))
             if (bound := measurement.bound) is not None and bound < math.inf and _is_bounded(measurement):
                 fields = judge_bound(bound, tolerances, limit)
                 found.append(Finding._make((measurement, *fields, "", 0.0, through.round_off, row, *_UNSEARCHED)))
@@ -49,7 +49,8 @@ def make_findings(
         found.append(judge(measurement, tolerances, limit)._replace(working=working, row=row))
     if any(one.metric == "checksum" for one in found) and work_in_other_types(measurements):
         found = [_as_unproven(one) if one.metric == "checksum" else one for one in found]
-    found = undecided_nodes(found)
+    for row, changed in undecided_nodes(found).items():
+        found[row] = changed
     if Verdict.SHAPE not in {one.verdict for one in found}:
         return found
 
@@ -62,7 +63,8 @@ def _is_bounded(measurement: Measurement) -> bool:
     return measurement.same is None and not measurement.problem and not measurement.unlike
 
 
-def _limit(measurement: Measurement, held: Precision, rules: Rulebook) -> Limit:
+def limit_of(measurement: Measurement, held: Precision, rules: Rulebook) -> Limit:
+    """The limit of a tensor whose precision is `held`."""
     if is_counted(measurement, held.round_off):
         held = Precision(round_off_of(measurement.pair))
     return rules.limit(RuleContext(Finding(measurement, Verdict.UNKNOWN, ""), precision=held))

@@ -12,6 +12,7 @@ from npucmp.model.dtypes import MOST, lookup
 # of a sum in float32: evidence: right within this for up to SUMMED_WELL elements, in any order (lost_in_norm)
 SUMS_SLACK = 2.0**-17
 SUMMED_WELL = 2**18  # elements: evidence: norms of torch on a CPU (lost_in_norm)
+Array = Any  # numpy is imported when it is needed
 _BOTH, _ONE_SIDE = (True, True), {(True, False), (False, True)}
 
 
@@ -108,27 +109,35 @@ def lower_bounds(
     import numpy as np
 
     x, y = (np.fromiter(chain.from_iterable(one), np.float64, 4 * len(one)).reshape(-1, 4) for one in (target, golden))
-    sizes = {one: min(one, MOST) for one in {*elements}}
-    many, lost = (np.array(one, np.float64) for one in ([*map(sizes.__getitem__, elements)], rounding))
+    sizes = {one: float(min(one, MOST)) for one in {*elements}}
+    bounds, is_odd = bounds_of(x, y, np.array([*map(sizes.__getitem__, elements)]), np.array(rounding, np.float64))
+    found: list[Optional[float]] = bounds.tolist()
+    for at in np.flatnonzero(is_odd).tolist():
+        found[at] = lower_bound(target[at], golden[at], elements[at], rounding[at])
+    return found
+
+
+def bounds_of(x: Array, y: Array, elements: Array, rounding: Array) -> tuple[Array, Array]:
+    """Return the lower bounds of pairs (float64) from their figures (pairs, 4), and whether other rules apply to a
+    pair: to NaN and infinities. `elements` are at most MOST."""
+    import numpy as np
+
     with np.errstate(all="ignore"):
         total = np.zeros(len(x))
         for both in (x + y).T:
             total = total + both
-        errors = np.abs(x - y) - lost[:, None]
+        errors = np.abs(x - y) - rounding[:, None]
         errors[errors < 0.0] = 0.0
-        errors[:, 2] *= np.sqrt(many)
+        errors[:, 2] *= np.sqrt(elements)
         errors[x == y] = 0.0
-        share = many / SUMMED_WELL
+        share = elements / SUMMED_WELL
         share = SUMS_SLACK * (np.maximum(1.0, share * np.sqrt(share)) - 1.0)
         less = np.maximum(0.0, errors[:, 3] - share * np.maximum(x[:, 3], y[:, 3]))
-        is_long = (many > SUMMED_WELL) & (x[:, 3] != y[:, 3])
+        is_long = (elements > SUMMED_WELL) & (x[:, 3] != y[:, 3])
         errors[:, 3] = np.where(is_long, less, errors[:, 3])
-        largest, norm = errors.max(axis=1), y[:, 3] + lost
+        largest, norm = errors.max(axis=1), y[:, 3] + rounding
         bounds = np.where(norm != 0.0, largest / norm, np.where(largest != 0.0, math.inf, 0.0))
-    found: list[Optional[float]] = bounds.tolist()
-    for at in np.flatnonzero(~np.isfinite(total) | np.isnan(bounds)).tolist():  # NaN and infinities follow other rules
-        found[at] = lower_bound(target[at], golden[at], elements[at], rounding[at])
-    return found
+        return bounds, ~np.isfinite(total) | np.isnan(bounds)
 
 
 def measured_by_record(pairs: Sequence[Pair]) -> list[Optional[Measurement]]:

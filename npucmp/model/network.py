@@ -293,10 +293,13 @@ class SearchRows(Rows):
     network  the network, if the pairs are its own; None if a search needs operators with statistics
     """
 
-    def __init__(self, table: Table, first: int = 0, cache: Any = None) -> None:
+    def __init__(self, table: Table, first: int = 0, cache: Any = None, is_search: bool = True) -> None:
         columns = table.columns
-        pairs = columns.rank.shared_pairs(columns) if isinstance(columns.rank, Rank) else pairs_of(columns)
         network = columns.rank.network if isinstance(columns.rank, Rank) else None
+        if network is not None and not is_search:
+            pairs: Sequence[Pair] = network.pairs
+        else:
+            pairs = columns.rank.shared_pairs(columns) if isinstance(columns.rank, Rank) else pairs_of(columns)
         self.network = network if network is not None and pairs is network.pairs else None
         self.has_checksums = isinstance(columns.rank, Rank) and "checksum" in columns.rank.records.fields
         super().__init__(columns, pairs.__getitem__, lambda: pairs, first, cache)
@@ -367,6 +370,12 @@ class RecordedOperators(LazyOperators):
 
     def __len__(self) -> int:
         return len(self.structure)
+
+
+def copied(operators: Sequence[Operator]) -> tuple[Operator, ...]:
+    """Return equal operators with equal tensors that are other objects."""
+    tensors = [one for op in operators for one in op.tensors]
+    return tuple(_operators(operators, dict(zip(map(id, tensors), map(TensorRef._make, tensors)))))
 
 
 def _by_id(objects: Iterable[Any], made: Mapping[int, Any]) -> tuple[Any, ...]:

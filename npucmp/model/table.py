@@ -100,7 +100,7 @@ _Both = tuple[Optional[Statistics], Optional[Statistics]]
 _NAN = math.nan
 _NANS = (_NAN,) * 4
 _VERDICTS = tuple(Verdict)
-_NUMBERS = {verdict: number for number, verdict in enumerate(_VERDICTS)}
+VERDICT_NUMBERS = {verdict: number for number, verdict in enumerate(_VERDICTS)}
 
 
 class OperatorColumns(NamedTuple):
@@ -247,27 +247,10 @@ class Table(Sequence[Finding]):
             for at, fields in changes.items():
                 found[at] = Finding._make((found[at].measurement, *fields, *found[at][-2:]))
             return Table(found)
-        columns, words = self.columns, _Words(self.columns.words)
+        columns, numbers = self.columns, {word: number for number, word in enumerate(self.columns.words)}
         rows = columns.rows.copy()
-        for at, (
-            verdict,
-            because,
-            error,
-            limit,
-            metric,
-            rule,
-            explained_by,
-            explained_limit,
-            working,
-        ) in changes.items():
-            row = rows[at]
-            row["verdict"], row["error"] = _NUMBERS[verdict], _NAN if error is None else error
-            row["known"] = (int(row["known"]) & ~_ERROR) | (0 if error is None else _ERROR)
-            texts = {"because": because, "metric": metric, "rule": rule, "explained_by": explained_by}
-            for name, text in texts.items():
-                row[name] = words.number(text)
-            row["limit"], row["explained_limit"], row["working"] = limit, explained_limit, working
-        return Table(columns=columns._replace(rows=rows, words=words.texts))
+        write_verdicts(rows, changes, numbers)
+        return Table(columns=columns._replace(rows=rows, words=[*numbers]))
 
 
 class ChangedRows(Sequence[Finding]):
@@ -303,7 +286,7 @@ def rows_of_verdicts(findings: Sequence[Finding], verdicts: Collection[Verdict])
     if not isinstance(findings, Rows):
         return [at for at, one in enumerate(findings) if one.verdict in verdicts]
     found: list[int] = np.flatnonzero(
-        np.isin(findings.columns.rows["verdict"], [_NUMBERS[one] for one in verdicts])
+        np.isin(findings.columns.rows["verdict"], [VERDICT_NUMBERS[one] for one in verdicts])
     ).tolist()
     return found
 
@@ -335,6 +318,37 @@ class _Words:
         return [*self._numbers]
 
 
+def write_verdicts(rows: Records, changes: Mapping[int, Sequence[Any]], numbers: dict[str, int]) -> None:
+    """Write the fields of a Finding from the verdict on into rows, by row. `numbers` are the numbers of words, to which
+    new words are added."""
+    at = [*changes]
+    if not at:
+        return
+    verdicts, because, errors, limits, metrics, rules, explained_by, explained_limits, working = zip(*changes.values())
+    rows["verdict"][at] = [*map(VERDICT_NUMBERS.__getitem__, verdicts)]
+    rows["error"][at] = [_NAN if error is None else error for error in errors]
+    flags = np.array([0 if error is None else _ERROR for error in errors], dtype=np.uint16)
+    rows["known"][at] = (rows["known"][at] & ~np.uint16(_ERROR)) | flags
+    texts = {"because": because, "metric": metrics, "rule": rules, "explained_by": explained_by}
+    for name, column in texts.items():
+        rows[name][at] = [numbers.setdefault(text, len(numbers)) for text in column]
+    for name, values in {"limit": limits, "explained_limit": explained_limits, "working": working}.items():
+        rows[name][at] = values
+
+
+def write_bounds(rows: Records, at: npt.NDArray[np.int64], bounds: npt.NDArray[np.float64]) -> None:
+    """Write the lower bounds of the error that statistics prove."""
+    rows["bound"][at] = bounds
+    rows["known"][at] |= _BOUND
+
+
+def mark_recorded(rows: Records, has: npt.NDArray[np.bool_]) -> None:
+    """Mark rows whose statistics are those of their tensors and are all known; `has` by row and side."""
+    for side in range(2):
+        rows["known"][has[:, side]] |= _ALL[side]
+    rows["known"][has.any(axis=1)] |= _OWN
+
+
 def columns_of(records: Iterable[Union[Finding, Measurement]]) -> Columns:
     """The columns of findings, or of measurements without a verdict."""
     rows: list[tuple[Any, ...]] = []
@@ -347,7 +361,7 @@ def columns_of(records: Iterable[Union[Finding, Measurement]]) -> Columns:
     for one in records:
         if isinstance(one, Finding):
             _, verdict, because, error, limit, metric, rule, explained_by, explained_limit, working = one[:10]
-            measurement, code = one[0], _NUMBERS[verdict]
+            measurement, code = one[0], VERDICT_NUMBERS[verdict]
         else:
             measurement, code, error, limit, explained_limit, working = one, -1, None, 0.0, 0.0, 0.0
             because = metric = rule = explained_by = ""

@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -63,6 +64,7 @@ from npucmp.model.comparison import Coverage
 from npucmp.model.network import by_network
 from npucmp.model.table import Table, rows_of_rule
 from npucmp.workflows.options import Options
+from npucmp.workflows.recorded_frames import PairedRuns, RecordedNetwork, recorded_network
 from npucmp.workflows.select_runs import Progress, ProgressMeter, StrPath, odd_pairs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 
@@ -187,21 +189,84 @@ class RankMeasurement(NamedTuple):
 def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = None) -> RankMeasurement:
     """Open two runs, align, measure and judge them, and put the comparison without its roots into the store."""
     started = time.monotonic()
-    options, tolerances, names = work.options, work.options.decides(), work.options.names()
+    options = work.options
     context = options.context(work.target, work.golden)
     target, golden = (side if isinstance(side, Run) else open_head(side, context) for side in one[1:])
     broken = tuple((side, run) for side, run in (("target", target), ("golden", golden)) if run.problem)
     if broken:
         return RankMeasurement(broken=broken)
+    network = None
+    if not options.resume:
+        comparison = work.target, work.golden, work.began
+        network = recorded_network(target, golden, comparison, partial(_recorded_network, options, context))
+    paired = _paired(options, target, golden, context) if network is None else network.paired
+    if work.alone and paired.refused:
+        raise paired.refused
+    todo, notes, alignment = paired.todo, paired.notes, paired.alignment
+    part, sizes = None if work.alone else str(one.number), [*map(payload_bytes, todo)] if network is None else []
+    if options.reuse:
+        part = f"step{'' if target.step is None else target.step}-rank{'' if target.rank is None else target.rank}"
+    found: list[Measurement] = []
+    remarks: tuple[str, ...] = ()
+    if network is None and todo:
+        found, remarks = _measure_pairs(todo, sizes, options, context, part, work.began, progress)
+        if len(found) < len(todo) and not work.in_memory:
+            raise KeyboardInterrupt
+    if any(map(holds_other_ids, found)):
+        from npucmp.measure.chosen_sets import with_sets_of_ids
+
+        found, more = with_sets_of_ids(found, Closeness(options.rtol, options.atol), context)
+        notes = (*notes, *more)
+    rows: Sequence[Measurement] = found
+    others: Sequence[Pair] = paired.left_out
+    if not (target.ordered or golden.ordered):
+        from npucmp.flow.execution_order import in_content_order
+
+        rows, others, more = in_content_order(paired.target, paired.golden, found, paired.left_out)
+        notes = (*notes, *more)
+    alone = len(alignment.only_target), len(alignment.only_golden)
+    took = None if work.in_memory else time.monotonic() - started
+    runs = (paired.target, paired.golden) if network is None else (target, golden)
+    known = Comparison(*runs, (), (), alignment.matched, alone, notes, left_out=tuple(others), seconds=took)
+    if alignment.contents is not None:
+        contents = alignment.contents
+        lines = (f"explain: {line}" for name in options.explain for line in contents.candidates.explain(name))
+        known = replace(known, aligned_by_content=contents.line, notes=(*known.notes, *lines))
+    if network is None:
+        _put_judged(work, one, known, rows)
+    else:
+        _put(work, one, network.comparison(target, golden, known))
+    records = 0 if work.in_memory else sum(os.path.getsize(head.path) for head in one[1:])
+    return RankMeasurement(
+        tensors=len(found) if network is None else len(todo),
+        wanted=len(todo),
+        bytes_read=sum(each.bytes_read for each in found),
+        size=sum(sizes) + records,
+        products=votes_of(found),
+        alike=are_reduced_alike(found, context),
+        dtypes=frozenset({tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor}),
+        odd=(*odd_pairs([runs]), *([str(paired.unlike)] if paired.unlike else [])),
+        unfit=paired.unfit,
+        mismatch=paired.unlike or paired.refused,
+        checkpoint_notes=remarks,
+    )
+
+
+def _recorded_network(options: Options, context: ReadContext, target: Run, golden: Run) -> RecordedNetwork:
+    paired = _paired(options, target, golden, context)
+    return RecordedNetwork(paired, options.decides(), Rulebook(options.skip_rules), context)
+
+
+def _paired(options: Options, target: Run, golden: Run, context: ReadContext) -> PairedRuns:
+    """Return the pairs of two runs."""
+    tolerances, names = options.decides(), options.names()
     target, golden = in_node_names(target, golden)
-    globs_error = None
+    refused = None
     try:
         unfit = unfit_globs(options, [target, golden])
     except UsageError as error:
-        unfit, globs_error = [], error
+        unfit, refused = [], error
     alignment, unlike = align_or_part(target, golden, names, context, options.align)
-    if work.alone and (globs_error or unlike):
-        raise globs_error or unlike  # type: ignore[misc]
     every: Sequence[Pair] = [*pairs(target, golden, alignment)]
     notes: tuple[str, ...] = ()
     if any(pair.target and pair.golden and pair.target.shape != pair.golden.shape for pair in every):
@@ -215,47 +280,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     todo, left_out = options.split([*every])
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
-    part, sizes = None if work.alone else str(one.number), [*map(payload_bytes, todo)]
-    if options.reuse:
-        part = f"step{'' if target.step is None else target.step}-rank{'' if target.rank is None else target.rank}"
-    found, remarks = _measure_pairs(todo, sizes, options, context, part, work.began, progress) if todo else ([], ())
-    if len(found) < len(todo) and not work.in_memory:
-        raise KeyboardInterrupt
-    if any(map(holds_other_ids, found)):
-        from npucmp.measure.chosen_sets import with_sets_of_ids
-
-        found, more = with_sets_of_ids(found, Closeness(options.rtol, options.atol), context)
-        notes = (*notes, *more)
-    rows: Sequence[Measurement] = found
-    others: Sequence[Pair] = left_out
-    if not (target.ordered or golden.ordered):
-        from npucmp.flow.execution_order import in_content_order
-
-        rows, others, more = in_content_order(target, golden, found, left_out)
-        notes = (*notes, *more)
-    alone = len(alignment.only_target), len(alignment.only_golden)
-    took = None if work.in_memory else time.monotonic() - started
-    known = target, golden, (), (), alignment.matched, alone, notes
-    contents = alignment.contents
-    judged = Comparison(*known, left_out=tuple(others), seconds=took)
-    if contents is not None:
-        lines = (f"explain: {line}" for name in options.explain for line in contents.candidates.explain(name))
-        judged = replace(judged, aligned_by_content=contents.line, notes=(*judged.notes, *lines))
-    _put_judged(work, one, judged, rows)
-    records = 0 if work.in_memory else sum(os.path.getsize(head.path) for head in one[1:])
-    return RankMeasurement(
-        tensors=len(found),
-        wanted=len(todo),
-        bytes_read=sum(each.bytes_read for each in found),
-        size=sum(sizes) + records,
-        products=votes_of(found),
-        alike=are_reduced_alike(found, context),
-        dtypes=frozenset({tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor}),
-        odd=(*odd_pairs([(target, golden)]), *([str(unlike)] if unlike else [])),
-        unfit=tuple(unfit),
-        mismatch=unlike or globs_error,
-        checkpoint_notes=remarks,
-    )
+    return PairedRuns(target, golden, alignment, todo, left_out, notes, tuple(unfit), refused or unlike, unlike)
 
 
 def _measure_pairs(
@@ -332,13 +357,20 @@ def _put_judged(work: ComparisonWork, one: StepRank, known: Comparison, found: S
     by_values = with_value_types(found, work.options.context(work.target, work.golden))
     found = by_values.measurements
     findings = make_findings(found, work.options.decides(), work.rules(), work.reduced, by_values.quantised)
+    _put(work, one, replace(known, findings=Table(findings)), by_values.notes)
+
+
+def _put(work: ComparisonWork, one: StepRank, judged: Comparison, notes: Sequence[str] = ()) -> None:
+    """Put a judged comparison into the store, with the facts on parameters that the next step needs, and with notes on
+    operators that one side lacks."""
+    findings = judged.findings
     if work.several_steps:
         work.store.put(one.number, "updates", Updates(findings))
-    ordered = known.target.ordered and known.golden.ordered
-    reach = extent([each.pair for each in found], ordered, again=_ran_again(findings))
-    said = (*by_values.notes, *reach.words)
-    notes = (*said, *(note for note in known.notes if note not in said))
-    work.store.put(one.number, "judged", replace(known, findings=Table(findings), notes=notes))
+    ordered = judged.target.ordered and judged.golden.ordered
+    reach = extent([each.pair for each in findings], ordered, again=_ran_again(findings))
+    said = (*notes, *reach.words)
+    more = (note for note in judged.notes if note not in said)
+    work.store.put(one.number, "judged", replace(judged, notes=(*said, *more)))
 
 
 def _ran_again(findings: Sequence[Finding]) -> frozenset[int]:
