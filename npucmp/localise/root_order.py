@@ -10,10 +10,10 @@ rank that works in bfloat16 is no error of the float32 rank that receives its da
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
-from itertools import accumulate
-from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Optional, Sequence
+from itertools import accumulate, groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Optional, Sequence, TypeVar
 
 from npucmp.flow.operators import OperatorFindings, OperatorPlace
 from npucmp.localise.parameter_drift import Updates
@@ -32,16 +32,13 @@ if TYPE_CHECKING:
 SEVERITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
 
 Precedence = tuple[bool, int, int]  # whether the root is PROPAGATED, step, gravity
-Ranked = tuple[Precedence, int, int, Root]  # precedence, clock, comparison, root
+Place, Searched = TypeVar("Place"), TypeVar("Searched")  # a step and rank; its result
 
 
 def precedence(step: int, cause: Cause) -> Precedence:
     """The first part of the order of roots: operators of an earlier step first, and PROPAGATED operators after those of
     all steps, so that the priorities of suspects are consecutive."""
     return cause is Cause.PROPAGATED, step, SEVERITY[cause]
-
-
-SearchFunction = Callable[["Sequence[Comparison]", "Sequence[Updates]", bool, Rulebook], "list[SearchResult]"]
 
 
 def side_by_side(
@@ -58,48 +55,43 @@ def side_by_side(
     return ranks.suspected()
 
 
-def with_roots(
-    comparisons: Sequence[Comparison],
-    by_round_off: bool = True,
-    rules: Optional[Rulebook] = None,
-    walked: SearchFunction = side_by_side,
-) -> list[Comparison]:
-    """Return the comparisons with their roots, numbered over all comparisons, and with their findings, `diverged`
-    reverted where inputs explain the error. `walked` searches the ranks of a step."""
-    steps: dict[int, list[int]] = defaultdict(list)
-    for number, one in enumerate(comparisons):
-        steps[one.target.step or one.golden.step or 0].append(number)
-    found = list(comparisons)
-    ranked: list[Ranked] = []
-    before: dict[Optional[int], Sequence[Finding]] = {}  # findings of the previous step, by rank
-    faulty = False  # whether a root exists in an earlier step
-    for step, numbers in sorted(steps.items()):
-        ranks = [comparisons[number] for number in numbers]
-        updates = [Updates(before.get(one.rank, ()), faulty) for one in ranks]
-        for number, (findings, roots) in zip(numbers, walked(ranks, updates, by_round_off, rules or Rulebook())):
-            before[found[number].rank] = findings
-            found[number] = replace(found[number], findings=tuple(findings))
-            faulty = faulty or any(root.cause is not Cause.PROPAGATED for _, root in roots)
-            ranked += ranked_roots(step, number, roots)
-    return _in_places(found, ranked)
+def search_steps(
+    places: Iterable[Place],
+    search: Callable[[Sequence[list[Place]], bool], Iterable[list[Searched]]],
+    causes: Callable[[Searched], Iterable[Cause]],
+) -> list[Searched]:
+    """Return the results of all ranks of all steps, step by step. `search` yields the results of the ranks of some
+    steps, step by step too; `causes` are those of the roots in a result.
+
+    The search of a step depends on whether an error was born in an earlier step. The first step is searched first,
+    then all others at once. Steps after the first step in which an error was born are searched again.
+    """
+    step = attrgetter("step")
+    todo = [[*ranks] for _, ranks in groupby(sorted(places, key=step), key=step)]
+    found: list[Searched] = []
+    faulty = False
+    while todo:
+        for ranks in search(todo if found else todo[:1], faulty):
+            found += ranks
+            todo = todo[1:]
+            if not faulty and any(cause is not Cause.PROPAGATED for rank in ranks for cause in causes(rank)):
+                faulty = True
+                break
+    return found
 
 
-def _in_places(comparisons: Sequence[Comparison], ranked: Sequence[Ranked]) -> list[Comparison]:
-    found = placed_roots(ranked)
-    return [replace(one, roots=found.get(number, ())) for number, one in enumerate(comparisons)]
-
-
-def ranked_roots(step: int, number: int, roots: Sequence[tuple[int, Root]]) -> list[Ranked]:
-    """The roots of comparison `number` with their clocks, in the form that is sorted."""
-    return [(precedence(step, root.cause), clock, number, root) for clock, root in roots]
-
-
-def placed_roots(ranked: Sequence[Ranked]) -> dict[int, tuple[Root, ...]]:
-    """The roots of each comparison, numbered by priority over all comparisons."""
-    found: dict[int, list[Root]] = defaultdict(list)
-    for place, (*_, number, root) in enumerate(sorted(ranked, key=lambda one: one[:3]), 1):
-        found[number].append(replace(root, place=place))
-    return {number: tuple(roots) for number, roots in found.items()}
+def places_of(ranks: Sequence[tuple[int, Sequence[tuple[int, Cause]]]]) -> list[tuple[int, ...]]:
+    """Return the places of the roots of each step and rank among all roots, from 1 on. `ranks` are the number of the
+    step, and the clock and cause of each root."""
+    ranked = sorted(
+        (precedence(step, cause), clock, number, at)
+        for number, (step, roots) in enumerate(ranks)
+        for at, (clock, cause) in enumerate(roots)
+    )
+    places = [[0] * len(roots) for _, roots in ranks]
+    for place, (*_, number, at) in enumerate(ranked, 1):
+        places[number][at] = place
+    return [*map(tuple, places)]
 
 
 def has_values(one: RootSearch) -> bool:

@@ -16,18 +16,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import Hashable, Iterable, Iterator, Sequence, Tuple
+from typing import Hashable, Iterable, Iterator, Optional, Sequence, Tuple
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.localise.evidence import reason, tensor_reason
 from npucmp.localise.intervals import differs
-from npucmp.localise.root_order import with_roots
+from npucmp.localise.parameter_drift import Updates
+from npucmp.localise.root_cause import SearchResult
+from npucmp.localise.root_order import places_of, search_steps, side_by_side
+from npucmp.localise.rules import Rulebook
 from npucmp.measure.bitwise import same_bytes
 from npucmp.measure.pairs import payload_of
 from npucmp.model import Cause, Comparison, Finding, Root, TensorRef
 from npucmp.model.roles import is_output, is_parameter
+from npucmp.workflows.rank_tasks import StepRank
 
 HEAD = 64  # bytes: work: enough to distinguish most tensors
 
@@ -36,11 +40,30 @@ def with_causes(comparisons: Sequence[Comparison], context: ReadContext = ANYWHE
     """Return the comparisons of one run: differences in undefined memory reverted, one root per operator that differs,
     collectives judged over all ranks, and parameters over earlier steps."""
     linked = [replace(one, findings=tuple(_link_inputs(one.findings, context))) for one in comparisons]
-    found = [replace(one, roots=tuple(_causes(one))) for one in with_roots(linked, by_round_off=False)]
+    found = [replace(one, roots=tuple(_causes(one))) for one in _with_roots(linked)]
     first = min((step for one in found if one.roots and (step := one.step) is not None), default=None)
     if first is None:
         return found
     return [replace(one, roots=tuple(_mark_effect(root, one, first) for root in one.roots)) for one in found]
+
+
+def _with_roots(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
+    """Yield the comparisons with their roots, in order of their places, and with the findings of the search."""
+    before: dict[Optional[int], list[Finding]] = {}  # findings of the previous step, by rank
+
+    def search(steps: Iterable[list[StepRank]], faulty: bool) -> Iterator[list[tuple[StepRank, SearchResult]]]:
+        for ranks in steps:
+            updates = [Updates(before.get(one.rank, ()), faulty) for one in ranks]
+            found = side_by_side([comparisons[one.number] for one in ranks], updates, False, Rulebook())
+            before.update((one.rank, findings) for one, (findings, _) in zip(ranks, found))
+            yield [*zip(ranks, found)]
+
+    places = [StepRank(number, one.target, one.golden) for number, one in enumerate(comparisons)]
+    searched = sorted(search_steps(places, search, lambda both: (root.cause for _, root in both[1][1])))
+    ordered = places_of([(one.step, [(clock, root.cause) for clock, root in roots]) for one, (_, roots) in searched])
+    for one, (_, (findings, roots)), numbers in zip(comparisons, searched, ordered):
+        placed = (replace(root, place=place) for place, (_, root) in sorted(zip(numbers, roots)))
+        yield replace(one, findings=tuple(findings), roots=tuple(placed))
 
 
 def _causes(one: Comparison) -> Iterator[Root]:

@@ -16,7 +16,7 @@ a row with the reason.
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Na
 from npucmp.dump.formats import open_head
 from npucmp.errors import DumpError, UsageError
 from npucmp.judge.products import are_reduced, merge_votes
-from npucmp.localise.root_order import precedence
+from npucmp.localise.root_order import places_of, search_steps
 from npucmp.measure.executor import Executor, Serial
-from npucmp.model import Cause, PartOf, Report, Run, RunHeader, StoredComparisons
+from npucmp.model import PartOf, Report, Run, RunHeader, StoredComparisons
 from npucmp.model.comparison import FailedTask
 from npucmp.model.gc_pause import gc_paused
 from npucmp.workflows import rank_tasks
@@ -325,39 +325,18 @@ class _Steps:
     """The search of all steps, in order. `gone` are the runs during which workers died, explained by `notes`."""
 
     def __init__(self, tasks: _Tasks, places: Sequence[StepRank]) -> None:
-        self._tasks = tasks
-        by_step: dict[int, list[StepRank]] = defaultdict(list)
-        for place in places:
-            by_step[place.step].append(place)
-        self._steps = [step_places for _, step_places in sorted(by_step.items())]
+        self._tasks, self._places = tasks, sorted(places, key=lambda place: place.step)
         self._before: dict[int, Optional[int]] = {}
         latest: dict[Optional[int], int] = {}
-        for place in (place for step_places in self._steps for place in step_places):
+        for place in self._places:
             self._before[place.number] = latest.get(place.rank)
             latest[place.rank] = place.number
         self.gone: list[tuple[str, Run]] = []
         self.notes: list[str] = []
 
     def searched(self) -> list[tuple[StepRank, RankRoots]]:
-        """Return the results of each step and rank.
-
-        The search of a step depends on whether an error was born in an earlier step. The first step is searched first,
-        then all others at once. Steps after the first step in which an error was born are searched again.
-        """
-        found: list[tuple[StepRank, RankRoots]] = []
-        faulty, todo = False, self._steps
-        while todo:
-            steps = todo if found else todo[:1]
-            done = 0
-            for answers in self._search(steps, faulty):
-                found += answers
-                done += 1
-                born = any(cause is not Cause.PROPAGATED for _, one in answers for _, cause in one.roots)
-                if born and not faulty:
-                    faulty = True
-                    break
-            todo = todo[done:]
-        return found
+        """Return the results of each step and rank."""
+        return search_steps(self._places, self._search, lambda both: (cause for _, cause in both[1].roots))
 
     def _search(self, steps: Sequence[Sequence[StepRank]], faulty: bool) -> Iterator[list[tuple[StepRank, RankRoots]]]:
         for ranks, answer in zip(steps, self._answers(steps, faulty)):
@@ -389,21 +368,13 @@ class _Steps:
 
 def _finished_ranks(found: Sequence[tuple[StepRank, RankRoots]]) -> list[RankResult]:
     """Return all steps and ranks in order, with the places of their root causes among all."""
-    ranked = [
-        (precedence(place.step, cause), clock, place.number, at, cause)
-        for place, one in found
-        for at, (clock, cause) in enumerate(one.roots)
-    ]
-    places: dict[int, dict[int, int]] = defaultdict(dict)
-    first: dict[int, tuple[int, Cause]] = {}
-    for at_all, (*_, number, at, cause) in enumerate(sorted(ranked, key=lambda one: one[:3]), 1):
-        places[number][at] = at_all
-        first.setdefault(number, (at_all, cause))
+    found = sorted(found, key=lambda both: both[0].number)
+    every = places_of([(place.step, one.roots) for place, one in found])
     return [
         RankResult(
             place,
-            one.tally._replace(first=first.get(place.number)),
-            tuple(places[place.number][at] for at in range(len(places[place.number]))),
+            one.tally._replace(first=min(zip(places, (cause for _, cause in one.roots)), default=None)),
+            places,
         )
-        for place, one in sorted(found, key=lambda both: both[0].number)
+        for (place, one), places in zip(found, every)
     ]
