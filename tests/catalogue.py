@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1] / "npucmp"
 FOLDER = ROOT / "locale" / "zh" / "LC_MESSAGES"
 PO, MO = FOLDER / "npucmp.po", FOLDER / "npucmp.mo"
 ROOMS = (
-    "report commands localise health comparability overflows run_differences recompute token_parity judge workflows "
+    "report commands localise health comparability overflows recompute token_parity judge workflows "
     "plans tickets reruns fusion follow model align relations measure flow dump cli.py errors.py"
 ).split(" ")
 CODE = {  # modules whose strings are code, names or columns

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.lint
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "npucmp"
 CORE = (
-    "errors version presenter model dump align relations measure flow judge localise run_differences report workflows "
+    "errors version presenter model dump align relations measure flow judge localise report workflows "
     "commands cli __main__"
 ).split(" ")
 FEATURES = (

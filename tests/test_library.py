@@ -86,7 +86,8 @@ def test_nothing_else_is_loaded_until_it_is_asked_for():
 
 
 NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step and rank does not need
-    "health", "overflows", "plans", "comparability", "relations", "reruns", "follow", "tickets", "fusion",
+    "health", "overflows", "plans", "relations", "reruns", "follow", "tickets", "fusion",
+    *(f"comparability.{name}" for name in ("run_pair", "registry", "workflow", "data_relation", "given_inputs")),
     *(f"recompute.{name}" for name in (
         "run", "data_flow", "gaps", "torch_engine", "torch_bind_call", "rounding_noise", "replay_gaps",
     )),
@@ -118,7 +119,7 @@ def modules_of(*words):
 def test_a_plain_comparison_loads_what_it_needs():
     sample = SOFTMAX.parent / "msprobe_extra_operator"  # all its tensors are compared, one operator is wrong
     loaded, own = modules_of("compare", sample / "target", sample / "golden")
-    assert {"cli", "workflows.compare", "run_differences.warning"} <= own
+    assert {"cli", "workflows.compare", "comparability.warning"} <= own
     engine = {name for name in own if name.partition(".")[0] == "recompute"} | {"dump.readers.msprobe_record"}
     assert len(own - engine) <= MOST_MODULES
     assert not {name for name in own for other in NOT_OF_ONE_RANK if f"{name}.".startswith(f"{other}.")}

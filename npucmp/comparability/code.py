@@ -6,6 +6,7 @@ import math
 import re
 from typing import Any
 
+from npucmp.comparability.answers import differs, not_applicable, same, unknown
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import RunPair
 from npucmp.comparability.settings import OPTIMIZER, equal, parameters_of, word_of
@@ -13,7 +14,7 @@ from npucmp.model import Operator, first_of
 from npucmp.model.optypes import op_type_of
 from npucmp.model.precheck_result import ItemResult
 from npucmp.model.stack import source_line
-from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
+from npucmp.report.phrases import count_of
 
 EQUAL = 1e-6  # relative: float32 against its float64 source
 _PLACE = re.compile(r"^(?P<file>[^:]*):\d+\s*(?P<code>.*)$", re.DOTALL)
@@ -31,7 +32,7 @@ def scripts(both: RunPair) -> ItemResult:
     if not known:
         return unknown("no matched operator has a call stack in both dumps")
     if odd:
-        return differs(f"{many(odd, 'operator')} from different lines (first: {odd[0]:.200})", places=len(odd),
+        return differs(f"{count_of(len(odd), 'operator')} from different lines (first: {odd[0]:.200})", places=len(odd),
                        first=odd[0].partition(":")[0])  # fmt: skip
     return same(f"{known:,} lines", places=known)
 

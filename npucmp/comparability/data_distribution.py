@@ -11,18 +11,19 @@ from typing import NamedTuple, Sequence
 
 import numpy as np
 
+from npucmp.comparability.answers import close, differs, not_applicable, same, unknown
 from npucmp.comparability.batch_statistics import IN_SHARES, SHARES, Batch, DistributionTest, batch_of, compare_batches
 from npucmp.comparability.check_item import CheckItem
+from npucmp.comparability.data_relation import Array
 from npucmp.comparability.inputs import INPUT, LABELS, input_rows, known_values, pairings
 from npucmp.comparability.metadata import WEIGHTS_ALONE
 from npucmp.comparability.run_pair import RunPair
+from npucmp.comparability.tensors import readable_values
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Run, first_of
 from npucmp.model.optypes import holds_weights_alone
 from npucmp.model.precheck_result import ItemResult
-from npucmp.run_differences.answers import close, differs, many, not_applicable, same, unknown
-from npucmp.run_differences.data_relation import Array
-from npucmp.run_differences.tensors import readable_values
+from npucmp.report.phrases import count_of
 
 FALSE_ALARMS = 0.01  # share of pairs of batches from one source that may be called different
 DOUBTFUL = 0.05  # p up to which they are called close
@@ -65,7 +66,7 @@ def _answer(pairs: list[InputBatches], otherwise: str, severity: str = "") -> It
     odd = [(one, test) for one, test in tests if test.p is not None and test.p <= alpha]
     if odd:
         one, test = odd[0]
-        more = f" (and {many(len(odd) - 1, 'input')} more)" if len(odd) > 1 else ""
+        more = f" (and {count_of(len(odd) - 1, 'input')} more)" if len(odd) > 1 else ""
         words = f"{one.name}: {_odd_words(test)}; {_sizes(one, test)}{more}"
         return differs(words, severity, places=len(odd), first=one.name, value=test.p, limit=alpha)
     if all(test.sizes == (test.shared, test.shared) for _, test in tests):

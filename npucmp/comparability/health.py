@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Optional
 
+from npucmp.comparability.answers import differs, not_applicable, same, unknown
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import RunPair
 from npucmp.health.facts import Tensor
@@ -14,7 +15,7 @@ from npucmp.model import Event, first_of
 from npucmp.model.check_finding import Symptom
 from npucmp.model.optypes import is_gradient
 from npucmp.model.precheck_result import ItemResult
-from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
+from npucmp.report.phrases import count_of
 
 
 def golden_health(both: RunPair) -> ItemResult:
@@ -76,7 +77,7 @@ def accumulation(both: RunPair) -> ItemResult:
     words = {True: "accumulated or not cleared", False: "computed per step"}
     odd = [] if found[0] != found[1] else _early_gradients(both)
     if odd:
-        differences = f"{many(odd, 'gradient')} of the second step differ (first: {odd[0]})"
+        differences = f"{count_of(len(odd), 'gradient')} of the second step differ (first: {odd[0]})"
         return differs(
             f"{differences}, although the weights and the gradients from operators agree", places=len(odd), first=odd[0]
         )

@@ -9,10 +9,14 @@ from typing import Iterator, NamedTuple, Optional
 
 import numpy as np
 
+from npucmp.comparability.answers import AlignedStep, close, differs, not_applicable, same, unknown
 from npucmp.comparability.check_item import CheckItem
+from npucmp.comparability.consequences import own_difference
+from npucmp.comparability.data_relation import HARMLESS, Array, same_values
 from npucmp.comparability.metadata import WEIGHTS_ALONE
 from npucmp.comparability.run_pair import RunPair
 from npucmp.comparability.settings import compare_setups
+from npucmp.comparability.tensors import TensorSummary, readable_values, relation_of
 from npucmp.dump.limits import ReadContext
 from npucmp.health.facts import Step, Tensor
 from npucmp.measure.recorded_stats import equal_by_record
@@ -21,10 +25,6 @@ from npucmp.model.dtypes import DTYPES
 from npucmp.model.optypes import holds_weights_alone, op_type_of
 from npucmp.model.precheck_result import InputRelation, InputRow, ItemResult, Status
 from npucmp.model.roles import forward_of, is_layer, mark_of
-from npucmp.run_differences.answers import AlignedStep, close, differs, not_applicable, same, unknown
-from npucmp.run_differences.consequences import own_difference
-from npucmp.run_differences.data_relation import HARMLESS, Array, same_values
-from npucmp.run_differences.tensors import TensorSummary, readable_values, relation_of
 
 
 def known_values(one: Tensor, context: ReadContext) -> Optional[Array]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Optional, Sequence
 
+from npucmp.comparability.answers import close, compare_words, differs, not_applicable, same, unknown
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import RunPair
 from npucmp.model import Run
 from npucmp.model.optypes import holds_weights_alone
 from npucmp.model.precheck_result import ItemResult
-from npucmp.run_differences.answers import close, compare_words, differs, not_applicable, same, unknown
 
 LEVELS = ("L0", "L1", "L2", "mix", "debug")
 WEIGHTS_ALONE = "the dumps hold only weights"

@@ -7,7 +7,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import AbstractSet, Iterable, Iterator, NamedTuple, Optional, Sequence
 
+from npucmp.comparability.answers import differs, not_applicable, same, unknown
+from npucmp.comparability.arguments import arguments, reduction
 from npucmp.comparability.check_item import CheckItem
+from npucmp.comparability.operators import is_output, operators, shapes
 from npucmp.comparability.run_pair import RunPair
 from npucmp.judge.products import are_reduced, votes_of
 from npucmp.localise.value_types import with_value_types
@@ -16,9 +19,7 @@ from npucmp.model.arguments import named_arguments
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.precheck_result import ItemResult
-from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
-from npucmp.run_differences.arguments import arguments, reduction
-from npucmp.run_differences.operators import is_output, operators, shapes
+from npucmp.report.phrases import count_of
 
 MEASURED = 256  # outputs: work: outputs whose values show the type of a run
 
@@ -80,7 +81,7 @@ def types(both: RunPair) -> ItemResult:
     operators = {(id(pair.target_op), pair.order): pair.operator for pair in odd}
     kinds = Counter(op_type(one.op_type).name or one.op_type for one in operators.values())
     most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
-    words = f"{many(operators, 'operator')} in {here} against {there} ({most}){_precision_words(both)}"
+    words = f"{count_of(len(operators), 'operator')} in {here} against {there} ({most}){_precision_words(both)}"
     words = "; ".join([words, *by_values.notes])
     return differs(words, severity, places=len(operators), first=odd[0].operator.name, target=here, golden=there)
 
@@ -146,7 +147,7 @@ def islands(both: RunPair) -> ItemResult:
     kinds = Counter(op_type(pair.operator.op_type).name or pair.operator.op_type for pair in odd)
     most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
     severity = "note" if both.user_input.mixed else "warning"
-    words = f"{many(odd, 'output')} in {here} against {there} ({most})"
+    words = f"{count_of(len(odd), 'output')} in {here} against {there} ({most})"
     return differs(words, severity, places=len(odd), first=odd[0].operator.name, target=here, golden=there)
 
 

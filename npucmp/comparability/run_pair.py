@@ -8,8 +8,10 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Seque
 
 from npucmp.align import align, pairs
 from npucmp.align.msprobe_mapping import Names
+from npucmp.comparability.answers import AlignedStep
 from npucmp.comparability.config_check_zip import RunSetup, read_setup
 from npucmp.comparability.config_file import read_config
+from npucmp.comparability.operators import agreement
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.health.curves.curve import Curve
@@ -24,8 +26,6 @@ from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.measure.tensor_stats import TensorStats
 from npucmp.model import Measurement, Pair, Run, TensorRef
 from npucmp.model.precheck_result import InputRow, ItemResult, Status
-from npucmp.run_differences.answers import AlignedStep
-from npucmp.run_differences.operators import agreement
 
 SIDES = ("target", "golden")
 

@@ -8,11 +8,11 @@ from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from typing import Any, Mapping, NamedTuple, Optional
 
+from npucmp.comparability.answers import close, differs, same, unknown
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import RunPair
 from npucmp.model import first_of
 from npucmp.model.precheck_result import ItemResult
-from npucmp.run_differences.answers import close, differs, same, unknown
 
 NEEDED = ("transformers", "deepspeed", "megatron", "numpy", "datasets", "peft", "mindspore", "torch")  # msprobe's list
 PACKAGES = (*NEEDED, "torch_npu", "mindspeed", "mindspeed_llm", "megatron_core", "accelerate", "tokenizers", "apex",

@@ -9,7 +9,10 @@ from typing import Any, Iterator, NamedTuple, Optional
 
 import numpy as np
 
+from npucmp.comparability.answers import close, differs, not_applicable, same, unknown
+from npucmp.comparability.arguments import alike
 from npucmp.comparability.check_item import CheckItem
+from npucmp.comparability.data_relation import Array
 from npucmp.comparability.inputs import known_values
 from npucmp.comparability.network import rate_of
 from npucmp.comparability.run_pair import Curves, MatchedParameter, RunPair
@@ -22,9 +25,6 @@ from npucmp.localise.update_roots import loss_scale_words, spelled_factor
 from npucmp.model import Pair, first_of
 from npucmp.model.optypes import op_type_of
 from npucmp.model.precheck_result import ItemResult
-from npucmp.run_differences.answers import close, differs, not_applicable, same, unknown
-from npucmp.run_differences.arguments import alike
-from npucmp.run_differences.data_relation import Array
 
 EQUAL, NEAR = 1e-6, 1e-2  # relative difference of a loss; 1 % in the vendor's guide
 CALLED = 0.02  # largest deviation from 1 of the median ratio of |dw| for equal steps

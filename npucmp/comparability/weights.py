@@ -9,7 +9,9 @@ from typing import Any, Iterable, Iterator, NamedTuple, Optional
 
 import numpy as np
 
+from npucmp.comparability.answers import RANDOM_SHARE, AlignedStep, close, differs, not_applicable, same, unknown
 from npucmp.comparability.check_item import CheckItem
+from npucmp.comparability.data_relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
 from npucmp.comparability.inputs import known_values, relate_inputs
 from npucmp.comparability.run_pair import MatchedParameter, RunPair
 from npucmp.comparability.settings import compare_setups
@@ -20,8 +22,6 @@ from npucmp.model.dtypes import is_short
 from npucmp.model.optypes import is_gradient
 from npucmp.model.precheck_result import ItemResult
 from npucmp.model.roles import is_output, is_parameter, mark_of, running_statistics, weights_of
-from npucmp.run_differences.answers import RANDOM_SHARE, AlignedStep, close, differs, not_applicable, same, unknown
-from npucmp.run_differences.data_relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
 
 REPEATED_CALL = re.compile(r"\.forward\.[1-9]\d*$")  # suffix of a module's record from its second call on
 NOTHING = "the dumps hold no data of it"

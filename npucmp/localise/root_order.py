@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 SEVERITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
 
 Precedence = tuple[bool, int, int]  # whether the root is PROPAGATED, step, gravity
-Place, Searched = TypeVar("Place"), TypeVar("Searched")  # a step and rank; its result
+Place = TypeVar("Place")  # a step and rank
+Searched = TypeVar("Searched")  # the result of one rank
 
 
 def precedence(step: int, cause: Cause) -> Precedence:

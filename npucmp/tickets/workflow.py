@@ -14,7 +14,7 @@ from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import UsageError
 from npucmp.model.saved_report import TENSORS
 from npucmp.model.ticket_facts import Cells, Files, Ticket
-from npucmp.run_differences.answers import many
+from npucmp.report.phrases import count_of
 from npucmp.workflows.report_reader import CHUNK, PARQUET, TABLES, Folder
 from npucmp.workflows.select_runs import StrPath
 
@@ -74,7 +74,7 @@ class Bundle:
         if not rows:
             raise UsageError(f"{self.folder.path}: the report has no suspect, so no ticket can be made")
         if not 1 <= place <= len(rows):
-            raise UsageError(f"{self.folder.path}: has {many(rows, 'suspect')}, none at place {place}")
+            raise UsageError(f"{self.folder.path}: has {count_of(len(rows), 'suspect')}, none at place {place}")
         row = rows[place - 1]
         case = (*self._of_case(row),)
         table = EVENTS.get(self.folder.command) or ROWS.get(accusing.file, self._table(accusing.file))

@@ -231,9 +231,9 @@ def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optio
 
 
 def _unlike(context: ReadContext, _: int, one: Comparison) -> str:
-    from npucmp.run_differences.warning import comparability_warning
+    from npucmp.comparability.warning import comparability_warning
 
-    return comparability_warning([one], context)
+    return comparability_warning(one, context)
 
 
 def _open_sides(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Sides:

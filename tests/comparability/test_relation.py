@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from npucmp.run_differences.data_relation import by_statistics, relation
+from npucmp.comparability.data_relation import by_statistics, relation
 
 RANDOM = np.random.default_rng(3)
 IMAGES = RANDOM.normal(0.2, 1.3, (4, 3, 6, 5)).astype("f4")

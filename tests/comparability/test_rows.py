@@ -211,8 +211,8 @@ def test_a_row_that_raises_costs_itself(tmp_path, monkeypatch, as_installed):
 
 
 def test_what_differs_beyond_what_is_looked_at_is_not_the_same(tmp_path, monkeypatch):
+    from npucmp.comparability import tensors
     from npucmp.health import detectors
-    from npucmp.run_differences import tensors
 
     monkeypatch.setattr(detectors, "MOST_ELEMENTS", 0)
     monkeypatch.setattr(tensors, "MOST", 2 * 48)

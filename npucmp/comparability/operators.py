@@ -8,13 +8,13 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.framework_names import differ_in_framework
 from npucmp.align.name import longest_increasing
+from npucmp.comparability.answers import AlignedRuns, AlignedStep, differs, same, unknown
+from npucmp.comparability.consequences import bare_shape, shapes_by_value
 from npucmp.model import Operator, Pair, Run, TensorRef
 from npucmp.model.dtypes import is_short, lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.precheck_result import ItemResult
 from npucmp.model.roles import mark_of
-from npucmp.run_differences.answers import AlignedRuns, AlignedStep, differs, same, unknown
-from npucmp.run_differences.consequences import bare_shape, shapes_by_value
 
 UNPAIRED_SHARE = 0.05  # above this share of operators without a partner the networks differ
 

@@ -8,16 +8,16 @@ inside the network, and the network may count positions or draw the triangle of 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Optional
+from typing import Mapping, Optional
 
 import numpy as np
 
+from npucmp.comparability.data_relation import Array
+from npucmp.comparability.tensors import readable_values
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Operator, Pair, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
-from npucmp.model.roles import containers, is_output, is_parameter, kind_of, mark_of, names_of, weights_of
-from npucmp.run_differences.data_relation import Array
-from npucmp.run_differences.tensors import readable_values
+from npucmp.model.roles import Weight, containers, is_output, is_parameter, kind_of, mark_of, names_of
 
 COUNTING = 0.5  # share of a row: chosen: padding and ends of packed requests do not count on, ids hardly ever do
 SHORTEST = 4  # elements of a row that counts on, or of a triangle: chosen: fewer may do so by chance
@@ -26,16 +26,16 @@ SHORTEST = 4  # elements of a row that counts on, or of a triangle: chosen: fewe
 class GivenInputs:
     """The tensors that the records of one run show to be given to the network."""
 
-    def __init__(self, run: Run, context: ReadContext) -> None:
+    def __init__(self, run: Run, weights: Mapping[str, Weight], context: ReadContext) -> None:
         self._context = context
         forward = [operator for operator in run.operators if not is_gradient(operator)]
         self.network = _network(forward)
         self._given = {mark_of(tensor) for tensor in _read_by(self.network)} - {None} if self.network else set()
         self._inside: set[int] = set()  # the orders of operators that read what an earlier one wrote
-        weights = {mark_of(weight.weight[1]) for weight in weights_of(run).values()}
+        parameters = {mark_of(weight.weight[1]) for weight in weights.values()}
         written: set[object] = set()
         for operator in forward:
-            if not written.isdisjoint({mark_of(tensor) for tensor in _read_by(operator)} - weights):
+            if not written.isdisjoint({mark_of(tensor) for tensor in _read_by(operator)} - parameters):
                 self._inside.add(operator.order)
             written.update({mark_of(tensor) for tensor in operator.tensors if tensor.is_output} - {None})
 

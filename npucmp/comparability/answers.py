@@ -4,19 +4,13 @@ ranks that the check reads.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Protocol, Sequence, Sized
+from typing import Any, NamedTuple, Optional, Protocol, Sequence
 
 from npucmp.align import Alignment
 from npucmp.model import Match, Pair, Run
 from npucmp.model.precheck_result import ItemResult, Status
 
 RANDOM_SHARE = 0.9  # share of differing random parameters from which on seed or checkpoint differ
-
-
-def many(items: Sized | int, word: str) -> str:
-    """A count with its noun: "1 operator", "1,200 operators"."""
-    count = items if isinstance(items, int) else len(items)
-    return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
 def same(because: str = "", **more: Any) -> ItemResult:

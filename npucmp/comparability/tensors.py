@@ -13,6 +13,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
+from npucmp.comparability.data_relation import HARMLESS, SAME_BITS, Array, by_statistics, relation
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError
@@ -21,7 +22,6 @@ from npucmp.measure.pairs import payload_of
 from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import Statistics, TensorRef
 from npucmp.model.precheck_result import InputRelation
-from npucmp.run_differences.data_relation import HARMLESS, SAME_BITS, Array, by_statistics, relation
 
 MOST = 1 << 22  # most elements of a tensor that are read
 
@@ -88,17 +88,11 @@ def relation_of(target: TensorSummary, golden: TensorSummary, equal: Optional[bo
 
 def input_difference(target: TensorRef, golden: TensorRef, context: ReadContext) -> str:
     """Return how an input differs; "" if it is equal, rounded, or of unknown relation."""
-    found = _relation(target, golden, context)
-    return "" if found.kind in (*HARMLESS, "rounded", "unknown") else found.words
-
-
-def _relation(target: TensorRef, golden: TensorRef, context: ReadContext) -> InputRelation:
-    """The relation of two inputs, by the data known of both."""
     comparable = target.dtype == golden.dtype and target.shape == golden.shape
     equal = equal_by_record(target, golden) if comparable else None
-    x, y = (TensorSummary(one, _figures(one), partial(readable_values, one, context)) for one in (target, golden))
-    return relation_of(x, y, equal)
-
-
-def _figures(tensor: TensorRef) -> tuple[Optional[float], ...]:
-    return tuple(tensor.statistics or Statistics())
+    x, y = (
+        TensorSummary(one, tuple(one.statistics or Statistics()), partial(readable_values, one, context))
+        for one in (target, golden)
+    )
+    found = relation_of(x, y, equal)
+    return "" if found.kind in (*HARMLESS, "rounded", "unknown") else found.words

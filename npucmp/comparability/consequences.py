@@ -8,10 +8,10 @@ import math
 from itertools import groupby
 from typing import AbstractSet, Iterator, Sequence
 
+from npucmp.comparability.answers import AlignedRuns, AlignedStep
 from npucmp.model import Pair
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient
-from npucmp.run_differences.answers import AlignedRuns, AlignedStep
 
 
 def own_difference(both: AlignedRuns, one: AlignedStep) -> float:

@@ -11,11 +11,12 @@ import re
 from collections import Counter
 from typing import Iterator, NamedTuple
 
+from npucmp.comparability.answers import AlignedRuns, differs, same, unknown
 from npucmp.model import Match, Scalar
 from npucmp.model.arguments import named_arguments
 from npucmp.model.optypes import op_type_of
 from npucmp.model.precheck_result import ItemResult
-from npucmp.run_differences.answers import AlignedRuns, differs, many, same, unknown
+from npucmp.report.phrases import count_of
 
 FATAL = frozenset(("eps", "training", "p", "dropout_p", "use_input_stats"))  # these change all numbers
 REDUCTIONS = frozenset(("reduction", "ignore_index", "label_smoothing", "size_average", "reduce"))
@@ -85,7 +86,7 @@ def arguments(both: AlignedRuns) -> ItemResult:
     odd.sort(key=lambda one: (not _is_fatal(one), one.match.target.order))
     first = odd[0]
     names = Counter(one.name for one in odd)
-    examples = ", ".join(f"{name} in {many(count, 'operator')}" for name, count in names.most_common(4))
+    examples = ", ".join(f"{name} in {count_of(count, 'operator')}" for name, count in names.most_common(4))
     words = f"{first.name} is {first.target} against {first.golden} in {first.match.target.name}"
     severity = "error" if _is_fatal(first) else "warning"
     return differs(

@@ -261,8 +261,7 @@ def _other_ways(x: Array, y: Array) -> Iterator[ArrayView]:
     if x.shape == y.shape and x.ndim > 2:
         for axis in _channel_axes(y.shape):
             if y.shape[axis] in COLOURS:
-                for seen in _reversed_channels(y, axis):
-                    yield seen
+                yield _reversed_channels(y, axis)
         for axis in range(1, y.ndim):
             if y.shape[axis] > 1 and y.shape[axis] not in COLOURS:
                 yield ArrayView("mirrored", f"mirrored along axis {axis}", np.flip(y, axis))
@@ -275,15 +274,14 @@ def _other_ways(x: Array, y: Array) -> Iterator[ArrayView]:
                 if x.ndim == 4:
                     axis = order.index(1) if y.shape[1] in COLOURS else order.index(3)
                     if moved.shape[axis] in COLOURS:
-                        for seen in _reversed_channels(moved, axis):
-                            yield ArrayView("layout", f"{words}, and {seen.words}", seen.array)
+                        seen = _reversed_channels(moved, axis)
+                        yield seen._replace(kind="layout", words=f"{words}, and {seen.words}")
 
 
-def _reversed_channels(array: Array, axis: int) -> Iterator[ArrayView]:
+def _reversed_channels(array: Array, axis: int) -> ArrayView:
     """RGB against BGR; an alpha channel stays in place."""
-    axes = [*range(array.shape[axis])]
-    order = [2, 1, 0, *axes[3:]]
-    yield ArrayView("channels reversed", "the channels are reversed (RGB against BGR)", array.take(order, axis))
+    order = [2, 1, 0, *range(3, array.shape[axis])]
+    return ArrayView("channels reversed", "the channels are reversed (RGB against BGR)", array.take(order, axis))
 
 
 def _layout_words(shape: tuple[int, ...], order: tuple[int, ...]) -> str:
