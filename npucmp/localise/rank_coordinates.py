@@ -13,9 +13,9 @@ No dump has a field for it. Only facts that follow from the golden run's records
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.localise.rank_digest import TOLD_FORWARD, WEIGHT, RankDigest
+from npucmp.localise.rank_digest import TOLD_FORWARD, WEIGHT, RankDigest, held_alike
 
 
 class Coordinates(NamedTuple):
@@ -44,40 +44,30 @@ def coordinates(step: Sequence[RankDigest]) -> dict[int, Coordinates]:
 def _stages(ranks: Mapping[int, RankDigest]) -> dict[int, int]:
     first = {(rank, peer): sends for rank, one in ranks.items() for peer, sends in one.peers}
     after: dict[int, list[int]] = defaultdict(list)
-    before: dict[int, list[int]] = defaultdict(list)
     for (rank, peer), sends in first.items():
         if peer not in ranks or first.get((peer, rank)) is not (not sends):
             return {}  # the named peer is missing or contradicts: the path may be another
         if sends:
             after[rank].append(peer)
-            before[peer].append(rank)
-    found: dict[int, int] = {}
-    todo = [rank for rank in after if rank not in before]
-    for rank in todo:
-        found[rank] = 0
+    behind = {peer for peers in after.values() for peer in peers}
+    todo = [rank for rank in after if rank not in behind]
+    found = dict.fromkeys(todo, 0)
     while todo:
         rank = todo.pop()
-        for peer in after[rank]:
+        for peer in after.get(rank, ()):
             if peer not in found:
-                found[peer] = found[rank] + 1
                 todo.append(peer)
-            elif found[peer] != found[rank] + 1:
+            if found.setdefault(peer, found[rank] + 1) != found[rank] + 1:
                 return {}
-    return found if len(found) == len({*after, *before}) else {}
+    return found if len(found) == len(behind.union(after)) else {}
 
 
 def _tensor_ranks(ranks: Mapping[int, RankDigest], stages: Mapping[int, int]) -> dict[int, int]:
-    ranks_by_tensor = _ranks_by_content(ranks)
-    alone = {
-        rank
-        for by_content in ranks_by_tensor.values()
-        for group in by_content.values()
-        if len(group) == 1
-        for rank in group
-    }
+    alike = {tuple(sorted(rank for rank, _ in group)) for group in held_alike(ranks.values(), TOLD_FORWARD)}
+    alone = {rank for group in alike if len(group) == 1 for rank in group}
     groups = {group for one in ranks.values() for group in one.groups if ranks.keys() >= {*group}}
     if len(ranks) == max(ranks) + 1:  # missing ranks follow all present ranks: numbers in a group are right
-        groups |= {tuple(sorted(group)) for by_content in ranks_by_tensor.values() for group in by_content.values()}
+        groups |= alike
     found: dict[int, int] = {}
     for group in sorted(groups, key=len):
         is_new = len(group) > 1 and not any(rank in found or rank in alone for rank in group)
@@ -86,23 +76,9 @@ def _tensor_ranks(ranks: Mapping[int, RankDigest], stages: Mapping[int, int]) ->
     return found
 
 
-def _ranks_by_content(ranks: Mapping[int, RankDigest]) -> dict[tuple[str, str], dict[bytes, list[int]]]:
-    """For each output of a collective of the forward pass, the ranks that hold the same tensor."""
-    found: dict[tuple[str, str], dict[bytes, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for rank, one in ranks.items():
-        for at, kind in enumerate(one.kinds):
-            if kind == TOLD_FORWARD:
-                found[one.names[at]][one.digests(at)[0]].append(rank)
-    return found
-
-
 def _is_split(group: Sequence[RankDigest]) -> bool:
     """Whether each holds parameters of the same names as the others, and some of its own."""
-    weights = [dict(_weights(one)) for one in group]
+    weights = [{tensor.name: tensor.golden for tensor in one.tensors if tensor.kind == WEIGHT} for one in group]
     if any(one.keys() != weights[0].keys() for one in weights):
         return False
     return any(len({one[name] for one in weights}) == len(weights) for name in weights[0])
-
-
-def _weights(one: RankDigest) -> Iterator[tuple[tuple[str, str], bytes]]:
-    return ((one.names[at], one.digests(at)[0]) for at, kind in enumerate(one.kinds) if kind == WEIGHT)

@@ -14,29 +14,36 @@ of them, from which step on, and the number of tensors. Roots and exit status do
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, defaultdict
 from hashlib import blake2b
-from struct import Struct
 from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.flow.collectives import groups_of
 from npucmp.flow.contents import content_of
-from npucmp.model import DIFFERS, Comparison, Finding, Operator, Pair, Statistics, Verdict
+from npucmp.model import DIFFERS, Comparison, Finding, Operator, Pair
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter, peer_of
 
 SIZE = 8  # bytes of a digest: work
 WEIGHT, GRADIENT, TOLD, TOLD_FORWARD = "w", "g", "t", "f"  # kinds of tensors; the last two: output of a collective
-_FIGURES = Struct("4d")
-AGREES, DIFFERENT, OPEN = "=", "x", "?"  # results of the comparison with the golden run
+
+
+class SharedTensor(NamedTuple):
+    """A tensor that other ranks may hold too: its operator and slot, its kind, whether it differs from its golden, the
+    content of the golden, and that of the target."""
+
+    name: tuple[str, str]
+    kind: str
+    differs: bool
+    golden: int
+    target: int
 
 
 class RankDigest(NamedTuple):
     """The digest of one step and rank.
 
-    names    of the tensors that other ranks may hold too: operator and slot
-    kinds    one letter for each tensor; verdicts: one letter too
-    golden, target  digests, SIZE bytes each
+    names    of the tensors that other ranks may hold too, and the columns of their other facts
     groups   of ranks in collectives of the forward pass
     peers    the ranks that it sends to (True) or receives from first, in order of execution
     """
@@ -45,67 +52,57 @@ class RankDigest(NamedTuple):
     rank: Optional[int]
     names: tuple[tuple[str, str], ...] = ()
     kinds: str = ""
-    verdicts: str = ""
-    golden: bytes = b""
-    target: bytes = b""
+    differs: tuple[bool, ...] = ()
+    golden: Sequence[int] = ()
+    target: Sequence[int] = ()
     groups: tuple[tuple[int, ...], ...] = ()
     peers: tuple[tuple[int, bool], ...] = ()
 
-    def digests(self, at: int) -> tuple[bytes, bytes]:
-        """The digests of the golden's and the target's tensor number `at`."""
-        place = slice(at * SIZE, (at + 1) * SIZE)
-        return self.golden[place], self.target[place]
+    @property
+    def tensors(self) -> Iterator[SharedTensor]:
+        """The tensors that other ranks may hold too."""
+        return map(SharedTensor, self.names, self.kinds, self.differs, self.golden, self.target)
 
 
 def joint_of(one: Comparison) -> RankDigest:
     """The digest of a comparison for other ranks."""
-    backward = min((op.order for op in one.golden.operators if is_gradient(op)), default=len(one.golden.operators))
-    held = _shared_tensors(one.findings, backward)
-    calls = [op for op in one.golden.operators if op_type_of(op).has("collective")]
+    operators = one.golden.operators
+    backward = min((op.order for op in operators if is_gradient(op)), default=len(operators))
+    held: dict[tuple[str, str], SharedTensor] = {}
+    for finding in one.findings:
+        pair, operator = finding.pair, finding.pair.golden_op
+        kind = _kind(pair, operator, backward) if operator is not None else ""
+        if operator is not None and kind and (content := content_of(finding)):
+            name = operator.name, pair.slot
+            mark = repr(_of_target(finding)).encode("utf-8", "backslashreplace")
+            target = int.from_bytes(blake2b(mark, digest_size=SIZE).digest(), "big")
+            held[name] = SharedTensor(name, kind, finding.verdict in DIFFERS, content, target)
+    calls = [(op, op_type_of(op)) for op in operators if op_type_of(op).has("collective")]
+    peers: dict[int, bool] = {}
+    for op, kinds in calls:
+        if kinds.has("point to point") and (peer := peer_of(op)) is not None:
+            peers.setdefault(peer, not kinds.has("receives"))
+    groups = dict.fromkeys(group for op, _ in calls if op.order < backward for group in groups_of(op))
     return RankDigest(
         one.step,
         one.rank,
-        tuple(held),
-        "".join(kind for kind, _, _ in held.values()),
-        "".join(_verdict(finding) for _, finding, _ in held.values()),
-        b"".join(content.to_bytes(SIZE, "big") for _, _, content in held.values()),
-        b"".join(_digest(_of_target(finding)) for _, finding, _ in held.values()),
-        tuple(dict.fromkeys(group for op in calls if op.order < backward for group in groups_of(op))),
-        tuple(_peers(calls)),
+        (*held,),
+        "".join(one.kind for one in held.values()),
+        tuple(one.differs for one in held.values()),
+        array("Q", (one.golden for one in held.values())),
+        array("Q", (one.target for one in held.values())),
+        (*groups,),
+        (*peers.items(),),
     )
 
 
-def _shared_tensors(findings: Sequence[Finding], backward: int) -> dict[tuple[str, str], tuple[str, Finding, int]]:
-    """The tensors that other ranks may hold too: kind, finding and content, by operator and slot."""
-    found: dict[tuple[str, str], tuple[str, Finding, int]] = {}
-    known: Optional[Operator] = None
-    is_collective = False
-    for finding in findings:
-        pair = finding.measurement.pair
-        operator, slot = pair.golden_op, pair.slot
-        if operator is None:
-            continue
-        if operator is not known:
-            known, is_collective = operator, op_type_of(operator).has("collective")
-        if is_collective:
-            kind = _kind_of_given(operator, pair, backward)
-        else:
-            kind = GRADIENT if slot.startswith("grad:") else WEIGHT if is_parameter(pair) else ""
-        if kind and (content := content_of(finding)):
-            found[operator.name, slot] = kind, finding, content
-    return found
-
-
-def _kind_of_given(operator: Operator, pair: Pair, backward: int) -> str:
-    """The kind of a collective's tensor; "" if other ranks need not have the same."""
-    is_told = is_output(pair) and not op_type_of(operator).has("point to point")
+def _kind(pair: Pair, operator: Operator, backward: int) -> str:
+    """The kind of a tensor; "" if other ranks need not have the same."""
+    op = op_type_of(operator)
+    if not op.has("collective"):
+        return GRADIENT if pair.slot.startswith("grad:") else WEIGHT if is_parameter(pair) else ""
+    is_told = is_output(pair) and not op.has("point to point")
     return "" if not is_told else TOLD_FORWARD if operator.order < backward else TOLD
-
-
-def _verdict(finding: Finding) -> str:
-    if finding.verdict is Verdict.MATCH:
-        return AGREES
-    return DIFFERENT if finding.verdict in DIFFERS else OPEN
 
 
 def _of_target(finding: Finding) -> object:
@@ -116,21 +113,14 @@ def _of_target(finding: Finding) -> object:
     return (tensor.identity if tensor is not None and tensor.checksum else None) or finding.measurement.statistics[0]
 
 
-def _digest(mark: object) -> bytes:
-    if isinstance(mark, Statistics) and {*map(type, mark)} == {float}:
-        return blake2b(_FIGURES.pack(*mark), digest_size=SIZE).digest()
-    return blake2b(repr(mark).encode("utf-8", "backslashreplace"), digest_size=SIZE).digest()
-
-
-def _peers(calls: Sequence[Operator]) -> Iterator[tuple[int, bool]]:
-    """Yield the first call between this rank and each other rank."""
-    seen = set()
-    for operator in calls:
-        op = op_type_of(operator)
-        peer = peer_of(operator) if op.has("point to point") else None
-        if peer is not None and peer not in seen:
-            seen.add(peer)
-            yield peer, not op.has("receives")
+def held_alike(digests: Iterable[RankDigest], *kinds: str) -> list[list[tuple[int, SharedTensor]]]:
+    """Return the numbered ranks that hold the same tensor of some kinds in the golden, with the tensor."""
+    found: dict[object, dict[int, list[tuple[int, SharedTensor]]]] = defaultdict(lambda: defaultdict(list))
+    for one in digests:
+        for tensor in one.tensors if one.rank is not None else ():
+            if tensor.kind in kinds:
+                found[tensor.name][tensor.golden].append((one.rank, tensor))  # type: ignore[arg-type]
+    return [group for groups in found.values() for group in groups.values()]
 
 
 WORDS = {WEIGHT: "weight", GRADIENT: "gradient"}  # other kinds are outputs of a collective
@@ -152,50 +142,30 @@ class ReplicaMismatch(NamedTuple):
     wrong: bool
 
 
-class _DigestIndex(NamedTuple):
-    rank: int
-    target: bytes
-    verdict: str
-    kind: str
-
-
 def odd_ones(joints: Iterable[RankDigest]) -> list[ReplicaMismatch]:
     """The groups of ranks that differ, counted from their first step; wrong groups come first."""
     steps: dict[int, list[RankDigest]] = defaultdict(list)
     for one in joints:
-        if one.rank is not None:
-            steps[-1 if one.step is None else one.step].append(one)
+        steps[-1 if one.step is None else one.step].append(one)
     found: dict[object, ReplicaMismatch] = {}
     tensors: Counter[object] = Counter()
     for _, digests in sorted(steps.items()):
-        for odd in _of_step(digests):
-            key = odd.ranks, odd.others, odd.wrong
-            if found.setdefault(key, odd).step == odd.step:
-                tensors[key] += 1
+        for group in held_alike(digests, WEIGHT, GRADIENT, TOLD, TOLD_FORWARD):
+            if len({tensor.target for _, tensor in group}) > 1:
+                odd = _odd(digests[0].step, group)
+                key = odd.ranks, odd.others, odd.wrong
+                tensors[key] += found.setdefault(key, odd).step == odd.step
     every = (odd._replace(tensors=tensors[key]) for key, odd in found.items())
     return sorted(every, key=lambda one: not one.wrong)
 
 
-def _of_step(digests: Sequence[RankDigest]) -> Iterator[ReplicaMismatch]:
-    held: dict[tuple[str, str], dict[bytes, list[_DigestIndex]]] = defaultdict(lambda: defaultdict(list))
-    for one in digests:
-        assert one.rank is not None
-        for at, name in enumerate(one.names):
-            golden, target = one.digests(at)
-            held[name][golden].append(_DigestIndex(one.rank, target, one.verdicts[at], one.kinds[at]))
-    for name, groups in held.items():
-        for group in groups.values():
-            if len({one.target for one in group}) > 1:
-                yield _odd(digests[0].step, name, group)
-
-
-def _odd(step: Optional[int], name: tuple[str, str], group: Sequence[_DigestIndex]) -> ReplicaMismatch:
+def _odd(step: Optional[int], group: Sequence[tuple[int, SharedTensor]]) -> ReplicaMismatch:
     """The ranks that differ from their golden if other ranks do not; otherwise the minority; otherwise all ranks."""
-    wrong = [one for one in group if one.verdict == DIFFERENT]
-    odd = wrong
+    odd = wrong = [rank for rank, tensor in group if tensor.differs]
     if not wrong or len(wrong) == len(group):
-        (most, count), *_ = times = Counter(one.target for one in group).most_common()
-        odd = [one for one in group if one.target != most] if count > times[1][1] else [*group]
-    ranks = tuple(sorted(one.rank for one in odd))
-    others = tuple(sorted(one.rank for one in group if one.rank not in ranks)) or ranks
-    return ReplicaMismatch(step, ranks, others, WORDS.get(group[0].kind, "result"), name, 1, bool(wrong))
+        (most, count), *_ = times = Counter(tensor.target for _, tensor in group).most_common()
+        odd = [rank for rank, tensor in group if tensor.target != most or count == times[1][1]]
+    others = [rank for rank, _ in group if rank not in odd] or odd
+    _, first = group[0]
+    what = WORDS.get(first.kind, "result")
+    return ReplicaMismatch(step, (*sorted(odd),), (*sorted(others),), what, first.name, 1, bool(wrong))

@@ -9,12 +9,13 @@ bit-equal; the tolerance still allows one rounding of every element.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import replace
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 from npucmp.flow.collectives import groups_of, sends
 from npucmp.flow.contents import content_of
-from npucmp.flow.operators import OperatorFindings
+from npucmp.flow.operators import OperatorFindings, OperatorPlace
 from npucmp.judge.precision import BOTH_SIDES, round_off_of
 from npucmp.localise.evidence import reason
 from npucmp.localise.intervals import differs
@@ -22,8 +23,7 @@ from npucmp.localise.rule_context import error_size
 from npucmp.localise.search import RootSearch
 from npucmp.localise.sources import TensorSource
 from npucmp.localise.thresholds import disregard
-from npucmp.model import Cause, Finding, Operator, Root, Side
-from npucmp.model.optypes import op_type_of
+from npucmp.model import Cause, Finding, Operator, Root
 from npucmp.model.roles import is_buffer
 
 
@@ -34,22 +34,6 @@ class RemoteView(NamedTuple):
     rank: Optional[int]
     finding: Finding
     tainted: bool
-
-
-class RemoteTensor(NamedTuple):
-    """A tensor of a rank, identified by its content: tensor `number` of operator number `at`."""
-
-    content: int
-    at: int
-    number: int
-
-
-class RankTensors(NamedTuple):
-    """The tensors that a rank reads but did not write or read before, and the tensors that it wrote or sent, each in
-    order."""
-
-    wanted: list[RemoteTensor]
-    made: list[RemoteTensor]
 
 
 def golden_of(node: OperatorFindings) -> Operator:
@@ -116,26 +100,6 @@ def explain_remote(root: Root, brought: RemoteView) -> Root:
     return replace(root, evidence=(found, *root.evidence), rule="collective")
 
 
-def contents(nodes: Sequence[OperatorFindings]) -> RankTensors:
-    """List the tensors of one rank that may have come from other ranks, by receives that return before the data arrives
-    or that were not recorded; and the tensors that other ranks may have received so."""
-    seen: set[int] = set()
-    found = RankTensors([], [])
-    for at, node in enumerate(nodes):
-        is_sent, is_joint = sends(golden_of(node)), node.op.has("collective")
-        for index, finding in enumerate((*node.inputs, *node.outputs)):
-            content, is_read = content_of(finding), index < len(node.inputs)
-            if not content:
-                continue
-            is_new = content not in seen
-            seen.add(content)
-            if is_new and is_read:
-                found.wanted.append(RemoteTensor(content, at, index))
-            if (is_new and not is_read and not is_joint) or (is_read and is_sent):
-                found.made.append(RemoteTensor(content, at, index))
-    return found
-
-
 def without_buffers(walk: RootSearch, rank: Optional[int]) -> None:
     """Remove the memory of a receive as it was before the data arrived; its content is undefined."""
     for node in walk.nodes:
@@ -157,35 +121,31 @@ def mark_missing_ranks(walk: RootSearch) -> None:
 
 
 def read_elsewhere(
-    ranks: Sequence[RankTensors],
-) -> Iterator[tuple[tuple[int, int], list[tuple[int, int, int]]]]:
-    """Yield (rank, operator) that reads a tensor of another rank → the places of that tensor: rank, operator,
-    tensor."""
-    made: list[dict[int, RemoteTensor]] = [{} for _ in ranks]
-    makers: dict[int, dict[int, None]] = {}  # the ranks that made something of a content
-    for rank, one in enumerate(ranks):
-        for tensor in one.made:
-            made[rank][tensor.content] = tensor
-            makers.setdefault(tensor.content, {})[rank] = None
-    for rank, one in enumerate(ranks):
-        by_operator: dict[int, list[tuple[int, int, int]]] = {}
-        for tensor in one.wanted:
-            for other in makers.get(tensor.content, ()):
-                if other != rank:
-                    sent = made[other][tensor.content]
-                    by_operator.setdefault(tensor.at, []).append((other, sent.at, sent.number))
-        yield from (((rank, at), found) for at, found in by_operator.items())
-
-
-class CollectiveOutput(NamedTuple):
-    """An output of a collective on one rank: the golden's content, the target's statistics, the error between the two,
-    and the largest relative difference of two ranks that rounding may cause."""
-
-    slot: str
-    content: int
-    target: Side
-    error: float
-    tolerance: float
+    ranks: Sequence[Sequence[OperatorFindings]],
+) -> dict[OperatorPlace, list[tuple[OperatorPlace, int]]]:
+    """Return the operators that read a tensor which their rank did not write or read before, and another rank wrote or
+    sent, each with the places of that tensor: its operator, and its number there. A receive may return before the data
+    arrives, or have no record."""
+    wanted: list[tuple[OperatorPlace, int]] = []
+    made: dict[int, dict[int, tuple[OperatorPlace, int]]] = defaultdict(dict)  # by content and rank
+    for rank, nodes in enumerate(ranks):
+        seen: set[int] = set()
+        for at, node in enumerate(nodes):
+            place, is_sent, is_joint = OperatorPlace(rank, at), sends(golden_of(node)), node.op.has("collective")
+            for index, finding in enumerate((*node.inputs, *node.outputs)):
+                content, is_read = content_of(finding), index < len(node.inputs)
+                is_new = content not in seen
+                seen.add(content)
+                if content and is_new and is_read:
+                    wanted.append((place, content))
+                if content and ((is_new and not is_read and not is_joint) or (is_read and is_sent)):
+                    made[content][rank] = place, index
+    found: dict[OperatorPlace, list[tuple[OperatorPlace, int]]] = defaultdict(list)
+    for place, content in wanted:
+        for sent in made.get(content, {}).values():
+            if sent[0].rank != place.rank:
+                found[place].append(sent)
+    return found
 
 
 class Inequality(NamedTuple):
@@ -196,49 +156,36 @@ class Inequality(NamedTuple):
     words: str
 
 
-def outputs_of(node: OperatorFindings) -> list[CollectiveOutput]:
-    """The outputs of a collective that other ranks may hold too; empty for other operators and without values."""
-    op = op_type_of(node.operator)
-    if not op.has("collective") or op.has("point to point", "asynchronous"):
-        return []
-    return [
-        CollectiveOutput(one.pair.slot, content, moments.target, one.error or 0.0, BOTH_SIDES * round_off_of(one.pair))
-        for one in node.outputs
-        if (moments := one.measurement.moments) is not None and (content := content_of(one))
-    ]
-
-
-def inequalities(ranks: Sequence[tuple[int, Sequence[CollectiveOutput]]]) -> list[dict[str, Inequality]]:
-    """For each rank, given by its number with the outputs of one collective: the outputs that differ from those of
-    other ranks although the golden's are equal, by slot. The rank with the larger error of two is reported; among
-    more ranks, those that differ from most."""
-    found: list[dict[str, Inequality]] = [{} for _ in ranks]
-    for at, (rank, outputs) in enumerate(ranks):
-        for one in outputs:
-            others = [
-                (number, place, other)
-                for place, (number, rest) in enumerate(ranks)
-                for other in rest
-                if place != at and other.slot == one.slot and other.content == one.content
-            ]
-            apart = [(number, size) for number, _, other in others if (size := _distance(one, other)) > one.tolerance]
+def mark_inequalities(ranks: Sequence[tuple[int, OperatorFindings]]) -> None:
+    """Mark the outputs of one collective, given by the numbers and operators of its ranks, that differ from those of
+    other ranks although the golden's are equal. The rank with the larger error of two is marked; among more
+    ranks, those that differ from most."""
+    holders: dict[tuple[str, int], list[tuple[int, OperatorFindings, Finding]]] = defaultdict(list)
+    for number, node in ranks:
+        if node.op.has("collective") and not node.op.has("point to point", "asynchronous"):
+            for one in node.outputs:
+                if one.measurement.moments is not None and (content := content_of(one)):
+                    holders[one.pair.slot, content].append((number, node, one))
+    for (slot, _), members in holders.items():
+        for at, (number, node, one) in enumerate(members):
+            tolerance = BOTH_SIDES * round_off_of(one.pair)
+            others = [(place, *member) for place, member in enumerate(members) if place != at]
+            apart = [(rank, size) for _, rank, _, other in others if (size := _distance(one, other)) > tolerance]
+            is_odd = 2 * len(apart) > len(others)
             if len(others) == 1:
-                ((number, place, other),) = others
-                is_odd = (one.error, rank, at) > (other.error, number, place)
-            else:
-                is_odd = 2 * len(apart) > len(others)
+                ((place, rank, _, other),) = others
+                is_odd = (one.error or 0.0, number, at) > (other.error or 0.0, rank, place)
             if apart and is_odd:
-                number, size = apart[0]
-                words = f"it differs from rank {number}'s by {size:.2e} of its size; in the golden both are equal"
-                found[at][one.slot] = Inequality(size, one.tolerance, words)
-    return found
+                rank, size = apart[0]
+                words = f"it differs from rank {rank}'s by {size:.2e} of its size; in the golden both are equal"
+                node.unequal[slot] = Inequality(size, tolerance, words)
 
 
-def _distance(one: CollectiveOutput, other: CollectiveOutput) -> float:
+def _distance(one: Finding, other: Finding) -> float:
     """The largest relative difference of the statistics of two target tensors: norm and extremes relative to
     themselves, the sum relative to the norm, by which independent roundings of all elements move it; infinity if NaN
     and Inf differ."""
-    a, b = one.target, other.target
+    a, b = (finding.measurement.moments.target for finding in (one, other))  # type: ignore[union-attr]
     if (a.nan, a.posinf, a.neginf) != (b.nan, b.posinf, b.neginf):
         return math.inf
     norms = math.sqrt(a.squares), math.sqrt(b.squares)

@@ -155,14 +155,13 @@ class _Ranks:
     def _communications(self) -> Communications:
         """The communication between the ranks; `_read` gets the tensors of other ranks that each operator reads."""
         from npucmp.flow.collectives import Communications
-        from npucmp.localise.remote_inputs import contents, golden_of, read_elsewhere, without_buffers
+        from npucmp.localise.remote_inputs import golden_of, read_elsewhere, without_buffers
 
         for walk, number in zip(self._walks, self._numbers):
             without_buffers(walk, number)
-        known = [contents(walk.nodes) for walk in self._walks]
-        self._read = {OperatorPlace(*place): operators for place, operators in read_elsewhere(known)}
+        self._read = read_elsewhere([walk.nodes for walk in self._walks])
         sequences = [[golden_of(node) for node in walk.nodes] for walk in self._walks]
-        read = {place: [OperatorPlace(*sent[:2]) for sent in operators] for place, operators in self._read.items()}
+        read = {place: [sent for sent, _ in operators] for place, operators in self._read.items()}
         return Communications(sequences, self._numbers, read)
 
     def _in_order(self) -> Iterable[list[OperatorPlace]]:
@@ -174,11 +173,9 @@ class _Ranks:
         first operator that exceeds the noise, and the same operator on other ranks, are compared with the noise."""
         for group in self._in_order():
             if len(group) > 1:
-                from npucmp.localise.remote_inputs import inequalities, outputs_of
+                from npucmp.localise.remote_inputs import mark_inequalities
 
-                outputs = [(self._numbers[place.rank] or 0, outputs_of(self._node(place))) for place in group]
-                for place, found in zip(group, inequalities(outputs)):
-                    self._node(place).unequal.update(found)
+                mark_inequalities([(self._numbers[place.rank] or 0, self._node(place)) for place in group])
                 group = sorted(group, key=self._own_error, reverse=True)
             for place in group:
                 if self._collectives is not None:
@@ -264,8 +261,7 @@ class _Ranks:
         """Add the tensors of other ranks to an operator."""
         from npucmp.localise.remote_inputs import add_remote_inputs, tensor_of
 
-        sent = [(OperatorPlace(rank, at), tensor_of(self._node(OperatorPlace(rank, at)), index))
-                for rank, at, index in self._read.get(place, ())]  # fmt: skip
+        sent = [(other, tensor_of(self._node(other), index)) for other, index in self._read.get(place, ())]
         contributed = [
             (one, finding) for one in communications.senders.get(place, ()) for finding in self._node(one).inputs
         ]

@@ -3,7 +3,7 @@
 import pytest
 
 from npucmp.localise.rank_coordinates import coordinates
-from npucmp.localise.rank_digest import SIZE, TOLD_FORWARD, WEIGHT, RankDigest
+from npucmp.localise.rank_digest import TOLD_FORWARD, WEIGHT, RankDigest
 
 
 def rank(number, weights="", results="", **more):
@@ -12,9 +12,8 @@ def rank(number, weights="", results="", **more):
     text = weights + results
     names = tuple((f"op{at}", "input:1" if at < len(weights) else "output:0") for at in range(len(text)))
     kinds = WEIGHT * len(weights) + TOLD_FORWARD * len(results)
-    golden = b"".join(letter.encode().ljust(SIZE) for letter in text)
-    target = b"".join(f"{number} {at}".encode().ljust(SIZE) for at in range(len(text)))
-    return RankDigest(0, number, names, kinds, "=" * len(text), golden, target, **more)
+    target = [100 * number + at for at in range(len(text))]
+    return RankDigest(0, number, names, kinds, (False,) * len(text), [*map(ord, text)], target, **more)
 
 
 def found(*ranks):
