@@ -46,7 +46,7 @@ from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import SUM_ROUNDING
 from npucmp.model.finding import DIFFERS, OTHER_NODE
 from npucmp.model.roles import containers, is_folded, is_meaningless, is_parameter, names_of
-from npucmp.model.table import ChangedRows, rows_of_verdicts
+from npucmp.model.table import ChangedRows, rows_of_verdicts, with_changes
 
 if TYPE_CHECKING:
     from npucmp.localise.golden_weights import GoldenWeights
@@ -139,7 +139,7 @@ class RootSearch:
             reasons = evidence.gradual_reasons(finding, times, GROWTH, growth.hopeless)
             self._add(node, Cause.WORSENED, OwnError(finding, "gradual"), reasons, self._intervals.reads(node))
         revised = {row - self._first_row: finding for row, finding in self.revised.items()}
-        return ChangedRows(self.findings.rows, {**self.findings.changes, **revised}), self._roots
+        return with_changes(self.findings, revised), self._roots
 
     # The decision on one operator
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Iterable, Iterator, Mapping, NamedTuple, Optional
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.evidence import argument_reasons, draw_reasons, is_fed, reason, tensor_fact
@@ -30,7 +30,7 @@ from npucmp.model import Cause, Finding, Pair, Root, Verdict
 from npucmp.model.arguments import moves_other_axes
 from npucmp.model.finding import DIFFERS
 from npucmp.model.roles import is_parameter
-from npucmp.model.table import ChangedRows, rows_of_verdicts
+from npucmp.model.table import ChangedRows, rows_of_verdicts, with_changes
 
 
 class Candidate(NamedTuple):
@@ -150,8 +150,8 @@ def search_result(
     return _excused(findings, [at for at in rows if findings[at].pair.order in before]), roots_left
 
 
-def _excused(findings: ChangedRows, rows: Iterable[int]) -> ChangedRows:
-    return ChangedRows(findings.rows, {**findings.changes, **{at: _excuse_difference(findings[at]) for at in rows}})
+def _excused(findings: Sequence[Finding], rows: Iterable[int]) -> ChangedRows:
+    return with_changes(findings, {at: _excuse_difference(findings[at]) for at in rows})
 
 
 def _excuse_difference(finding: Finding) -> Finding:

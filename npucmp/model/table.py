@@ -277,6 +277,15 @@ class ChangedRows(Sequence[Finding]):
         return (self.changes.get(at, row) for at, row in enumerate(self.rows))
 
 
+def with_changes(rows: Sequence[Finding], changes: Mapping[int, Finding]) -> ChangedRows:
+    """Return rows with other findings in some, and the findings of earlier changes in others."""
+    return (
+        ChangedRows(rows.rows, {**rows.changes, **changes})
+        if isinstance(rows, ChangedRows)
+        else ChangedRows(rows, changes)
+    )
+
+
 def rows_of_verdicts(findings: Sequence[Finding], verdicts: Collection[Verdict]) -> list[int]:
     """Return the rows with one of some verdicts, in order."""
     if isinstance(findings, ChangedRows):

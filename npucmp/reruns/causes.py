@@ -49,7 +49,7 @@ def with_causes(comparisons: Sequence[Comparison], context: ReadContext = ANYWHE
 
 def _with_roots(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
     """Yield the comparisons with their roots, in order of their places, and with the findings of the search."""
-    before: dict[Optional[int], list[Finding]] = {}  # findings of the previous step, by rank
+    before: dict[Optional[int], Sequence[Finding]] = {}  # findings of the previous step, by rank
 
     def search(steps: Iterable[list[StepRank]], faulty: bool) -> Iterator[list[tuple[StepRank, SearchResult]]]:
         for ranks in steps:

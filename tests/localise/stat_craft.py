@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping, NamedTuple
 
-from npucmp.flow.operators import nodes_of, number_findings
+from npucmp.flow.operators import nodes_of, numbered
 from npucmp.localise.search import RootSearch
 from npucmp.localise.stat_facts import Facts, NoiseBaseline
 from npucmp.localise.stat_test import NoiseTest
@@ -92,7 +92,7 @@ def findings_of(*operators: Op) -> list[Finding]:
             pair = Pair(order, each.slot, target_op, golden_op, *refs, "name", 1.0)
             measured = Measurement(pair, **{"bound": 0.0, "statistics": sides, **each.known})
             found.append(Finding(measured, Verdict.UNKNOWN, "")._replace(**each.judged))
-    return number_findings(found)
+    return numbered(found)
 
 
 def nodes(*operators: Op):

@@ -8,7 +8,7 @@ import numpy as np
 
 from npucmp.flow.contents import content_of
 from npucmp.flow.edges import Edges
-from npucmp.flow.operators import number_findings
+from npucmp.flow.operators import numbered
 from npucmp.localise.sources import Sources, TensorSource
 from npucmp.model import Finding
 from tests.localise.networks import SHAPE, network
@@ -18,7 +18,7 @@ ONES = np.ones(SHAPE, np.float32)
 
 
 def rank(*lines: str, first: int = FIRST, **values: np.ndarray) -> tuple[list[Finding], Sources]:
-    findings = number_findings(network(*lines, **values), first)
+    findings = numbered(network(*lines, **values), first)
     return findings, Sources(findings, Edges(findings), *([first] if first else []))
 
 

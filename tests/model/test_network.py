@@ -1,4 +1,4 @@
-"""Both parts of a comparison make the same comparison, and ranks with one skeleton share what is in it."""
+"""Both parts of a comparison make the same comparison, and ranks with one network share what is in it."""
 
 import pickle
 from dataclasses import replace
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import npucmp
 from npucmp.model import Comparison, Run
-from npucmp.model.dump import ELSEWHERE
-from npucmp.model.skeleton import join_parts, split_table
+from npucmp.model.dump import FiguresAt, NeedsFigures
+from npucmp.model.network import SearchRows, join_parts, split_table
 from npucmp.model.table import Table
 from tests.benchmarks.statistics_dumps import make
 from tests.model.test_table import FINDINGS
@@ -39,7 +39,7 @@ def test_both_parts_hold_all(findings):
     assert [*map(repr, found.findings)] == [*map(repr, findings)]
     assert repr(found.left_out) == repr(left_out)
     assert [*map(repr, found.target.operators)] == [*map(repr, found.golden.operators)] == [*map(repr, operators)]
-    for shared, finding in zip(found.findings.shared(), findings):
+    for shared, finding in zip(SearchRows(found.findings), findings):
         measurement = shared.measurement
         assert repr([measurement.tensor(side) for side in range(2)]) == repr([*finding.pair[4:6]])
         of_tensors = [one and one.statistics for one in finding.pair[4:6]]
@@ -66,7 +66,7 @@ def test_ranks_share_their_pairs_and_have_their_own_figures(tmp_path):
     parts = [split_table(replace(one, roots=())) for one in npucmp.compare(*sides).comparisons]
     assert pickle.dumps(parts[0][0]) == pickle.dumps(parts[1][0])
     tables = [join_parts(parts[0][0], own).findings for _, own in parts]
-    first, second = (table.shared() for table in tables)
+    first, second = map(SearchRows, tables)
     assert len(first) > 100 and all(one.pair is other.pair for one, other in zip(first, second))
     for table, shared, rows in zip(tables, (first, second), expected):
         assert [*map(repr, table)] == [*map(repr, rows)]
@@ -74,10 +74,12 @@ def test_ranks_share_their_pairs_and_have_their_own_figures(tmp_path):
             assert repr(one[1:]) == repr(whole[1:]) and one.measurement[1:] == whole.measurement[1:]
             assert one.measurement.recorded(1) == whole.pair.golden.statistics
             assert one.measurement.tensor(0) == whole.pair.target
-            assert one.pair.golden.statistics is ELSEWHERE
+            assert isinstance(one.pair.golden.statistics, FiguresAt)
 
 
-def test_figures_that_are_elsewhere_are_not_asked_for():
-    with pytest.raises(TypeError, match="in its measurement"):
-        bool(ELSEWHERE)
-    assert pickle.loads(pickle.dumps(ELSEWHERE)) is ELSEWHERE
+@pytest.mark.parametrize("ask", [bool, repr, list, len, lambda at: at == FiguresAt(3), lambda at: at.max])
+def test_figures_of_a_rank_are_not_asked_for_in_a_network(ask):
+    at = FiguresAt(3)
+    with pytest.raises(NeedsFigures, match="a measurement has the figures"):
+        ask(at)
+    assert pickle.loads(pickle.dumps(at)).number == 3
