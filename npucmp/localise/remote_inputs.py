@@ -23,7 +23,8 @@ from npucmp.localise.rule_context import error_size
 from npucmp.localise.search import RootSearch
 from npucmp.localise.sources import TensorSource
 from npucmp.localise.thresholds import disregard
-from npucmp.model import Cause, Finding, Operator, Root
+from npucmp.model import Cause, Finding, Operator, Pair, Root
+from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_buffer
 
 
@@ -36,8 +37,8 @@ class RemoteView(NamedTuple):
     tainted: bool
 
 
-def golden_of(node: OperatorFindings) -> Operator:
-    return node.pair.golden_op or node.operator
+def golden_of(pair: Pair) -> Operator:
+    return pair.golden_op or pair.operator
 
 
 def tensor_of(node: OperatorFindings, index: int) -> Finding:
@@ -83,7 +84,7 @@ def _are_missing(node: OperatorFindings, contributed: Sequence[RemoteView]) -> b
     """Whether the recorded group of a collective has ranks without inputs here, because they are not compared."""
     if not contributed or node.op.has("point to point", "one to all") or any(one.rank is None for one in contributed):
         return False
-    members = max(map(len, groups_of(golden_of(node))), default=0)
+    members = max(map(len, groups_of(golden_of(node.pair))), default=0)
     return len({one.rank for one in contributed}) < members - 1
 
 
@@ -102,9 +103,11 @@ def explain_remote(root: Root, brought: RemoteView) -> Root:
 
 def without_buffers(walk: RootSearch, rank: Optional[int]) -> None:
     """Remove the memory of a receive as it was before the data arrived; its content is undefined."""
-    for node in walk.nodes:
-        operator = golden_of(node)
-        for finding in list(node.inputs) if node.op.has("receives") else ():
+    for at, row in enumerate(walk.nodes.rows):
+        if not op_type_of(row.operator).has("receives"):
+            continue
+        node, operator = walk.nodes[at], golden_of(row.pair)
+        for finding in list(node.inputs):
             tensor = finding.pair.golden or finding.pair.target
             if tensor is not None and is_buffer(operator, tensor, rank):
                 node.inputs.remove(finding)
@@ -114,31 +117,36 @@ def without_buffers(walk: RootSearch, rank: Optional[int]) -> None:
 def mark_missing_ranks(walk: RootSearch) -> None:
     """Mark collectives with inputs of other ranks if no other rank of the step is compared. A send only reads its own
     tensor, and a group of one rank has no others."""
-    for node in walk.nodes:
-        operator = golden_of(node)
-        alone = any(len(group) == 1 for group in groups_of(operator))
-        node.remote_inputs_missing = node.op.has("collective") and not sends(operator) and not alone
+    for at, row in enumerate(walk.nodes.rows):
+        operator = golden_of(row.pair)
+        if op_type_of(row.operator).has("collective") and not sends(operator):
+            walk.nodes[at].remote_inputs_missing = all(len(group) != 1 for group in groups_of(operator))
 
 
-def read_elsewhere(
-    ranks: Sequence[Sequence[OperatorFindings]],
-) -> dict[OperatorPlace, list[tuple[OperatorPlace, int]]]:
+def read_elsewhere(walks: Sequence[RootSearch]) -> dict[OperatorPlace, list[tuple[OperatorPlace, int]]]:
     """Return the operators that read a tensor which their rank did not write or read before, and another rank wrote or
     sent, each with the places of that tensor: its operator, and its number there. A receive may return before the data
     arrives, or have no record."""
     wanted: list[tuple[OperatorPlace, int]] = []
     made: dict[int, dict[int, tuple[OperatorPlace, int]]] = defaultdict(dict)  # by content and rank
-    for rank, nodes in enumerate(ranks):
-        seen: set[int] = set()
-        for at, node in enumerate(nodes):
-            place, is_sent, is_joint = OperatorPlace(rank, at), sends(golden_of(node)), node.op.has("collective")
-            for index, finding in enumerate((*node.inputs, *node.outputs)):
-                content, is_read = content_of(finding), index < len(node.inputs)
-                is_new = content not in seen
+    for rank, walk in enumerate(walks):
+        seen: set[int] = {0}
+        contents = walk.sources.contents
+        for at, row in enumerate(walk.nodes.rows):
+            op, inputs = op_type_of(row.operator), row.inputs
+            is_joint = op.has("collective")
+            if is_joint and op.has("receives"):  # less its buffers
+                inputs = tuple(one.row - walk.findings[0].row for one in walk.nodes[at].inputs)
+            is_sent = is_joint and sends(golden_of(row.pair))
+            for index, one in enumerate((*inputs, *row.outputs)):
+                content, is_read = contents[one], index < len(inputs)
+                if content in seen and not (is_read and is_sent and content):
+                    continue
+                is_new, place = content not in seen, OperatorPlace(rank, at)
                 seen.add(content)
-                if content and is_new and is_read:
+                if is_new and is_read:
                     wanted.append((place, content))
-                if content and ((is_new and not is_read and not is_joint) or (is_read and is_sent)):
+                if (is_new and not is_read and not is_joint) or (is_read and is_sent):
                     made[content][rank] = place, index
     found: dict[OperatorPlace, list[tuple[OperatorPlace, int]]] = defaultdict(list)
     for place, content in wanted:

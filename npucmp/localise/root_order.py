@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Optional, Sequence, TypeVar
+from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar
 
 from npucmp.flow.operators import OperatorFindings, OperatorPlace
 from npucmp.localise.parameter_drift import Updates
@@ -22,10 +22,12 @@ from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.search import RootSearch
 from npucmp.model import Cause, Comparison, Finding, Root
+from npucmp.model.optypes import op_type_of
 
 if TYPE_CHECKING:
     from npucmp.flow.collectives import Communications
     from npucmp.localise.remote_inputs import RemoteView
+    from npucmp.localise.stat_columns import ShiftBars
     from npucmp.localise.stat_facts import History
     from npucmp.localise.stat_test import NoiseTest
 
@@ -95,11 +97,6 @@ def places_of(ranks: Sequence[tuple[int, Sequence[tuple[int, Cause]]]]) -> list[
     return [*map(tuple, places)]
 
 
-def has_values(one: RootSearch) -> bool:
-    """Whether any tensor was compared by values, so that more than statistics exist."""
-    return any(finding.measurement.moments for finding in one.findings)
-
-
 class _Ranks:
     """The ranks of one step."""
 
@@ -130,7 +127,7 @@ class _Ranks:
         self._collectives: Optional[Communications] = None  # None for a single rank
         if len(comparisons) > 1:
             self._collectives = self._communications()
-        elif any(node.op.has("collective") for node in self._walks[0].nodes):
+        elif any(op_type_of(row.operator).has("collective") for row in self._walks[0].nodes.rows):
             from npucmp.localise.remote_inputs import mark_missing_ranks
 
             mark_missing_ranks(self._walks[0])
@@ -140,14 +137,18 @@ class _Ranks:
             self._clocks = {OperatorPlace(0, at): at + 1 for at in range(len(self._walks[0].nodes))}
         self._noise: Optional[NoiseTest] = None  # if only statistics exist
         self._history: Optional[History] = None  # the noise so far
-        if by_round_off and rules.uses("suspected") and not any(map(has_values, self._walks)):
-            from npucmp.localise.stat_facts import History, facts_of, merge_facts
+        self._bars: list[Optional[ShiftBars]] = []
+        if by_round_off and rules.uses("suspected") and not any(walk.has_values for walk in self._walks):
+            from npucmp.localise.stat_facts import History, facts_of, facts_of_columns, merge_facts
             from npucmp.localise.stat_test import NoiseTest
 
-            facts = [facts_of(walk.nodes, walk.findings) for walk in self._walks]
+            facts = [facts_of(walk.nodes, walk.findings) if walk.columns is None else facts_of_columns(walk.columns)
+                     for walk in self._walks]  # fmt: skip
             unproven = max(one.unproven for one in updates)
-            self._noise = NoiseTest(merge_facts(facts, all(one.are_first for one in updates), unproven))
+            self._noise = noise = NoiseTest(merge_facts(facts, all(one.are_first for one in updates), unproven))
             self._history = History()
+            self._bars = [None if walk.columns is None else noise.bars_of(walk.columns, walk.sources.rows)
+                          for walk in self._walks]  # fmt: skip
         self._from: dict[
             OperatorPlace, RemoteView
         ] = {}  # operator at which an error arrives → the tensor that brought it
@@ -159,8 +160,8 @@ class _Ranks:
 
         for walk, number in zip(self._walks, self._numbers):
             without_buffers(walk, number)
-        self._read = read_elsewhere([walk.nodes for walk in self._walks])
-        sequences = [[golden_of(node) for node in walk.nodes] for walk in self._walks]
+        self._read = read_elsewhere(self._walks)
+        sequences = [[golden_of(row.pair) for row in walk.nodes.rows] for walk in self._walks]
         read = {place: [sent for sent, _ in operators] for place, operators in self._read.items()}
         return Communications(sequences, self._numbers, read)
 
@@ -172,24 +173,53 @@ class _Ranks:
         """Visit the operators of all ranks. In a collective, ranks with the largest input error come first. Only the
         first operator that exceeds the noise, and the same operator on other ranks, are compared with the noise."""
         for group in self._in_order():
-            if len(group) > 1:
+            if len(group) > 1 and any(self._communicates(place) for place in group):
                 from npucmp.localise.remote_inputs import mark_inequalities
 
                 mark_inequalities([(self._numbers[place.rank] or 0, self._node(place)) for place in group])
                 group = sorted(group, key=self._own_error, reverse=True)
             for place in group:
-                if self._collectives is not None:
+                walk, is_alone = self._walks[place.rank], not self._communicates(place)
+                if not is_alone and self._collectives is not None:
                     self._receive(self._collectives, place)
-                node = self._node(place)
-                if self._noise is not None and self._noise.is_candidate(node):
-                    self._test_noise(self._noise, node, self._walks[place.rank])
-                self._walks[place.rank].visit(node)
+                if self._noise is not None and not (is_alone and self._pass_noise(self._noise, place, walk)):
+                    self._test_noise(self._noise, self._node(place), walk)
+                if not (is_alone and walk.pass_by(place.at)):
+                    walk.visit(self._node(place))
+
+    def _communicates(self, place: OperatorPlace) -> bool:
+        """Whether tensors of other ranks may reach an operator directly."""
+        if self._collectives is None:
+            return False
+        return place in self._read or place in self._collectives.joint or place in self._collectives.senders
+
+    def _pass_noise(self, noise: NoiseTest, place: OperatorPlace, walk: RootSearch) -> bool:
+        """Add an operator to the noise without a test; False if it may exceed the noise, or if columns do not show
+        this."""
+        bars, columns = self._bars[place.rank], walk.columns
+        if not noise.is_candidate(walk.nodes.rows[place.at].operator.name):
+            return True
+        if bars is None or columns is None or self._history is None or walk.sources.has_remote:
+            return False
+        at, network = place.at, columns.network
+        before = self._history.before(network.kinds[at])
+        rows, first = walk.nodes.rows[at], walk.findings[0].row
+        if noise.may_exceed(bars, at, before) or noise.reads_hidden(
+            (*rows.inputs, *rows.extra_inputs), walk.sources.rows, first
+        ):
+            return False
+        noise.follow_updates(network.gradient[at], columns.parameter_shift[at])
+        if columns.has_levels[at] and not noise.outliers:
+            self._history.add(noise.contribution_of(columns, at), before)
+        return True
 
     def _test_noise(self, noise: NoiseTest, node: OperatorFindings, walk: RootSearch) -> None:
         """Compare an operator with the noise. Operators that exceed it and all operators behind them do not count as
         noise."""
         from npucmp.localise.stat_test import kind_of, with_counts
 
+        if not noise.is_candidate(node.operator.name):
+            return
         assert self._history is not None
         before = self._history.before(kind_of(node))
         found = noise.visit(node, walk, before)
@@ -203,7 +233,7 @@ class _Ranks:
         """Yield the findings of each rank, and its roots with their clocks."""
         for rank, walk in enumerate(self._walks):
             findings, roots = walk.results()
-            places = {node.pair.order: OperatorPlace(rank, at) for at, node in enumerate(walk.nodes)}
+            places = {row.pair.order: OperatorPlace(rank, at) for at, row in enumerate(walk.nodes.rows)}
             explained = [self._explain_root(places, walk.carriers, root) for root in roots]
             yield findings, [(self._clocks[places[root.pair.order]], root) for root in explained]
 
@@ -214,27 +244,38 @@ class _Ranks:
             return results
         from npucmp.localise.stat_suspects import candidates, first_of, search_result
 
-        nodes = [(rank, [*walk.nodes]) for rank, walk in enumerate(self._walks)]
-        clocks = [[self._clocks[OperatorPlace(rank, at)] for at in range(len(operators))] for rank, operators in nodes]
         rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(results) for _, root in roots}
-        every = ((rank, *one) for rank, operators in nodes for one in zip(clocks[rank], operators))
+        every = self._shown_nodes(rooted, self._noise)
         first = first_of(candidates(every, rooted, self._noise), len(results))
         return [
-            self._with_reordering(
-                rank,
-                search_result(
-                    found, rank, first, {node.pair.order: clock for clock, node in zip(clocks[rank], operators)}
-                ),
-            )
-            for found, (rank, operators) in zip(results, nodes)
+            self._with_reordering(rank, search_result(found, rank, first, self._clocks_by_order(rank)))
+            for rank, found in enumerate(results)
         ]
+
+    def _clocks_by_order(self, rank: int) -> dict[int, int]:
+        rows = self._walks[rank].nodes.rows
+        return {row.pair.order: self._clocks[OperatorPlace(rank, at)] for at, row in enumerate(rows)}
+
+    def _shown_nodes(
+        self, rooted: Mapping[tuple[int, int], Root], noise: NoiseTest
+    ) -> Iterator[tuple[int, int, OperatorFindings]]:
+        """Yield rank, clock and operator of all operators that may be the first, or whose figures do not show their
+        values."""
+        for rank, walk in enumerate(self._walks):
+            first = walk.findings[0].row if walk.nodes else 0
+            for at, row in enumerate(walk.nodes.rows):
+                is_shown = walk.columns is not None and not walk.columns.is_unshown[at]
+                if is_shown and (rank, row.pair.order) not in rooted and row.at + first not in noise.outliers:
+                    continue
+                yield rank, self._clocks[OperatorPlace(rank, at)], walk.nodes[at]
 
     def _with_reordering(self, rank: int, result: SearchResult) -> SearchResult:
         """Add to suspects by noise that an operator of one run may have moved the elements of their inputs."""
         findings, roots = result
         walk = self._walks[rank]
         suspects = {root.pair.order for _, root in roots if root.rule == "suspected"}
-        more = {one.pair.order: walk.reordered_reasons(one) for one in walk.nodes if one.pair.order in suspects}
+        places = ((at, row.pair.order) for at, row in enumerate(walk.nodes.rows))
+        more = {order: walk.reordered_reasons(walk.nodes[at]) for at, order in places if order in suspects}
         return findings, [
             (clock, replace(root, evidence=(*root.evidence, *more.get(root.pair.order, ())))) for clock, root in roots
         ]

@@ -23,7 +23,7 @@ import math
 from typing import TYPE_CHECKING, Optional, Sequence
 
 from npucmp.flow.edges import Edges
-from npucmp.flow.operators import OperatorFindings, nodes_of, numbered
+from npucmp.flow.operators import Nodes, OperatorFindings, numbered
 from npucmp.judge.tolerance import Limit
 from npucmp.localise import evidence
 from npucmp.localise.alignment_confidence import begins_upstream, uncertain_cause
@@ -45,11 +45,21 @@ from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import SUM_ROUNDING
 from npucmp.model.finding import DIFFERS, OTHER_NODE
+from npucmp.model.network import SearchRows, by_network
 from npucmp.model.roles import containers, is_folded, is_meaningless, is_parameter, names_of
-from npucmp.model.table import ChangedRows, rows_of_verdicts, with_changes
+from npucmp.model.table import ChangedRows, Rows, rows_of_verdicts, with_changes
 
 if TYPE_CHECKING:
     from npucmp.localise.golden_weights import GoldenWeights
+    from npucmp.localise.stat_columns import StatColumns
+
+
+@by_network
+def _have_other_types(pairs: Sequence[Pair]) -> bool:
+    """Whether a tensor has another type than its partner."""
+    return any(
+        one.target is not None and one.golden is not None and one.target.dtype != one.golden.dtype for one in pairs
+    )
 
 
 class RootSearch:
@@ -79,25 +89,26 @@ class RootSearch:
         self._rules = rules = rules or Rulebook()
         self._by_round_off, self._first_row = by_round_off, first_row
         self.findings = self._with_meaningless(numbered(findings, first_row))
-        self.nodes = nodes_of(self.findings)
+        self.nodes = Nodes(self.findings)
+        self.columns = self._columns(estimator)
         updates = updates or Updates()
         updates.decide(self.findings)
         self.sources = Sources(self.findings, Edges(self.findings, rank), first_row, ordered)
-        self.seen = SeenErrors(self.sources.is_read)
+        self.seen = SeenErrors(self.sources.is_read, self.nodes, self.columns)
         self._intervals = Intervals(rules, by_round_off, self.sources, self.seen, updates)
-        self._scopes = {node.operator.name: node.operator.scope for node in self.nodes if node.operator.scope}
+        self._scopes = {row.operator.name: row.operator.scope for row in self.nodes.rows if row.operator.scope}
         self._explanations = Explanations(
             rules,
             by_round_off,
             self.sources,
             self.seen,
             self._intervals,
-            coarser.downcast_share(self.nodes),
+            self._downcast_share(),
             self._scopes,
         )
         self.revised = self._explanations.revised
         self._uncompared = UncomparedOutputs(left_out)
-        self._unpaired = UnpairedOperators(one.pair for one in self.findings)
+        self._unpaired = UnpairedOperators(self.findings)
         self._gaps = Gaps(
             self._explanations,
             self._intervals,
@@ -128,6 +139,31 @@ class RootSearch:
         found = [at for at in differing if self._rules.holds("meaningless", RuleContext(findings[at]))]
         return ChangedRows(findings, {at: disregard(findings[at]) for at in found})
 
+    def _columns(self, estimator: Optional[Estimator]) -> Optional[StatColumns]:
+        """The rows in columns, if statistics alone are known."""
+        rows = self.findings.rows
+        if not isinstance(rows, SearchRows) or rows.network is None or rows.has_checksums or estimator is not None:
+            return None
+        if self.has_values:
+            return None
+        from npucmp.localise.stat_columns import StatColumns
+
+        return StatColumns(rows)
+
+    def _downcast_share(self) -> float:
+        if _have_other_types(self.findings):
+            return coarser.downcast_share(self.nodes)
+        operators = [row.operator for row in self.nodes.rows]
+        return float(len([one for one in operators if not one.path] or operators) == 1)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether any tensor was compared by values, so that more than statistics exist."""
+        rows = self.findings.rows
+        return (
+            bool(len(rows.columns.moments)) if isinstance(rows, Rows) else any(one.measurement.moments for one in rows)
+        )
+
     def results(self) -> tuple[ChangedRows, list[Root]]:
         """The findings and roots of all operators; errors that grew step by step beyond the limit of rule `gradual` are
         a root if there is no other."""
@@ -143,12 +179,45 @@ class RootSearch:
 
     # The decision on one operator
 
+    def pass_by(self, at: int) -> bool:
+        """Pass an operator, given by its number, that needs no decision; False if `visit` is to decide. No tensor of
+        another rank reaches it."""
+        if self.columns is None or not self.columns.quiet[at] or self._gaps.unrecorded or self.sources.has_remote:
+            return False
+        rows, tainted = self.nodes.rows[at], self._intervals.any_tainted
+        if (self.seen.residues and not rows.inputs) or (tainted and not self.columns.network.reads_recorded[at]):
+            return False
+        if tainted and not all(map(self._is_untainted, (*rows.inputs, *rows.extra_inputs))):
+            return False
+        if self.sources.any_meaningless and any(
+            map(self.sources.is_marked, map(self.findings.__getitem__, rows.inputs))
+        ):
+            return False
+        if self._descending:
+            sources, first = self.sources.rows, self._first_row
+            if any(sources[row] + first in self._descending for row in rows.inputs if sources[row] >= 0):
+                self._descending.update(row + first for row in rows.outputs)
+        self.seen.pass_number(at)
+        self.sources.reach(rows.outputs[-1] + self._first_row)
+        return True
+
+    def _is_untainted(self, row: int) -> bool:
+        """Whether a row agrees and no error of a root reaches it, as far as columns show."""
+        columns = self.columns
+        assert columns is not None
+        if columns.differs_by_verdict[row] or row + self._first_row in self.revised:
+            return False
+        source = self.sources.known_source(row)
+        if source is not None:
+            return not source.tainted
+        return self.sources.rows[row] >= 0 or bool(columns.network.is_parameter[row]) or not columns.differs[row]
+
     def visit(self, node: OperatorFindings) -> None:
         """Judge one operator, and record the consequences for the tensors that it wrote."""
         if self._is_quiet(node) and not self._recomputation.is_sampled(node):
             self._pass_descent(node)
             self.seen.pass_by(node, self._counted_inputs(node))
-            self.sources.reach(node.outputs[-1])
+            self.sources.reach(node.outputs[-1].row)
             return
         self._explanations.begin()
         if self._hands_on_nothing(node):

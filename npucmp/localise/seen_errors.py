@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import deque
-from typing import Callable, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Iterator, Optional, Sequence, Union
 
 from npucmp.flow.contents import is_few, is_vector
 from npucmp.flow.operators import OperatorFindings
@@ -19,6 +19,9 @@ from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output
+
+if TYPE_CHECKING:
+    from npucmp.localise.stat_columns import StatColumns
 
 QUANTILE = 0.9  # share of the errors seen: chosen: larger errors are outliers, not measured
 RECENT_OPERATORS = 8  # operators: chosen: code that was not dumped most likely reads their outputs, not measured
@@ -34,15 +37,20 @@ class SeenErrors:
     changed_choice_share  the largest share of a choice that flipped, as near ties do
     """
 
-    def __init__(self, is_read: Callable[[Finding], bool] = lambda finding: True) -> None:
-        self._is_read = is_read
+    def __init__(
+        self,
+        is_read: Callable[[Finding], bool] = lambda finding: True,
+        nodes: Sequence[OperatorFindings] = (),
+        columns: Optional[StatColumns] = None,
+    ) -> None:
+        self._is_read, self._nodes, self._columns = is_read, nodes, columns
         self._unread: dict[int, float] = {}  # largest errors of gradients that no operator reads, by their elements
         self.residues: set[int] = set()
         self.largest_left = 0.0
         self.left_of_zero = 0.0
         self.changed_choice_share = 0.0
         self._last_agreeing: Optional[Finding] = None
-        self._passed: list[tuple[OperatorFindings, Sequence[Finding]]] = []  # not added yet
+        self._passed: list[Union[int, tuple[OperatorFindings, Sequence[Finding]]]] = []  # not added yet
         self._recent: deque[float] = deque(
             maxlen=RECENT_OPERATORS
         )  # largest errors of the outputs of the latest operators
@@ -134,6 +142,10 @@ class SeenErrors:
         count."""
         self._passed.append((node, read))
 
+    def pass_number(self, at: int) -> None:
+        """Queue an operator in columns by its number."""
+        self._passed.append(at)
+
     def learn(self, node: OperatorFindings, read: Sequence[Finding]) -> None:
         """Add an operator that no error of a root reaches."""
         self._catch_up()
@@ -142,6 +154,7 @@ class SeenErrors:
         self._learn_sizes(node)
         self._learn_terms(node)
         if node.is_gradient:
+            self._gradients.append(_largest_norm(node))
             self._learn_gradients([node])
         self._last_agreeing = next(filter(agrees, _latest_first(node)), self._last_agreeing)
 
@@ -163,16 +176,33 @@ class SeenErrors:
         if not self._passed:
             return
         passed, self._passed = self._passed, []
-        self._errors = sorted(self._errors + [error for one in passed for error in self._of(*one)])
-        nodes = [node for node, _ in passed]
-        for node in nodes:
+        columns, errors, largest = self._columns, [*self._errors], self._largest_gradient
+        for one in passed:
+            if not isinstance(one, int):
+                errors += self._of(*one)
+            elif columns is not None:
+                errors += columns.errors[one]
+                largest = max(largest, columns.written_rms[one] if columns.network.gradient[one] else 0.0)
+        self._errors, self._largest_gradient = sorted(errors), largest
+        asked = [one for one in passed if not isinstance(one, int) or columns is None or columns.has_errors[one]]
+        for node in map(self._node, asked):
             self.learn_shapes(node)
             self._learn_terms(node)
-        for node in nodes[-RECENT_OPERATORS:]:
+        for node in map(self._node, passed[-RECENT_OPERATORS:]):
             self._learn_sizes(node)
-        self._learn_gradients([node for node in nodes if node.is_gradient])
-        agreeing = (one for node in reversed(nodes) for one in _latest_first(node) if agrees(one))
+        gradients = [one for one in passed if self._is_gradient(one)]
+        self._gradients += map(_largest_norm, map(self._node, gradients[-RECENT_OPERATORS:]))
+        self._learn_gradients([self._node(one) for one in gradients if not isinstance(one, int)])
+        agreeing = (one for node in map(self._node, reversed(passed)) for one in _latest_first(node) if agrees(one))
         self._last_agreeing = next(agreeing, self._last_agreeing)
+
+    def _node(self, passed: Union[int, tuple[OperatorFindings, Sequence[Finding]]]) -> OperatorFindings:
+        return self._nodes[passed] if isinstance(passed, int) else passed[0]
+
+    def _is_gradient(self, passed: Union[int, tuple[OperatorFindings, Sequence[Finding]]]) -> bool:
+        if isinstance(passed, int) and self._columns is not None:
+            return self._columns.network.gradient[passed]
+        return self._node(passed).is_gradient
 
     def _of(self, node: OperatorFindings, read: Sequence[Finding]) -> Iterator[float]:
         """The known errors of the floats that an operator reads and writes, without rests of sums."""
@@ -193,7 +223,6 @@ class SeenErrors:
                 self._unread[elements] = max(error, self._unread.get(elements, 0.0))
 
     def _learn_gradients(self, nodes: Sequence[OperatorFindings]) -> None:
-        self._gradients += map(_largest_norm, nodes[-RECENT_OPERATORS:])
         scales = (scale_of(one).rms for node in nodes for one in node.outputs)
         self._largest_gradient = max([self._largest_gradient, *filter(math.isfinite, scales)])
 

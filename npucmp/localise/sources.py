@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from itertools import count, takewhile
-from typing import Callable, Hashable, Iterable, NamedTuple, Optional, Sequence
+from typing import Callable, Hashable, NamedTuple, Optional, Sequence
 
 from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import content_of
@@ -22,6 +22,7 @@ from npucmp.judge.products import READER_DISTANCE
 from npucmp.localise.rule_context import error_size
 from npucmp.model import Finding, Operator, Pair, TensorRef, Verdict
 from npucmp.model.finding import OTHER_NODE
+from npucmp.model.network import by_network
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_meaningless, is_output, is_parameter, kind_of
 
@@ -36,6 +37,11 @@ class TensorSource(NamedTuple):
     is_residue: bool = False
 
 
+@by_network
+def _any_meaningless(pairs: Sequence[Pair]) -> bool:
+    return any(map(is_meaningless, pairs))
+
+
 class Sources:
     """The tensors of one step and rank by row, along the edges of its run."""
 
@@ -44,7 +50,7 @@ class Sources:
         self._known: dict[int, TensorSource] = {}  # by row
         self._read = frozenset(edges.sources)  # rows whose tensors an operator reads
         self._latest = -1  # latest row that the search has reached
-        self.any_meaningless = any(is_meaningless(one.pair) for one in findings)
+        self.any_meaningless = _any_meaningless(findings)
         self._instead: dict[
             int, tuple[int, TensorSource]
         ] = {}  # by content: the first row to which it applies, and the replacement
@@ -87,15 +93,14 @@ class Sources:
         if golden is None:
             return None
         elements = math.prod(golden.shape)
-        before: Sequence[Finding] = self._findings[: max(0, row - self._first)]
-        for at in range(len(before) - 1, -1, -1):
-            pair = before[at].pair
+        for at in range(row - self._first - 1, -1, -1):
+            pair = self._findings[at].pair
             if pair.order == order or pair.golden is None or is_parameter(pair):
                 continue
             if pair.golden.shape and kind_of(pair.golden.dtype) != kind_of(golden.dtype):
                 continue
-            if math.prod(pair.golden.shape) == elements and agrees(before[at]):
-                return before[at]
+            if math.prod(pair.golden.shape) == elements and agrees(self._findings[at]):
+                return self._findings[at]
         return None
 
     def is_marked(self, finding: Finding) -> bool:
@@ -125,7 +130,7 @@ class Sources:
         reader = finding.pair.golden_op if self._ordered else None
         if reader is None or finding.pair.target_op is None:
             return None
-        before = (one.pair for one in self._findings[: finding.row - self._first])
+        before = (self._findings[row].pair for row in range(finding.row - self._first))
         both = ((pair, pair.golden_op) for pair in before if pair.target_op is not None)
         return next((pair for pair, golden in both if golden is not None and golden.order > reader.order), None)
 
@@ -141,11 +146,34 @@ class Sources:
         """Record the result of the search for a row of this step and rank."""
         self._known[source.finding.row] = source
         self.any_meaningless |= source.meaningless
-        self.reach(source.finding)
+        self.reach(source.finding.row)
 
-    def reach(self, finding: Finding) -> None:
+    def reach(self, row: int) -> None:
         """Record that the search has reached a row."""
-        self._latest = max(self._latest, finding.row - self._first)
+        self._latest = max(self._latest, row - self._first)
+
+    @property
+    def has_remote(self) -> bool:
+        """Whether tensors of other ranks replace sources."""
+        return bool(self._instead)
+
+    def known_source(self, at: int) -> Optional[TensorSource]:
+        """The source of a row counted from the first, as far as the search has recorded it; for ranks that read no
+        tensor of another."""
+        row = self._edges.sources[at]
+        if row < 0:
+            return self._known.get(at + self._first) if self._edges.contents[at] else None
+        return self._known.get(row + self._first)
+
+    @property
+    def contents(self) -> Sequence[int]:
+        """The content of the golden tensor by row, 0 if it is unknown."""
+        return self._edges.contents
+
+    @property
+    def rows(self) -> Sequence[int]:
+        """The earlier row with the tensor of each row, -1 without one; both counted from the first."""
+        return self._edges.sources
 
     def replace(self, source: TensorSource, content: int, start: int) -> None:
         """Let all consumers of a content from row `start` on read this source, until an operator writes the content
@@ -281,11 +309,16 @@ class UnrecordedOutputs:
             self._latest.pop()
 
 
+@by_network
+def _unpaired(pairs: Sequence[Pair]) -> dict[int, Pair]:
+    return {one.order: one for one in pairs if one.target_op is None or one.golden_op is None}
+
+
 class UnpairedOperators:
     """The operators of one run that have no partner in the other, by their places in the order of both."""
 
-    def __init__(self, pairs: Iterable[Pair]) -> None:
-        self._pairs = {one.order: one for one in pairs if one.target_op is None or one.golden_op is None}
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self._pairs = _unpaired(findings)
 
     def at(self, order: int) -> Optional[Pair]:
         """The operator at a place; None for an operator of both runs."""

@@ -19,6 +19,7 @@ from npucmp.localise.conditioning import scale_of
 from npucmp.localise.effective_precision import COMMON_SHARE, count_types
 from npucmp.localise.rule_context import AVERAGED_ELEMENTS
 from npucmp.localise.seen_errors import QUANTILE, RECENT_OPERATORS
+from npucmp.localise.stat_columns import StatColumns
 from npucmp.localise.stat_shift import Level, movements
 from npucmp.model import Finding
 from npucmp.model.dtypes import lookup
@@ -81,6 +82,42 @@ def facts_of(nodes: Sequence[OperatorFindings], findings: Sequence[Finding]) -> 
     counts = dict(Counter(unit for unit in coarse if unit))
     types = count_types([one.measurement for one in rows])
     return RankFacts(modules, counts, types, max(parameter_shifts, default=None), tuple(products), most)
+
+
+def facts_of_columns(columns: StatColumns) -> RankFacts:
+    """The same facts of a rank in columns."""
+    network = columns.network
+    wrote = network.outputs.any(np.ones(len(network.elements), dtype=bool))
+    of_outputs, of_inputs = (side.most(network.most_round_off) for side in (network.outputs, network.inputs))
+    coarse = np.where(wrote, of_outputs, of_inputs).tolist()
+    rows = network.inputs.rows
+    shifts = columns.largest[rows[(network.is_parameter & columns.is_known)[rows]]]
+    written = np.maximum.accumulate([0.0, *network.outputs.most(columns.largest, columns.is_known)]).tolist()
+    return RankFacts(
+        network.containing,
+        dict(Counter(unit for unit in coarse if unit)),
+        network.mixed_types,
+        float(shifts.max()) if len(shifts) else None,
+        tuple(_shifted_products(columns, written)),
+        written[-1],
+    )
+
+
+def _shifted_products(columns: StatColumns, written: Sequence[float]) -> Iterator[ShiftedProduct]:
+    """Yield the float32 products; `written` are the largest shifts that were written before each operator."""
+    network, (low, high) = columns.network, REDUCED_ERROR
+    for at, (node, op) in enumerate(zip(network.nodes, network.ops)):
+        if network.gradient[at] or not op.has("contracts"):
+            continue
+        wrote = [row for row in node.outputs if columns.is_known[row]]
+        if not wrote or any(columns.unit[row] != SINGLE for row in wrote):
+            continue
+        read = [float(columns.largest[row]) for row in node.inputs if columns.is_known[row]]
+        came = max(read, default=math.inf) if node.inputs else None
+        moved = [float(columns.sums[row]) for row in wrote]
+        most = [high * columns.reuse(at, row) for row in wrote]
+        is_reduced = None if any(one >= bar for one, bar in zip(moved, most)) else min(moved) > low
+        yield ShiftedProduct(network.names[at], came, written[at], is_reduced)
 
 
 class _Columns:

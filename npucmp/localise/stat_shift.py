@@ -99,13 +99,13 @@ def _movement(finding: Finding) -> Optional[StatShift]:
     units = _units(y, y.norm, count, unit)
     rounding = pair.target.rounding + pair.golden.rounding
     resolutions = [max(rounding, *(_resolution(figure, own) for figure in both)) for both in zip(x[2:], y[2:])]
-    of_norm = rounding + PARTS_ROUNDING * SINGLE * math.sqrt(count) * y.norm if _is_split(pair) else rounding
+    of_norm = rounding + PARTS_ROUNDING * SINGLE * math.sqrt(count) * y.norm if is_split(pair) else rounding
     each = tuple(_figure_shift(*both, of_norm if at == NORM else rounding) for at, both in enumerate(zip(x, y, units)))
     fine = (0.0, 0.0, *(size / one if one else 0.0 for size, one in zip(resolutions, units[2:])))
     return StatShift(max(each), each, fine, count, unit)
 
 
-def _is_split(pair: Pair) -> bool:
+def is_split(pair: Pair) -> bool:
     """Whether the figures of the target are those of parts on several ranks."""
     relation = pair.target.relation if pair.target is not None else None
     return isinstance(relation, Relation) and any(one.is_split for one in relation.placements)
@@ -179,25 +179,32 @@ def is_hidden(finding: Finding) -> bool:
 
 class StatShifts(NamedTuple):
     """The shifts of many tensors, as columns. `extremes` and `sums` are those of `level`, 0 if nothing is known; `unit`
-    is 0 without figures of floats on both sides."""
+    is 0 without figures of floats on both sides; `size` is the largest shift of any figure, in roundings."""
 
     extremes: Floats
     sums: Floats
     unit: Floats
+    size: Floats
 
 
 def movements(findings: Sequence[Finding]) -> StatShifts:
     """The shifts of rows, bit for bit those of `movement` and `level`."""
     count = len(findings)
-    found = StatShifts(np.zeros(count), np.zeros(count), np.zeros(count))
+    found = StatShifts(*(np.zeros(count) for _ in StatShifts._fields))
     plain = [at for at, one in enumerate(findings) if _is_plain(one)]
     if plain:
-        for column, values in zip(found, _movements([findings[at] for at in plain])):
+        rows = [findings[at] for at in plain]
+        x, y = (np.array([one.measurement.statistics[side] for one in rows], dtype=np.float64) for side in range(2))
+        own = np.array([round_off_of(one.pair) for one in rows])
+        elements = np.array([math.prod(one.pair.golden.shape) for one in rows], dtype=np.float64)  # type: ignore[union-attr]
+        rounding = np.array([sum(one.rounding for one in row.pair[4:6] if one is not None) for row in rows])
+        for column, values in zip(found, shifts_of(x, y, own, elements, rounding)):
             column[plain] = values
     for at in {*range(count)}.difference(plain):
         moved = movement(findings[at])
         if moved is not None:
-            (found.extremes[at], found.sums[at]), found.unit[at] = level(findings[at]), moved.unit
+            found.unit[at], found.size[at] = moved.unit, moved.size
+            found.extremes[at], found.sums[at] = level(findings[at])
     return found
 
 
@@ -207,32 +214,25 @@ def _is_plain(finding: Finding) -> bool:
     x, y = measurement.statistics
     if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
         return False
-    if _is_split(pair) or measurement.shapes_differ or None in x or None in y or not math.isfinite(sum(x) + sum(y)):  # type: ignore[arg-type]
+    if is_split(pair) or measurement.shapes_differ or None in x or None in y or not math.isfinite(sum(x) + sum(y)):  # type: ignore[arg-type]
         return False
     return finding.rule != OTHER_NODE and y[3] != 0.0 and 0 < math.prod(pair.golden.shape) < MOST
 
 
-def _movements(findings: Sequence[Finding]) -> StatShifts:
-    """The shifts of rows with all figures."""
-    x = np.array([one.measurement.statistics[0] for one in findings], dtype=np.float64)
-    y = np.array([one.measurement.statistics[1] for one in findings], dtype=np.float64)
-    own = np.array([round_off_of(one.pair) for one in findings])
-    count = np.array([math.prod(one.pair.golden.shape) for one in findings], dtype=np.float64)  # type: ignore[union-attr]
-    rounding = np.array([_rounding(one.pair) for one in findings])
+def shifts_of(x: Floats, y: Floats, own: Floats, count: Floats, rounding: Floats) -> StatShifts:
+    """The shifts of tensors with all figures (tensors, 4), finite, of golden tensors that are not zero."""
     unit, root, norm = np.where(own > 0.0, np.maximum(SINGLE, own), 0.0), np.sqrt(count), y[:, 3]
     rms, most, least = norm / root, np.abs(y[:, 0]), np.abs(y[:, 1])
     with np.errstate(all="ignore"):
         alone = (np.abs((y[:, 2] / rms)[:, None] * (y[:, :2] / rms[:, None]) - 1.0) < ONE_VALUE).any(axis=1)
         mean = np.where(alone, unit * np.abs(y[:, 2]), np.maximum(unit / root, SINGLE) * rms)
         steps = (unit * np.maximum(most, rms), unit * np.maximum(least, rms), mean, unit * np.where(alone, norm, rms))
-        each = np.maximum(0.0, np.abs(x - y) - rounding[:, None]) / np.stack(steps, axis=1)
+        apart = np.maximum(0.0, np.abs(x - y) - rounding[:, None])
+        each = apart / np.stack(steps, axis=1)
         largest = np.maximum(np.maximum(most, least), rms) / rms
         share = np.minimum(1.0, largest * largest / root)
         extremes = each[:, :2].max(axis=1)
         extremes = np.where(np.isfinite(extremes), extremes, 0.0)
         sums = np.where(np.isfinite(each[:, SUMS]), each[:, SUMS], 0.0).max(axis=1)
-    return StatShifts(extremes * unit, np.maximum(sums, share * extremes) * unit, unit)
-
-
-def _rounding(pair: Pair) -> float:
-    return sum(one.rounding for one in (pair.target, pair.golden) if one is not None)
+        size = np.where(apart > 0.0, each, 0.0).max(axis=1)
+    return StatShifts(extremes * unit, np.maximum(sums, share * extremes) * unit, unit, size)

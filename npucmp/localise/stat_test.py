@@ -40,7 +40,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from typing import Callable, NamedTuple, Optional, Sequence
+from typing import Callable, Iterable, NamedTuple, Optional, Sequence
+
+import numpy as np
 
 from npucmp.flow.contents import is_few
 from npucmp.flow.operators import OperatorFindings
@@ -50,9 +52,10 @@ from npucmp.localise.evidence import argument_reasons
 from npucmp.localise.rule_context import AVERAGED_ELEMENTS, FLIP_SHARE
 from npucmp.localise.search import RootSearch
 from npucmp.localise.seen_errors import SeenErrors
+from npucmp.localise.stat_columns import ShiftBars, StatColumns
 from npucmp.localise.stat_facts import Contribution, Facts, NoiseBaseline, reuse, round_offs
 from npucmp.localise.stat_shift import SUMS, Level, StatShift, is_hidden, level, movement
-from npucmp.model import Finding, Root
+from npucmp.model import Finding, Operator, Root
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.relation import Relation
 from npucmp.model.roles import is_meaningless, is_parameter
@@ -116,17 +119,25 @@ class NoiseTest:
         self._hidden: dict[int, InputNoise] = {}  # by row of an output that a mask hides: the incoming noise
         self.outliers: dict[int, Outlier] = {}  # by the row of the operator
 
-    def is_candidate(self, node: OperatorFindings) -> bool:
+    def is_candidate(self, name: str) -> bool:
         """Whether an operator may be the first that exceeds the noise, or is the same as the first on another rank."""
-        return not self.outliers or any(
-            one.finding.pair.operator.name == node.operator.name for one in self.outliers.values()
-        )
+        return not self.outliers or any(one.finding.pair.operator.name == name for one in self.outliers.values())
+
+    def contribution_of(self, columns: StatColumns, at: int) -> Contribution:
+        """The contribution of an operator of a rank in columns that does not exceed the noise."""
+        network, (extremes, sums) = columns.network, columns.highest
+        inside = self._is_container(network.operators[at])
+        incoming = 0.0 if inside else columns.incoming[at]
+        is_open = not inside and not network.nodes[at].inputs
+        highest = Level(extremes[at], sums[at])
+        return Contribution(network.kinds[at], highest, incoming, is_open, columns.still[at], network.sums[at])
 
     def visit(self, node: OperatorFindings, walk: RootSearch, now: NoiseBaseline) -> Optional[Contribution]:
         """Compare an operator with the baseline before it, and return its contribution to the baseline; `walk` knows
         the tensors written and read before."""
         self._now = now
-        self._follow_updates(node)
+        shifts = [max(level(one)) for one in node.inputs if is_parameter(one.pair) and movement(one) is not None]
+        self.follow_updates(node.is_gradient, max(filter(math.isfinite, shifts), default=0.0))
         read, came = self._input_shifts(node, walk)
         argued = self._argument_level(node)
         found = [one for finding, moved in read if (one := self._of_input(node, finding, moved, walk)) is not None]
@@ -149,14 +160,28 @@ class NoiseTest:
         """Whether no optimizer has updated the parameters so far."""
         return self._is_first_step and not self._updated
 
-    def _follow_updates(self, node: OperatorFindings) -> None:
+    def follow_updates(self, is_gradient: bool, shift: float) -> None:
         """Learn the shift of parameters that are read after a backward pass of the step."""
-        self._any_backward |= node.is_gradient
-        if node.is_gradient or not self._any_backward:
-            return
-        shifts = [max(level(one)) for one in node.inputs if is_parameter(one.pair) and movement(one) is not None]
-        if shift := max(filter(math.isfinite, shifts), default=0.0):
+        self._any_backward |= is_gradient
+        if shift and self._any_backward and not is_gradient:
             self._updated, self._drift = True, max(self._drift, shift)
+
+    def bars_of(self, columns: StatColumns, sources: Sequence[int]) -> ShiftBars:
+        """The bounds by which the operators of a rank in columns are tested."""
+        is_container = columns.network.is_container(self._containing)
+        return columns.bars(self._own is max, self._coarse, self._reduced, np.array(sources), is_container)
+
+    def may_exceed(self, bars: ShiftBars, at: int, now: NoiseBaseline) -> bool:
+        """Whether an operator of a rank in columns may exceed the noise."""
+        self._now = now
+        noise = max(now.kind.sums, self._drift, self._unproven)
+        return bars.may_exceed(at, NOISE_FACTOR_SUMS, self._repeats, self._first, bool(now.seen), noise)
+
+    def reads_hidden(self, rows: Iterable[int], sources: Sequence[int], first: int) -> bool:
+        """Whether a mask hides the figures of a tensor in some rows, or of its producer; rows are counted from
+        `first`."""
+        hidden = self._hidden
+        return bool(hidden) and any(row + first in hidden or sources[row] + first in hidden for row in rows)
 
     def _argument_level(self, node: OperatorFindings) -> Optional[Level]:
         """The noise of an operator that the two runs call with other arguments although all figures of its inputs are
@@ -174,7 +199,7 @@ class NoiseTest:
         """Return the inputs of an operator with their shifts, and the noise of its inputs and saved tensors."""
         read = [(finding, moved) for finding in node.inputs if (moved := movement(finding)) is not None]
         saved = [(one, moved) for one in node.extra_inputs if (moved := movement(one)) is not None]
-        return read, None if self._is_container(node) else self._input_noise(node, [*read, *saved], walk)
+        return read, None if self._is_container(node.operator) else self._input_noise(node, [*read, *saved], walk)
 
     def is_beyond(self, node: OperatorFindings, root: Root) -> bool:
         """Whether a proven root rests on more than statistics within the noise: on values, or on checksums."""
@@ -187,8 +212,7 @@ class NoiseTest:
             return True
         return any(movement(one) is None or one.measurement.same is False for one in shown)
 
-    def _is_container(self, node: OperatorFindings) -> bool:
-        operator = node.operator
+    def _is_container(self, operator: Operator) -> bool:
         return operator.name in self._containing or f"{operator.phase} {operator.path}" in self._containing
 
     def _of_input(

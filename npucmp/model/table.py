@@ -579,6 +579,18 @@ def has_figures(rows: Records, side: int) -> npt.NDArray[np.bool_]:
     return found
 
 
+def error_known(rows: Records) -> npt.NDArray[np.bool_]:
+    """Whether the error of a row is known; NaN is the error of a difference of unknown size."""
+    found: npt.NDArray[np.bool_] = (rows["known"] & _ERROR) != 0
+    return found
+
+
+def has_bound(rows: Records) -> npt.NDArray[np.bool_]:
+    """Whether the error of a row or a lower bound of it is known."""
+    found: npt.NDArray[np.bool_] = (rows["known"] & (_ERROR | _BOUND)) != 0
+    return found
+
+
 def _interned(column: Records) -> list[Any]:
     """The numbers of a column. Bitwise equal floats are one object."""
     if column.dtype != np.float64:
