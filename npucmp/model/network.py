@@ -64,6 +64,10 @@ class RankRecords(NamedTuple):
         rows = [one if plain else _NANS for one, plain in zip(statistics, floats)]
         return cls(np.array(rows, dtype=np.float64).reshape(-1, 4), others, fields)
 
+    def at(self, place: int) -> Optional[Statistics]:
+        """The statistics of a place."""
+        return self.others[place] if place in self.others else _statistics(self.figures[place].tolist())
+
     def statistics(self) -> list[Optional[Statistics]]:
         """The statistics by place."""
         found: list[Optional[Statistics]] = [*map(_statistics, self.figures.tolist())]
@@ -115,6 +119,11 @@ class Network:
             *(((one.target, 0), (one.golden, 1)) for one in chain(self.pairs, self.left_out)),
         )
         return tuple({id(one): (one, side) for one, side in listed if one is not None}.values())
+
+    @cached_property
+    def numbers(self) -> dict[int, int]:
+        """The number of each tensor, by object."""
+        return {id(one): number for number, (one, _) in enumerate(self.tensors)}
 
     @cached_property
     def places(self) -> tuple[int, ...]:
@@ -205,29 +214,48 @@ def comparison_of(
 
 
 class Rank:
-    """The operators and tensors of a rank with all their fields, built from a network once."""
+    """The operators and tensors of a rank with all their fields, each built from a network on its first request."""
 
     def __init__(self, network: Network, records: RankRecords) -> None:
         self.network, self.records = network, records
+        self._tensors: dict[int, TensorRef] = {}  # by the object of the network
+        self._parts: dict[int, Operator] = {}
 
     def __repr__(self) -> str:
         return f"<{len(self.network.operators)} operators, {len(self.network.tensors)} tensors>"
 
-    @cached_property
-    def _tensors(self) -> list[TensorRef]:
-        bare, places = [one for one, _ in self.network.tensors], self.network.places
-        known = self.records.statistics()
-        figures = [known[place] if place >= 0 else one.statistics for place, one in zip(places, bare)]
-        return _tensors(bare, {**self.records.fields, "statistics": figures})
+    def _tensor(self, bare: Optional[TensorRef]) -> Optional[TensorRef]:
+        if bare is None:
+            return None
+        found = self._tensors.get(id(bare))
+        if found is None:
+            at = self.network.numbers[id(bare)]
+            place, fields = self.network.places[at], {name: values[at] for name, values in self.records.fields.items()}
+            if place >= 0:
+                fields["statistics"] = self.records.at(place)
+            found = self._tensors[id(bare)] = bare._replace(**fields)
+        return found
 
-    @cached_property
-    def _by_bare(self) -> dict[int, TensorRef]:
-        return dict(zip((id(one) for one, _ in self.network.tensors), self._tensors))
+    def _operator(self, bare: Optional[Operator]) -> Optional[Operator]:
+        if bare is None:
+            return None
+        found = self._parts.get(id(bare))
+        if found is None:
+            tensors = cast("tuple[TensorRef, ...]", tuple(map(self._tensor, bare.tensors)))
+            found = self._parts[id(bare)] = bare._replace(tensors=tensors)
+        return found
 
-    @cached_property
-    def _parts(self) -> dict[int, Operator]:
-        operators = self.network.operators
-        return dict(zip(map(id, operators), _operators(operators, self._by_bare)))
+    def _build_all(self) -> None:
+        """Build all operators and tensors at once, which takes less time than one by one."""
+        network = self.network
+        if len(self._parts) == len(network.operators) and len(self._tensors) == len(network.tensors):
+            return
+        bare, known = [one for one, _ in network.tensors], self.records.statistics()
+        figures = [known[place] if place >= 0 else one.statistics for place, one in zip(network.places, bare)]
+        made = zip(map(id, bare), _tensors(bare, {**self.records.fields, "statistics": figures}))
+        self._tensors = {**dict(made), **self._tensors}
+        parts = zip(map(id, network.operators), _operators(network.operators, self._tensors))
+        self._parts = {**dict(parts), **self._parts}
 
     def shared_pairs(self, columns: Columns) -> Sequence[Pair]:
         """The pairs of a table with the same rows. If only statistics are a rank's own, these are those of the
@@ -235,7 +263,7 @@ class Rank:
         network = self.network
         if self.records.fields or network.has_operators_alone:
             return pairs_of(columns)
-        others = {*range(len(network.pairs))}.difference(has_own_figures(columns.rows))
+        others = np.flatnonzero((network.row_places >= 0).any(axis=1) & ~has_own_figures(columns.rows)).tolist()
         if not others:
             return network.pairs
         found, whole = [*network.pairs], pairs_of(columns)
@@ -245,26 +273,32 @@ class Rank:
 
     def pair(self, row: int) -> Pair:
         """The pair of a row, with whole operators and tensors."""
-        (found,) = _pairs(self.network.pairs[row : row + 1], self._parts, self._by_bare)
-        return found
+        return self._whole(self.network.pairs[row])
+
+    def _whole(self, pair: Pair) -> Pair:
+        target, golden = self._operator(pair.target_op), self._operator(pair.golden_op)
+        sides = self._tensor(pair.target), self._tensor(pair.golden)
+        return pair._replace(target_op=target, golden_op=golden, target=sides[0], golden=sides[1])
 
     def operators(self, side: int) -> tuple[Operator, ...]:
         """The operators of the target's run (0), or of the golden's (1)."""
+        self._build_all()
         return _by_id(self.network.runs[side], self._parts)
 
     def columns(self, columns: Columns) -> Columns:
         """The columns of a table with the same rows, with these operators and tensors."""
+        self._build_all()
         return columns._replace(
             operators=_shared(columns.operators, self._parts),
-            targets=_by_id(columns.targets, self._by_bare),
-            goldens=_by_id(columns.goldens, self._by_bare),
+            targets=_by_id(columns.targets, self._tensors),
+            goldens=_by_id(columns.goldens, self._tensors),
             rank=None,
         )
 
     @property
     def left_out(self) -> tuple[Pair, ...]:
         """The pairs that were not compared."""
-        return tuple(_pairs(self.network.left_out, self._parts, self._by_bare))
+        return tuple(map(self._whole, self.network.left_out))
 
 
 Column = TypeVar("Column")
@@ -284,6 +318,12 @@ def by_network(function: Callable[[Sequence[Pair]], Column]) -> Callable[[Sequen
         return column
 
     return found
+
+
+def pairs_by_network(findings: Sequence[Finding]) -> Sequence[Pair]:
+    """Return the pair of each finding; those of a table of a network have no statistics."""
+    rank = findings.columns.rank if isinstance(findings, Table) and findings.is_made_of_columns else None
+    return rank.network.pairs if isinstance(rank, Rank) else [finding.pair for finding in findings]
 
 
 class SearchRows(Rows):

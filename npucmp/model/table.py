@@ -230,6 +230,10 @@ class Table(Sequence[Finding]):
         return self._columns
 
     @property
+    def is_made_of_columns(self) -> bool:
+        return isinstance(self._findings, Rows)
+
+    @property
     def has_values(self) -> bool:
         """Whether values of any tensor were measured."""
         if isinstance(self._findings, Rows):
@@ -566,9 +570,9 @@ def _recorded(one: Optional[Statistics], side: int) -> tuple[int, tuple[float, .
     return _SIDES[side] + known, tuple(_NAN if figure is None else figure for figure in one)
 
 
-def has_own_figures(rows: Records) -> list[int]:
-    """The rows whose statistics are those of their tensors, as recorded."""
-    found: list[int] = np.flatnonzero(rows["known"] & _OWN).tolist()
+def has_own_figures(rows: Records) -> npt.NDArray[np.bool_]:
+    """Whether the statistics of a row are those of its tensors, as recorded."""
+    found: npt.NDArray[np.bool_] = (rows["known"] & _OWN) != 0
     return found
 
 

@@ -61,7 +61,7 @@ from npucmp.model import (
     VerdictTally,
 )
 from npucmp.model.comparison import Coverage
-from npucmp.model.network import by_network
+from npucmp.model.network import by_network, pairs_by_network
 from npucmp.model.table import Table, rows_of_rule
 from npucmp.workflows.options import Options
 from npucmp.workflows.recorded_frames import PairedRuns, RecordedNetwork, recorded_network
@@ -367,7 +367,7 @@ def _put(work: ComparisonWork, one: StepRank, judged: Comparison, notes: Sequenc
     if work.several_steps:
         work.store.put(one.number, "updates", Updates(findings))
     ordered = judged.target.ordered and judged.golden.ordered
-    reach = extent([each.pair for each in findings], ordered, again=_ran_again(findings))
+    reach = extent(pairs_by_network(findings), ordered, again=_ran_again(findings))
     said = (*notes, *reach.words)
     more = (note for note in judged.notes if note not in said)
     work.store.put(one.number, "judged", replace(judged, notes=(*said, *more)))
@@ -375,7 +375,7 @@ def _put(work: ComparisonWork, one: StepRank, judged: Comparison, notes: Sequenc
 
 def _ran_again(findings: Sequence[Finding]) -> frozenset[int]:
     """Return the places of operators that one side ran once more; none if each operator has a partner."""
-    if all(one.pair.target_op is not None and one.pair.golden_op is not None for one in findings):
+    if all(pair.target_op is not None and pair.golden_op is not None for pair in pairs_by_network(findings)):
         return frozenset()
     from npucmp.flow.execution_order import ran_again
 
