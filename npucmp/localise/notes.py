@@ -17,6 +17,7 @@ from typing import Iterator, Mapping, Sequence
 
 from npucmp.align.updates import ENTRY, is_update, parameter_name
 from npucmp.flow.contents import content_of
+from npucmp.flow.operators import roles_of
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.evidence import reason
@@ -27,7 +28,9 @@ from npucmp.model.arguments import by_name, differing_arguments
 from npucmp.model.cause import UNKNOWN_INPUTS
 from npucmp.model.dtypes import lookup
 from npucmp.model.finding import OTHER_NODE
+from npucmp.model.network import are_all_recorded, by_network
 from npucmp.model.roles import is_meaningless, is_output
+from npucmp.model.table import rows_of_rule
 
 PARTS = "parts"  # how a fused product and its parts were aligned
 _CUT = re.compile(r"\[(axis [^\[\]]*)\]$")  # the end of view labels
@@ -52,25 +55,40 @@ def notes_of(
 ) -> tuple[str, ...]:
     """The notes for findings in graph order. reduced: products were computed with HF32 or TF32; alike: on both
     sides."""
-    pairs = [one for one in findings if one.rule != OTHER_NODE]
+    others = rows_of_rule(findings, OTHER_NODE)
+    rows: Sequence[Finding] = ()  # of tensors with another type
+    if _have_other_types(findings):
+        rows = [one for at, one in enumerate(findings) if at not in others]
+    recorded = are_all_recorded(findings)
     return (
-        *_not_a_number(findings),
-        *_shapes(findings),
+        *(() if recorded else _not_a_number(findings)),
+        *(_shapes(findings) if _have_other_shapes(findings) else ()),
         *_parts(findings),
-        *_extremes_alone(findings),
-        *_dtypes(pairs, roots),
-        *_other_dtypes(pairs),
+        *(() if recorded else _extremes_alone(findings)),
+        *_dtypes(rows, roots),
+        *_other_dtypes(rows),
         *([REDUCED_PRODUCTS] if reduced else []),
         *([ALIKE_PRODUCTS] if alike else []),
         *_arguments(findings, roots),
         *_outputs_alone(findings, roots),
-        *_other_nodes(findings),
+        *_other_nodes([findings[at].pair for at in sorted(others)]),
     )
 
 
-def _other_nodes(findings: Sequence[Finding]) -> Iterator[str]:
+@by_network
+def _have_other_types(pairs: Sequence[Pair]) -> bool:
+    sides = ((pair.target, pair.golden) for pair in pairs)
+    return any(one is not None and other is not None and one.dtype != other.dtype for one, other in sides)
+
+
+@by_network
+def _have_other_shapes(pairs: Sequence[Pair]) -> bool:
+    sides = ((pair.target, pair.golden) for pair in pairs)
+    return any(one is not None and other is not None and one.shape != other.shape for one, other in sides)
+
+
+def _other_nodes(found: Sequence[Pair]) -> Iterator[str]:
     """Yield the note on outputs that the runs recorded of different autograd nodes."""
-    found = [one.pair for one in findings if one.rule == OTHER_NODE]
     if found:
         outputs = "1 output" if len(found) == 1 else f"{len(found)} outputs"
         yield (
@@ -82,8 +100,7 @@ def _other_nodes(findings: Sequence[Finding]) -> Iterator[str]:
 def _outputs_alone(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
     """Yield the note that inputs are unknown, so that no operator is accused: a graph may have the data flow."""
     unseen = any(reason.kind == UNKNOWN_INPUTS for root in roots for reason in root.evidence)
-    tensors = (finding.pair.target or finding.pair.golden for finding in findings)
-    if unseen and not any(tensor is not None and not tensor.is_output for tensor in tensors):
+    if unseen and all(roles_of(findings).output):
         yield "only outputs were dumped: dump inputs too, or pass a graph of the network with --graph if it exists"
 
 
@@ -102,19 +119,20 @@ def _shapes(findings: Sequence[Finding]) -> Iterator[str]:
         yield f"tensors compared although their shapes differ by axes of length 1: {len(found)}, the first is {where}"
 
 
-def _parts(findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield the note on products that are one operator in one run and several in the other."""
-    pairs = [pair for one in findings if (pair := one.measurement.pair).via == PARTS]
-    pairs = [pair for pair in pairs if pair.slot.startswith("output")]
+@by_network
+def _parts(pairs: Sequence[Pair]) -> list[str]:
+    """Return the note on products that are one operator in one run and several in the other."""
+    pairs = [pair for pair in pairs if pair.via == PARTS and pair.slot.startswith("output")]
     cut = [(pair, tensor.label) for pair in pairs for tensor in (pair.target, pair.golden) if tensor is not None]
     labelled = [(pair, found[1]) for pair, label in cut if (found := _CUT.search(label))]
-    if labelled:
-        pair, where = labelled[0]
-        axis = where.partition(":")[0]
-        yield (
-            f"fused products are compared with their parts: {len(labelled)} outputs, cut along {axis}; "
-            f"the first is {pair.operator.name} {pair.slot}, {where}"
-        )
+    if not labelled:
+        return []
+    pair, where = labelled[0]
+    axis = where.partition(":")[0]
+    return [
+        f"fused products are compared with their parts: {len(labelled)} outputs, cut along {axis}; "
+        f"the first is {pair.operator.name} {pair.slot}, {where}"
+    ]
 
 
 def _extremes_alone(findings: Sequence[Finding]) -> Iterator[str]:
@@ -223,12 +241,18 @@ def _are_floats(pair: Pair) -> bool:
 def _arguments(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
     """Yield the note on differing arguments of operators whose outputs agree: worth a check, but not a root."""
     blamed = {root.pair.order for root in roots}
-    pairs = [one.measurement.pair for one in findings]
-    for order, pair in {pair.order: pair for pair in pairs}.items():
-        if order not in blamed and pair.target_op and pair.golden_op:
-            for slot, a, b in differing_arguments(pair.target_op, pair.golden_op):
-                called = by_name(pair.target_op, slot)
-                yield f"{pair.operator.name}: argument {called} is {a!r:.40} in the target, {b!r:.40} in the golden"
+    yield from (words for order, words in _argument_words(findings) if order not in blamed)
+
+
+@by_network
+def _argument_words(pairs: Sequence[Pair]) -> list[tuple[int, str]]:
+    """Return the order of each operator with a differing argument, and the words for it."""
+    return [
+        (order, f"{pair.operator.name}: argument {by_name(pair.target_op, slot)} is {a!r:.40} in the target, "
+                f"{b!r:.40} in the golden")
+        for order, pair in {pair.order: pair for pair in pairs}.items() if pair.target_op and pair.golden_op
+        for slot, a, b in differing_arguments(pair.target_op, pair.golden_op)
+    ]  # fmt: skip
 
 
 def with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tuple[Root, ...]:

@@ -33,7 +33,7 @@ import numpy.typing as npt
 from npucmp.model.comparison import Comparison
 from npucmp.model.dump import FiguresAt, Operator, Statistics, TensorRef
 from npucmp.model.finding import Finding, Pair
-from npucmp.model.table import Columns, OperatorColumns, Records, Rows, Table, has_own_figures, pairs_of
+from npucmp.model.table import ChangedRows, Columns, OperatorColumns, Records, Rows, Table, has_own_figures, pairs_of
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -141,6 +141,12 @@ class Network:
     def sides(self) -> tuple[tuple[Optional[TensorRef], ...], tuple[Optional[TensorRef], ...]]:
         """The columns of the target's and the golden's tensors."""
         return tuple(one.target for one in self.pairs), tuple(one.golden for one in self.pairs)
+
+    @cached_property
+    def has_places_alone(self) -> bool:
+        """Whether a rank has the statistics of each tensor of the pairs."""
+        is_none = np.array([[one is None for one in side] for side in self.sides], dtype=bool).reshape(2, -1)
+        return bool((is_none.T | (self.row_places >= 0)).all())
 
     @cached_property
     def has_operators_alone(self) -> bool:
@@ -343,6 +349,15 @@ class SearchRows(Rows):
         self.network = network if network is not None and pairs is network.pairs else None
         self.has_checksums = isinstance(columns.rank, Rank) and "checksum" in columns.rank.records.fields
         super().__init__(columns, pairs.__getitem__, lambda: pairs, first, cache)
+
+
+def are_all_recorded(findings: Sequence[Finding]) -> bool:
+    """Whether statistics alone are known, all four of each tensor, and all are finite, as columns show."""
+    rows = findings.rows if isinstance(findings, ChangedRows) else findings
+    if not isinstance(rows, SearchRows) or rows.network is None or len(rows.columns.moments):
+        return False
+    figures, has = rows.columns.rows["figures"], rows.network.row_places >= 0
+    return rows.network.has_places_alone and bool(np.isfinite(figures[has]).all())
 
 
 class LazyOperators(Sequence[Operator]):
