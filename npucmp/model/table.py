@@ -502,13 +502,11 @@ def pair_at(columns: Columns, at: int) -> Pair:
 def finding_at(columns: Columns, at: int, pair: Pair, number: int, cache: Any = None) -> Finding:
     """The Finding of one row with a verdict, with this pair, row number and cache."""
     (
-        (_, _, _, moments, known, same, apart, verdict, problem, unlike, because, metric, rule, by, read, figures,
+        (_, _, _, moments, known, same, apart, verdict, problem, unlike, because, metric, rule, by, read, recorded,
          bound, settled, error, limit, explained_limit, working),
     ) = columns.rows[at : at + 1].tolist()  # fmt: skip
-    words = columns.words
-    statistics: Optional[_Both] = None
-    if known & _OWN:
-        statistics = _of_tensors(pair)
+    words, figures = columns.words, recorded.tolist()
+    statistics = _of_tensors(pair) if known & _OWN else None
     measurement = Measurement(
         pair,
         moments_of(columns.moments[moments : moments + 1])[0] if moments >= 0 else None,
