@@ -28,7 +28,7 @@ from npucmp.model.finding import DIFFERS, OTHER_NODE
 from npucmp.model.network import SearchRows
 from npucmp.model.optypes import OpType, is_gradient, op_type_of
 from npucmp.model.roles import containers, is_meaningless, is_parameter
-from npucmp.model.table import VERDICT_NUMBERS, error_known, has_bound, has_figures, rows_of_rule
+from npucmp.model.table import VERDICT_NUMBERS, has_bound, has_error, has_figures, rows_of_rule
 
 Array = npt.NDArray[Any]
 
@@ -263,7 +263,7 @@ class StatColumns:
         """Whether no tensor of an operator differs or can be accused, if no error reaches it."""
         network, rows = self.network, self._rows
         agrees = np.isin(rows["verdict"], [VERDICT_NUMBERS[Verdict.MATCH], VERDICT_NUMBERS[Verdict.UNKNOWN]])
-        is_still = agrees & (~error_known(rows) | (rows["error"] == 0.0))
+        is_still = agrees & (~has_error(self._findings.columns) | (rows["error"] == 0.0))
         found: list[bool] = (network.may_be_quiet & ~network.all.any(~is_still)).tolist()
         return found
 
@@ -275,14 +275,15 @@ class StatColumns:
     @cached_property
     def has_errors(self) -> list[bool]:
         """Whether the error of a tensor that an operator writes is known."""
-        found: list[bool] = self.network.outputs.any(error_known(self._rows)).tolist()
+        found: list[bool] = self.network.outputs.any(has_error(self._findings.columns)).tolist()
         return found
 
     @cached_property
     def errors(self) -> list[list[float]]:
         """The known errors of the floats that each operator reads and writes, or their lower bounds."""
-        error, rows = np.where(error_known(self._rows), self._rows["error"], self._rows["bound"]), self.network.all
-        known = np.isfinite(error) & ~self.network.is_choice & has_bound(self._rows)
+        columns, rows = self._findings.columns, self.network.all
+        error = np.where(has_error(columns), self._rows["error"], self._rows["bound"])
+        known = np.isfinite(error) & ~self.network.is_choice & (has_error(columns) | has_bound(columns))
         found: list[list[float]] = [[] for _ in self.network.nodes]
         for at, one in zip(rows.at[known[rows.rows]].tolist(), error[rows.rows][known[rows.rows]].tolist()):
             found[at].append(one)

@@ -22,10 +22,22 @@ from typing import (
     overload,
 )
 
+import numpy as np
+
 from npucmp.errors import DumpError
 from npucmp.model.cause import Cause, Root
 from npucmp.model.dump import Run
-from npucmp.model.finding import DIFFERS, Finding, Pair, Verdict
+from npucmp.model.finding import DIFFERS, MEANINGLESS, OTHER_NODE, Finding, Pair, Verdict
+from npucmp.model.table import (
+    Columns,
+    Flags,
+    Table,
+    have_both_sides,
+    have_elements,
+    network_fact,
+    verdict_rows,
+    with_verdict,
+)
 
 MOST_LISTED = 50  # open tensors: work: so many are listed by name; all are counted
 
@@ -137,16 +149,14 @@ class Comparison:
         return self.golden.rank if self.target.rank is None else self.target.rank
 
     @cached_property
+    def columns(self) -> Columns:
+        """The columns of its findings, which are a table or become one."""
+        return (self.findings if isinstance(self.findings, Table) else Table(self.findings)).columns
+
+    @cached_property
     def tally(self) -> VerdictTally:
         """Its summary for the verdict on several comparisons; computed once."""
         return VerdictTally.of(self)
-
-
-def by_verdict(findings: Sequence[Finding]) -> dict[Verdict, list[Finding]]:
-    """The findings of each verdict, in the order in which verdicts appear."""
-    verdicts = [finding.verdict for finding in findings]
-    different = {id(verdict): verdict for verdict in verdicts}.values()  # hashing a member of an enumeration is slow
-    return {verdict: [one for one, own in zip(findings, verdicts) if own is verdict] for verdict in different}
 
 
 class VerdictTally(NamedTuple):
@@ -179,17 +189,18 @@ class VerdictTally(NamedTuple):
     @classmethod
     def of(cls, one: Comparison) -> VerdictTally:
         """The summary of one comparison, which stores it as `tally`."""
-        groups = by_verdict(one.findings)
-        decided = sum(finding.has_elements for verdict in DECIDED for finding in groups.get(verdict, ()))
+        columns = one.columns
+        decided = int(np.count_nonzero(with_verdict(columns, DECIDED) & network_fact(columns, have_elements)))
         first = min(one.roots, key=lambda root: root.place, default=None)
+        was_measured = columns.rows["moments"] >= 0
         return cls(
-            Counter({verdict: len(findings_of) for verdict, findings_of in groups.items()}),
+            Counter({verdict: count for verdict, (_, count) in verdict_rows(columns).items()}),
             Counter(root.cause for root in one.roots),
             decided,
-            sum(finding.is_undecided for finding in groups.get(Verdict.UNKNOWN, ())),
+            int(np.count_nonzero(are_undecided(columns))),
             one.incomplete,
             None if first is None else (first.place, first.cause),
-            any(finding.can_be_shown for verdict in DIFFERS for finding in groups.get(verdict, ())),
+            bool(np.any(was_measured & with_verdict(columns, (Verdict.DIVERGED, Verdict.NONFINITE)))),
             int(bool(one.findings or one.target.tensors or one.golden.tensors) and not decided and not one.left_out),
             one.coverage,
             uncertain=any(root.is_alignment_uncertain for root in one.roots),
@@ -241,6 +252,18 @@ class VerdictTally(NamedTuple):
         `least` of their elements."""
         whole = self.coverage.suffices(least)
         return bool(self.decided) and whole and not (self.incomplete or self.bare or self.lost)
+
+
+def are_undecided(columns: Columns) -> Flags:
+    """Whether both sides have the tensor of each row and it should be equal, but statistics or checksums alone are
+    known, which prove nothing. Tensors with meaningless values or of another autograd node, and errors that the inputs
+    explain, are not undecided."""
+    rows = columns.rows
+    silent = [number for number, word in enumerate(columns.words) if word in (*MEANINGLESS, OTHER_NODE)]
+    is_whole = network_fact(columns, have_both_sides) & network_fact(columns, have_elements)
+    is_open: Flags = is_whole & with_verdict(columns, (Verdict.UNKNOWN,)) & ~np.isin(rows["rule"], silent)
+    is_open &= (rows["moments"] < 0) & (rows["explained_by"] == 0) & ~rows["shapes_differ"]
+    return is_open
 
 
 class StoredComparisons(Sequence[Comparison]):

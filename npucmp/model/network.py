@@ -394,14 +394,14 @@ class Operators(LazyOperators):
     """The operators of one run of a comparison."""
 
     def __init__(self, rank: Rank, side: int) -> None:
-        self._rank, self._side = rank, side
+        self.rank, self.side = rank, side
 
     @cached_property
     def _made(self) -> tuple[Operator, ...]:
-        return self._rank.operators(self._side)
+        return self.rank.operators(self.side)
 
     def __len__(self) -> int:
-        return len(self._rank.network.runs[self._side])
+        return len(self.rank.network.runs[self.side])
 
 
 class RecordedOperators(LazyOperators):

@@ -14,6 +14,7 @@ comparison and in a checkpoint, and are sent between processes.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import (
     Any,
@@ -26,6 +27,7 @@ from typing import (
     Optional,
     Protocol,
     Sequence,
+    TypeVar,
     Union,
     overload,
 )
@@ -33,7 +35,7 @@ from typing import (
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.model.dump import FiguresAt, Operator, Statistics, TensorRef
+from npucmp.model.dump import FiguresAt, Operator, Run, Statistics, TensorRef
 from npucmp.model.finding import Finding, Measurement, Pair, Verdict
 from npucmp.model.moments import FIELDS, SIDE_FIELDS, Field, Merge, Moments, Side
 
@@ -115,6 +117,9 @@ class OperatorColumns(NamedTuple):
 
 class FieldSource(Protocol):
     """A provider of operators and tensors with all fields."""
+
+    network: Any
+    records: Any
 
     def columns(self, columns: Columns) -> Columns:
         """The columns with whole operators and tensors."""
@@ -246,15 +251,17 @@ class Table(Sequence[Finding]):
 
     def with_verdicts(self, changes: Mapping[int, Sequence[Any]]) -> Table:
         """Replace the verdicts of some rows, by row number: the fields of a Finding from the verdict on."""
+        found: Optional[list[Finding]] = None
         if not isinstance(self._findings, Rows):
             found = [*self._findings]
             for at, fields in changes.items():
                 found[at] = Finding._make((found[at].measurement, *fields, *found[at][-2:]))
-            return Table(found)
+            if self._columns is None:
+                return Table(found)
         columns, numbers = self.columns, {word: number for number, word in enumerate(self.columns.words)}
         rows = columns.rows.copy()
         write_verdicts(rows, changes, numbers)
-        return Table(columns=columns._replace(rows=rows, words=[*numbers]))
+        return Table(found, columns._replace(rows=rows, words=[*numbers]))
 
 
 class ChangedRows(Sequence[Finding]):
@@ -355,11 +362,12 @@ def write_bounds(rows: Records, at: npt.NDArray[np.int64], bounds: npt.NDArray[n
     rows["known"][at] |= _BOUND
 
 
-def mark_recorded(rows: Records, has: npt.NDArray[np.bool_]) -> None:
-    """Mark rows whose statistics are those of their tensors and are all known; `has` by row and side."""
+def mark_recorded(rows: Records, has: npt.NDArray[np.bool_], others: Sequence[int]) -> None:
+    """Mark rows whose statistics are those of their tensors; for sides in `has` (rows, 2) all are known."""
     for side in range(2):
         rows["known"][has[:, side]] |= _ALL[side]
     rows["known"][has.any(axis=1)] |= _OWN
+    rows["known"][others] |= _OWN
 
 
 def columns_of(records: Iterable[Union[Finding, Measurement]]) -> Columns:
@@ -581,18 +589,6 @@ def has_figures(rows: Records, side: int) -> npt.NDArray[np.bool_]:
     return found
 
 
-def error_known(rows: Records) -> npt.NDArray[np.bool_]:
-    """Whether the error of a row is known; NaN is the error of a difference of unknown size."""
-    found: npt.NDArray[np.bool_] = (rows["known"] & _ERROR) != 0
-    return found
-
-
-def has_bound(rows: Records) -> npt.NDArray[np.bool_]:
-    """Whether the error of a row or a lower bound of it is known."""
-    found: npt.NDArray[np.bool_] = (rows["known"] & (_ERROR | _BOUND)) != 0
-    return found
-
-
 def _interned(column: Records) -> list[Any]:
     """The numbers of a column. Bitwise equal floats are one object."""
     if column.dtype != np.float64:
@@ -629,3 +625,122 @@ def _statistics(known: int, figures: Sequence[float], side: int) -> Optional[Sta
     if not known & _SIDES[side]:
         return None
     return Statistics(*(one if known & bit else None for bit, one in zip(_FIGURES[side], figures)))
+
+
+Flags = npt.NDArray[np.bool_]
+Made = TypeVar("Made")
+
+
+def with_verdict(columns: Columns, verdicts: Iterable[Verdict]) -> Flags:
+    """Whether each row has one of these verdicts."""
+    return np.isin(columns.rows["verdict"], [VERDICT_NUMBERS[verdict] for verdict in verdicts])
+
+
+def verdict_rows(columns: Columns) -> dict[Verdict, tuple[int, int]]:
+    """The first row of each verdict and the number of its rows, in the order of the first rows."""
+    numbers, rows, counts = np.unique(columns.rows["verdict"], return_index=True, return_counts=True)
+    found = sorted(zip(rows.tolist(), counts.tolist(), numbers.tolist()))
+    return {_VERDICTS[number]: (row, count) for row, count, number in found}
+
+
+def words_of(columns: Columns, name: str) -> list[str]:
+    """The texts of a column of the rows that has numbers of words."""
+    return [*map(columns.words.__getitem__, columns.rows[name].tolist())]
+
+
+def verdict_words(columns: Columns) -> list[str]:
+    """The verdict of each row, as in tensors.csv."""
+    return [*map([verdict.value for verdict in _VERDICTS].__getitem__, columns.rows["verdict"].tolist())]
+
+
+def moments_of_rows(columns: Columns) -> list[Optional[Moments]]:
+    """The Moments of each row, None for a row whose values were not measured."""
+    moments = [*moments_of(columns.moments), None]
+    return [*map(moments.__getitem__, columns.rows["moments"].tolist())]
+
+
+def has_error(columns: Columns) -> Flags:
+    """Whether the error of each row is known."""
+    return (columns.rows["known"] & _ERROR).astype(bool)
+
+
+def has_bound(columns: Columns) -> Flags:
+    """Whether recorded statistics prove a bound of the error of each row."""
+    return (columns.rows["known"] & _BOUND).astype(bool)
+
+
+def has_record(columns: Columns, side: int) -> Flags:
+    """Whether the tensor of a side of each row has recorded statistics."""
+    return (columns.rows["known"] & _SIDES[side]).astype(bool)
+
+
+def recorded_figures(columns: Columns, side: int) -> tuple[Flags, npt.NDArray[np.float64]]:
+    """The recorded max, min, mean and norm of the tensors of a side, and which of them are known, each as (rows, 4)."""
+    return (columns.rows["known"][:, None] & np.array(_FIGURES[side], "u2")) > 0, columns.rows["figures"][:, side]
+
+
+def with_field(columns: Columns, field: str) -> Columns:
+    """The columns with a field of tensors that each rank has for itself: "file" or "checksum". Whole tensors are built
+    only if any has the field."""
+    return columns.complete() if field in _own_fields(columns.rank) else columns
+
+
+def _own_fields(rank: Optional[FieldSource]) -> Mapping[str, Any]:
+    return {} if rank is None else rank.records.fields
+
+
+def network_fact(columns: Columns, make: Callable[..., Made], *more: object) -> Made:
+    """The result of a function of columns that reads names, shapes, types, arguments and pairs alone, and of further
+    arguments, made once for all ranks of a network. The function must not read statistics, checksums and files of
+    tensors."""
+    if columns.rank is None:
+        return make(columns, *more)
+    found: Made = _made_once(columns.rank, (make, *more), columns, *more)
+    return found
+
+
+def run_fact(run: Run, make: Callable[[Run], Made], own_field: str = "") -> Made:
+    """The result of a function of a run that reads names, shapes and types of its operators, its format and detail
+    alone, made once for all ranks of a network. If it reads a field that tensors of each rank have for themselves,
+    `own_field` is the name of the field."""
+    rank, side = (getattr(run.operators, name, None) for name in ("rank", "side"))
+    if rank is None or own_field in _own_fields(rank):
+        return make(run)
+    key = make, run.format, run.detail, side
+    found: Made = _made_once(rank, key, replace(run, operators=rank.network.runs[side]))
+    return found
+
+
+def _made_once(rank: FieldSource, key: tuple[Any, ...], *arguments: object) -> Any:
+    """The result of the function that begins the key, called once for the network of a rank."""
+    made = rank.network.columns
+    if key not in made:
+        made[key] = key[0](*arguments)
+    return made[key]
+
+
+def bare_pairs(columns: Columns) -> list[Pair]:
+    """The Pair of each row, with the tensors that ranks of a network share."""
+    return pairs_of(columns._replace(rank=None))
+
+
+def orders_of(columns: Columns) -> npt.NDArray[np.int64]:
+    """The order of the operator of each row."""
+    orders = [shared.order for shared in columns.operators]
+    return np.array([*map(orders.__getitem__, columns.rows["operator"].tolist())], np.int64)
+
+
+def have_elements(columns: Columns) -> Flags:
+    """Whether the tensor of each row has elements; agreement of empty tensors is no evidence."""
+    tensors = map(_either, columns.targets, columns.goldens)
+    return np.array([tensor is not None and 0 not in tensor.shape for tensor in tensors], bool)
+
+
+def have_both_sides(columns: Columns) -> Flags:
+    """Whether both sides have the tensor of each row."""
+    both = zip(columns.targets, columns.goldens)
+    return np.array([target is not None and golden is not None for target, golden in both], bool)
+
+
+def _either(target: Optional[TensorRef], golden: Optional[TensorRef]) -> Optional[TensorRef]:
+    return golden if target is None else target

@@ -16,6 +16,7 @@ from npucmp.model import (
     map_comparisons,
 )
 from npucmp.model.comparison import where_of
+from npucmp.model.table import bare_pairs, network_fact
 from npucmp.report import tables, worst_elements
 from npucmp.report.answer import (
     Answer,
@@ -39,8 +40,9 @@ from npucmp.report.verdict_sentence import sentence_of
 
 if TYPE_CHECKING:
     from npucmp.plans.next_dump import NextDump
+    from npucmp.report.producers import Linked
     from npucmp.report.rank_tables import RankTables, RowSettings
-    from npucmp.report.tensor_rows import Linked, PairedOperators
+    from npucmp.report.tensor_rows import PairedOperators
 
 MEANING = {
     "BORN": "inputs agree, output differs",
@@ -291,7 +293,7 @@ class _Files:
         from npucmp.report.rank_map import rank_map, ranks_held
 
         (one,) = self._comparisons
-        ranks = ranks_held([finding.pair for finding in one.findings])
+        ranks = ranks_held(network_fact(one.columns, bare_pairs))
         return rank_map(layout, one.step, ranks, paired[0].operators["op"]) if len(ranks) > 1 else None
 
 
@@ -352,9 +354,9 @@ def _tensor_columns(report: Report, metrics: Sequence[str]) -> Columns:
 
 
 def _linked_in(one: Comparison) -> Linked:
-    from npucmp.report import tensor_rows
+    from npucmp.report.producers import producers_read
 
-    return tensor_rows.producers_read(one)
+    return producers_read(one)
 
 
 def _runs_left_out(report: Report) -> Iterator[str]:

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import compress
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.localise.seen_errors import is_alike
-from npucmp.model import DECIDED, Comparison, Finding, Pair, Report, Run, TensorRef, Verdict
+import numpy as np
+import numpy.typing as npt
+
+from npucmp.measure.recorded_stats import has_equal_xor
+from npucmp.model import DECIDED, Comparison, Pair, Report, Run, TensorRef
 from npucmp.model.comparison import Coverage
 from npucmp.model.roles import is_meaningless
+from npucmp.model.table import Columns as TableColumns
+from npucmp.model.table import (
+    Flags,
+    bare_pairs,
+    has_bound,
+    has_error,
+    have_both_sides,
+    network_fact,
+    orders_of,
+    with_field,
+    with_verdict,
+)
 from npucmp.report.phrases import count_of, percent, where_words
 
-Groups = Mapping[Verdict, Sequence[Finding]]  # the findings of each verdict
 NAMED_BY = ("name", "mapping", "fused", "parts")  # matchers beside those of contents
 SHOWN_AS = {"fused": "original operators"}
 NAMED = 3  # operators that the sentence names in --exclude options
@@ -36,19 +51,14 @@ class AlignedShare(NamedTuple):
     contents: str = ""
 
     @classmethod
-    def of(cls, one: Comparison, groups: Groups) -> AlignedShare:
-        """Return the shares of one comparison, given its findings by verdict."""
-        decided: set[int] = set()
-        everything = compared = 0
-        for verdict, findings in groups.items():
-            pairs = [finding.measurement.pair for finding in findings]
-            elements = elements_of([*map(_counted, pairs)])
-            if verdict in DECIDED:
-                decided.update(id(pair.target_op or pair.golden_op) for pair in pairs)
-                compared += sum(elements)
-            everything += sum(size for size, pair in zip(elements, pairs) if not _is_inserted_alone(pair))
-        everything += sum(_elements(pair) for pair in one.left_out if not _is_inserted_alone(pair))
-        return cls(one.matched, one.alone, len(decided), compared, everything, one.aligned_by_content)
+    def of(cls, one: Comparison) -> AlignedShare:
+        """Return the shares of one comparison."""
+        columns = one.columns
+        is_decided, sizes = with_verdict(columns, DECIDED), network_fact(columns, _Sizes.of)
+        decided = np.unique(sizes.operators[columns.rows["operator"][is_decided]])
+        compared = sum(compress(sizes.elements, is_decided.tolist()))
+        left_out = sum(_elements(pair) for pair in one.left_out if not _is_inserted_alone(pair))
+        return cls(one.matched, one.alone, len(decided), compared, sizes.everything + left_out, one.aligned_by_content)
 
     @classmethod
     def sum(cls, shares: Sequence[AlignedShare]) -> AlignedShare:
@@ -109,11 +119,21 @@ def _elements(pair: Pair) -> int:
     return math.prod(tensor.shape) if tensor is not None else 0
 
 
-def elements_of(tensors: Sequence[Optional[TensorRef]]) -> list[int]:
-    """Return the number of elements of each tensor; 0 without a tensor."""
-    shapes = [(0,) if tensor is None else tensor.shape for tensor in tensors]
-    known = {shape: math.prod(shape) for shape in {*shapes}}
-    return [*map(known.__getitem__, shapes)]
+class _Sizes(NamedTuple):
+    """The number of elements of each row, the sum of those that could be compared, and a number for each entry of the
+    column `operators`, the same for the same operator."""
+
+    elements: list[int]
+    everything: int
+    operators: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, columns: TableColumns) -> _Sizes:
+        pairs = network_fact(columns, bare_pairs)
+        elements = [*map(_elements, pairs)]
+        operators = [id(shared.target or shared.golden) for shared in columns.operators]
+        everything = sum(size for size, pair in zip(elements, pairs) if not _is_inserted_alone(pair))
+        return cls(elements, everything, np.array(operators, np.int64))
 
 
 def _is_inserted_alone(pair: Pair) -> bool:
@@ -154,21 +174,40 @@ class UndecidedTensors(NamedTuple):
         return ", ".join(words)
 
 
-def undecided_tensors(comparison: Comparison, groups: Groups, order: float = math.inf) -> UndecidedTensors:
+def undecided_tensors(comparison: Comparison, order: float = math.inf) -> UndecidedTensors:
     """Count the undecided tensors, or those before a place in the graph. A report says "first" only if there are
     none."""
-    findings = [one for verdict, members in groups.items() if verdict not in DECIDED for one in members]
-    unseen = [(one.measurement.pair, is_alike(one)) for one in findings]
-    unseen += [(pair, False) for pair in comparison.left_out]
-    counted = [
-        (pair, alike)
-        for pair, alike in unseen
-        if pair.order < order and not (is_meaningless(pair) or _is_inserted_alone(pair) or _is_local(pair))
-    ]
-    uncompared = [pair for pair, alike in counted if not alike]
+    columns = comparison.columns
+    is_counted = ~with_verdict(columns, DECIDED) & (network_fact(columns, orders_of) < order)
+    rows = np.flatnonzero(is_counted & network_fact(columns, _are_counted))
+    alike = _are_alike(columns, rows)
+    pairs = network_fact(columns, bare_pairs)
+    uncompared = [pairs[row] for row in rows[~alike].tolist()]
+    uncompared += [pair for pair in comparison.left_out if pair.order < order and _is_counted(pair)]
     latest = max(uncompared, key=lambda pair: (not (pair.target_op and pair.golden_op), pair.order), default=None)
     name = latest.operator.name if latest is not None else ""
-    return UndecidedTensors(len(uncompared), len(counted) - len(uncompared), name)
+    return UndecidedTensors(len(uncompared), int(np.count_nonzero(alike)), name)
+
+
+def _are_counted(columns: TableColumns) -> Flags:
+    return np.array([*map(_is_counted, network_fact(columns, bare_pairs))], bool)
+
+
+def _is_counted(pair: Pair) -> bool:
+    """Return whether a tensor that was not decided is worth a word."""
+    return not (is_meaningless(pair) or _is_inserted_alone(pair) or _is_local(pair))
+
+
+def _are_alike(columns: TableColumns, rows: npt.NDArray[np.int64]) -> Flags:
+    """Return whether statistics or an XOR of the tensors of each row were compared and prove no error."""
+    alike = has_bound(columns)[rows]
+    others = np.flatnonzero(~alike & network_fact(columns, have_both_sides)[rows])
+    if len(others):
+        pairs, whole = network_fact(columns, bare_pairs), with_field(columns, "checksum")
+        for at in others.tolist():
+            row = rows[at]
+            alike[at] = has_equal_xor(pairs[row]._replace(target=whole.targets[row], golden=whole.goldens[row]))
+    return alike & ~has_error(columns)[rows]
 
 
 def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = (), is_of_layout: bool = False) -> str:

@@ -6,12 +6,14 @@ the process that has the comparison makes it.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Optional, Sequence
 
+import numpy as np
+
 from npucmp.model import DIFFERS, Cause, Comparison, Report, Root, Verdict
+from npucmp.model.table import has_error, with_verdict
 from npucmp.report.answer import Columns, ReportTable
-from npucmp.report.coverage import AlignedShare, Groups
+from npucmp.report.coverage import AlignedShare
 from npucmp.report.rank_cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, FirstOperator
 from npucmp.report.tables import by_column
 
@@ -24,9 +26,10 @@ COLUMNS = tuple(
 )
 
 
-def cell_of(one: Comparison, verdict: str, groups: Groups, covered: AlignedShare) -> Cell:
-    """Return the cell of a comparison, given its verdict, its findings by verdict and its shares."""
+def cell_of(one: Comparison, verdict: str, covered: AlignedShare) -> Cell:
+    """Return the cell of a comparison, given its verdict and its shares."""
     first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place), default=None)
+    verdicts = one.tally.verdicts
     return Cell(
         step=one.step,
         rank=one.rank,
@@ -35,9 +38,9 @@ def cell_of(one: Comparison, verdict: str, groups: Groups, covered: AlignedShare
         verdict=verdict,
         operators=covered.operators,
         compared=covered.share,
-        counts=tuple((verdict.value, len(groups[verdict])) for verdict in Verdict if verdict in groups),
+        counts=tuple((verdict.value, verdicts[verdict]) for verdict in Verdict if verdicts[verdict]),
         first=_first(first) if first else None,
-        largest=_largest(groups),
+        largest=_largest(one),
         seconds=one.seconds,
         **_origin(one.roots),
     )
@@ -61,9 +64,11 @@ def _first(root: Root) -> FirstOperator:
     return FirstOperator(root.place, pair.operator.name, root.slot, pair.order, root.cause.value, root.value)
 
 
-def _largest(groups: Groups) -> Optional[float]:
-    errors = (one.error for verdict in DIFFERS for one in groups.get(verdict, ()))
-    return max((error for error in errors if error is not None and not math.isnan(error)), default=None)
+def _largest(one: Comparison) -> Optional[float]:
+    columns = one.columns
+    errors = columns.rows["error"][with_verdict(columns, DIFFERS) & has_error(columns)]
+    errors = errors[~np.isnan(errors)]
+    return float(errors.max()) if len(errors) else None
 
 
 def _origin(roots: Sequence[Root]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Optional, Sequence, Union
 from npucmp.model import Operator, Pair, Result, Root, Run
 from npucmp.model.dtypes import size_of
 from npucmp.model.stack import source_line, source_path
+from npucmp.model.table import run_fact
 from npucmp.report.answer import Flow, Row
 
 
@@ -64,15 +65,25 @@ def known_numbers(**numbers: Union[int, str, None]) -> dict[str, Union[int, str]
     return {name: value for name, value in numbers.items() if value is not None and value != ""}
 
 
+def size_of_run(run: Run) -> tuple[int, int]:
+    """Return the number of tensors that were dumped, and the bytes of their values, by recorded shapes and types."""
+    return run_fact(run, _size, "file")
+
+
+def _size(run: Run) -> tuple[int, int]:
+    tensors = [*run.dumped()]
+    return len(tensors), sum(size_of(tensor.dtype, tensor.shape) for tensor in tensors if tensor.file)
+
+
 def bytes_of(runs: Sequence[Run]) -> int:
-    """Return the bytes of values in dumps, by their recorded shapes and types."""
-    return sum(size_of(t.dtype, t.shape) for run in runs for t in run.dumped() if t.file)
+    """Return the bytes of values in dumps."""
+    return sum(size_of_run(run)[1] for run in runs)
 
 
 def describe(run: Run) -> str:
     """Describe a run in one line: format, detail, step, rank, size."""
-    size = bytes_of([run])
-    content = f"{count_of(len(run.operators), 'operator')}, {count_of(run.tensors, 'tensor')}"
+    tensors, size = size_of_run(run)
+    content = f"{count_of(len(run.operators), 'operator')}, {count_of(tensors, 'tensor')}"
     words = run.format, run.detail, *where_words(run), content + (f", {in_bytes(size)}" if size else "")
     return " · ".join(filter(None, words))
 
@@ -104,7 +115,7 @@ def of_runs(path: str, runs: Sequence[Run], *names: str) -> Row:
     return {
         "path": path,
         "operators": sum(len(run.operators) for run in runs),
-        "tensors": sum(run.tensors for run in runs),
+        "tensors": sum(size_of_run(run)[0] for run in runs),
         "bytes": bytes_of(runs),
         "runs": [{"path": run.path, "step": run.step, "rank": run.rank, "notes": list(run.notes)} for run in runs],
         **{name: getattr(runs[0], name) if runs else None for name in names},

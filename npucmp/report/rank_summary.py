@@ -10,15 +10,27 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.localise.evidence import has_other_masks, is_bit_equal
+import numpy as np
+import numpy.typing as npt
+
 from npucmp.measure.metrics import METRICS
-from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, StepRankNumbers, Verdict, VerdictTally, brief
-from npucmp.model.comparison import by_verdict
+from npucmp.model import DIFFERS, Cause, Comparison, Root, Run, StepRankNumbers, Verdict, VerdictTally, brief
+from npucmp.model.table import Columns as TableColumns
+from npucmp.model.table import (
+    Flags,
+    bare_pairs,
+    has_bound,
+    has_error,
+    have_elements,
+    network_fact,
+    verdict_rows,
+    with_field,
+    with_verdict,
+)
 from npucmp.report import tables
 from npucmp.report.answer import DumpSummary, Line, Listing, Row, Section, Suspect, Suspects
-from npucmp.report.coverage import AlignedShare, Groups, UndecidedTensors, undecided_tensors
+from npucmp.report.coverage import AlignedShare, UndecidedTensors, undecided_tensors
 from npucmp.report.phrases import (
-    bytes_of,
     count_of,
     describe,
     flow_of,
@@ -26,6 +38,7 @@ from npucmp.report.phrases import (
     line_of,
     partner_of,
     path_of,
+    size_of_run,
     where_words,
 )
 from npucmp.report.rank_cell import Cell
@@ -110,16 +123,20 @@ class Agreement(NamedTuple):
     masks: bool = False
 
     @classmethod
-    def of(cls, findings: Sequence[Finding], alike: Sequence[Finding]) -> Agreement:
-        """Return the agreement of findings, of which `alike` agree."""
-        worst = max(findings, key=lambda one: one.error or 0.0, default=None)
+    def of(cls, columns: TableColumns) -> Agreement:
+        """Return the agreement of a comparison."""
+        rows, agrees = columns.rows, with_verdict(columns, (Verdict.MATCH,))
+        worst, error = _worst(columns, np.arange(len(rows)))
+        moments = columns.moments[rows["moments"][agrees & (rows["moments"] >= 0)]]
+        has_other_type = agrees & (rows["moments"] >= 0) & network_fact(columns, _have_other_types)
+        masked = (columns.moments["masked"] > 0) & (columns.moments["equal"] < columns.moments["elements"])
         return cls(
-            sum(finding.has_elements for finding in alike),
-            (worst.error if worst is not None else None) or 0.0,
-            worst is not None and bool(worst.explained_by),
-            any(one.measurement.bound is not None for one in alike),
-            all(map(is_bit_equal, alike)),
-            any(map(has_other_masks, findings)),
+            int(np.count_nonzero(agrees & network_fact(columns, have_elements))),
+            error,
+            worst >= 0 and bool(rows["explained_by"][worst]),
+            bool(np.any(agrees & has_bound(columns))),
+            bool(np.all(moments["equal"] == moments["elements"])) and not np.any(has_other_type),
+            bool(np.any(masked[rows["moments"][rows["moments"] >= 0]])),
         )
 
     @classmethod
@@ -155,12 +172,12 @@ class SuspectsTitle(NamedTuple):
     unseen: UndecidedTensors
 
     @classmethod
-    def of(cls, one: Comparison, groups: Groups) -> Optional[SuspectsTitle]:
+    def of(cls, one: Comparison) -> Optional[SuspectsTitle]:
         """Return the facts of a comparison; None without a root."""
         if not one.roots:
             return None
         first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
-        unseen = undecided_tensors(one, groups, first.pair.order)
+        unseen = undecided_tensors(one, first.pair.order)
         return cls(first.cause, one.target.ordered or one.golden.ordered, first.is_alignment_uncertain, unseen)
 
     def words(self, earlier: UndecidedTensors) -> str:
@@ -254,8 +271,9 @@ class RunInfo(NamedTuple):
 
     @classmethod
     def of(cls, run: Run) -> RunInfo:
-        known = run.path, run.format, run.detail, run.step, run.rank, len(run.operators), run.tensors
-        return cls(*known, bytes_of([run]), run.notes)
+        return cls(
+            run.path, run.format, run.detail, run.step, run.rank, len(run.operators), *size_of_run(run), run.notes
+        )
 
 
 def part_of(request: SummaryRequest, strict: bool, number: int, one: Comparison) -> RankSummary:
@@ -263,11 +281,10 @@ def part_of(request: SummaryRequest, strict: bool, number: int, one: Comparison)
     tally = one.tally
     differs = tally.differs or (strict and bool(tally.verdicts[Verdict.MISSING]))
     status = 1 if differs else 0 if tally.is_decided(request.least) else 2
-    groups = by_verdict(one.findings)
-    unreadable = [*_unreadable(groups.get(Verdict.UNREADABLE, ()))]
-    coverage, word = AlignedShare.of(one, groups), word_of(status, tally)
-    agreement = Agreement.of(one.findings, groups.get(Verdict.MATCH, ()))
-    cell, joint = _among_others(one, word, groups, coverage) if request.several else (None, None)
+    unreadable = [*_unreadable(one.columns)]
+    coverage, word = AlignedShare.of(one), word_of(status, tally)
+    agreement = Agreement.of(one.columns)
+    cell, joint = _among_others(one, word, coverage) if request.several else (None, None)
     return RankSummary(
         number=number,
         step=one.step,
@@ -275,30 +292,30 @@ def part_of(request: SummaryRequest, strict: bool, number: int, one: Comparison)
         word=word,
         exit_status=status,
         tally=tally,
-        section=_section(request, one, groups, coverage, agreement),
+        section=_section(request, one, coverage, agreement),
         coverage=coverage,
         runs=(RunInfo.of(one.target), RunInfo.of(one.golden)),
         run_notes=(*one.target.notes, *one.golden.notes),
         notes=one.notes,
         passed=PropagatedSummary.of(one.roots, " ".join(where_words(one.target)) if request.several else ""),
-        excused=_noise_excused(one.findings),
+        excused=_noise_excused(one.columns),
         unreadable=tuple(unreadable[:MOST] if request.several else unreadable),
-        examples=dict(_examples(groups)),
+        examples=dict(_examples(one.columns)),
         roots=() if request.paged else tuple(tables.root_rows([(one.roots, one.step, one.rank)], tables.SUMMARISED)),
-        title=SuspectsTitle.of(one, groups),
-        undecided=undecided_tensors(one, groups) if request.several else UndecidedTensors(),
+        title=SuspectsTitle.of(one),
+        undecided=undecided_tensors(one) if request.several else UndecidedTensors(),
         agreement=agreement,
         cell=cell,
         joint=joint,
     )
 
 
-def _among_others(one: Comparison, word: str, groups: Groups, coverage: AlignedShare) -> tuple[Cell, RankDigest]:
+def _among_others(one: Comparison, word: str, coverage: AlignedShare) -> tuple[Cell, RankDigest]:
     """Return the cell of a comparison in the matrix, and its data for the comparison with other ranks."""
     from npucmp.localise.rank_digest import joint_of
     from npucmp.report.matrix import cell_of
 
-    return cell_of(one, word, groups, coverage), joint_of(one)
+    return cell_of(one, word, coverage), joint_of(one)
 
 
 def keys_of(parts: Sequence[RankSummary]) -> list[str]:
@@ -327,17 +344,7 @@ def word_of(status: int, tally: VerdictTally) -> str:
     return {0: "AGREES", 130: "PARTIAL"}.get(status, "UNDECIDED")
 
 
-def _differing(groups: Groups, findings: Sequence[Finding]) -> Sequence[Finding]:
-    """Return the findings whose sides differ, in order."""
-    found = [groups[verdict] for verdict in DIFFERS if verdict in groups]
-    if len(found) > 1:
-        return [finding for finding in findings if finding.verdict in DIFFERS]
-    return found[0] if found else ()
-
-
-def _section(
-    request: SummaryRequest, one: Comparison, groups: Groups, coverage: AlignedShare, agreement: Agreement
-) -> Section:
+def _section(request: SummaryRequest, one: Comparison, coverage: AlignedShare, agreement: Agreement) -> Section:
     where = where_words(one.target)
     among = " · ".join(where) if request.several else ""
     kinds, most = _by_kind(one.roots), request.most
@@ -345,7 +352,6 @@ def _section(
         from npucmp.report.same_cause import with_members
 
         kinds = with_members(kinds[0]), kinds[1]
-    differing = _differing(groups, one.findings)
     runs = one.target, one.golden
     section = Section(
         where=" ".join(where),
@@ -356,10 +362,9 @@ def _section(
     )
     if one.roots:
         return section._replace(passed_words=PropagatedSummary.of(one.roots).words())
-    if differing:
-        listed = [
-            f"{finding.pair.operator.name}  {finding.pair.slot}  {finding.because}" for finding in differing[:most]
-        ]
+    differing = np.flatnonzero(with_verdict(one.columns, DIFFERS))
+    if len(differing):
+        listed = ["  ".join(_name_and_reason(one.columns, row)) for row in differing[:most].tolist()]
         title = f"{count_of(len(differing), 'tensor')} diverged, but their operators could not be evaluated:"
         return section._replace(listings=[Listing(title, listed, "tensors.csv", len(differing) - len(listed))])
     if agreement.tensors:
@@ -393,28 +398,54 @@ def _suspect(root: Root, run: Run, where: str) -> Suspect:
     return Suspect.of(root, pair.operator, **more)
 
 
-def _noise_excused(findings: Sequence[Finding]) -> NoiseExcuses:
-    excused = [finding for finding in findings if finding.metric == "noise"]
-    if not excused:
+def _worst(columns: TableColumns, rows: npt.NDArray[np.int64]) -> tuple[int, float]:
+    """Return the row of the largest error among rows, and the error; -1 and 0 without rows. An error that is unknown
+    counts as 0."""
+    errors = np.where(has_error(columns), columns.rows["error"], 0.0)[rows]
+    if not len(errors):
+        return -1, 0.0
+    at = 0 if np.isnan(errors[0]) else int(np.nanargmax(errors))
+    return int(rows[at]), float(errors[at])
+
+
+def _have_other_types(columns: TableColumns) -> Flags:
+    """Return whether the tensors of each row are of two types."""
+    both = zip(columns.targets, columns.goldens)
+    return np.array([len({tensor.dtype for tensor in sides if tensor}) != 1 for sides in both], bool)
+
+
+def _name_and_reason(columns: TableColumns, row: int) -> tuple[str, str, str]:
+    """Return the operator and the slot of a row, and the reason of its verdict."""
+    pair = network_fact(columns, bare_pairs)[row]
+    return pair.operator.name, pair.slot, columns.words[columns.rows["because"][row]]
+
+
+def _noise_excused(columns: TableColumns) -> NoiseExcuses:
+    rows = np.flatnonzero(columns.rows["metric"] == columns.words.index("noise")) if "noise" in columns.words else ()
+    if not len(rows):
         return NoiseExcuses()
-    worst = max(excused, key=lambda finding: finding.error or 0.0)
-    return NoiseExcuses(len(excused), worst.error or 0.0, f"{worst.pair.operator.name} {worst.pair.slot}")
+    worst, error = _worst(columns, np.asarray(rows))
+    return NoiseExcuses(len(rows), error, " ".join(_name_and_reason(columns, worst)[:2]))
 
 
-def _unreadable(findings: Sequence[Finding]) -> Iterator[str]:
-    for finding in findings:
-        tensor = finding.measurement.unreadable
-        file = tensor.file if tensor is not None and tensor.file else ""
-        because = finding.because.removesuffix(f" ({os.path.basename(file)})")  # the line below has the whole path
-        where = f"{finding.pair.operator.name} {finding.pair.slot}".rstrip()
-        yield f"{where}: {because}" + (f" ({file})" if file else "")
+def _unreadable(columns: TableColumns) -> Iterator[str]:
+    rows = np.flatnonzero(with_verdict(columns, (Verdict.UNREADABLE,))).tolist()
+    whole = with_field(columns, "file") if rows else columns
+    sides = {"target": whole.targets, "golden": whole.goldens}
+    for row in rows:
+        tensors = sides.get(columns.words[columns.rows["problem"][row]].partition(":")[0])
+        tensor = tensors[row] if tensors is not None else None
+        file = tensor.file if tensor is not None else ""
+        name, slot, because = _name_and_reason(columns, row)
+        because = because.removesuffix(f" ({os.path.basename(file)})")  # the line below has the whole path
+        yield f"{f'{name} {slot}'.rstrip()}: {because}" + (f" ({file})" if file else "")
 
 
-def _examples(groups: Groups) -> Iterator[tuple[Verdict, str]]:
-    for verdict, findings in groups.items():
+def _examples(columns: TableColumns) -> Iterator[tuple[Verdict, str]]:
+    for verdict, (row, _) in verdict_rows(columns).items():
         if verdict in LEFT_OUT:
-            one = findings[0]
-            yield verdict, f"{one.pair.operator.name} {one.pair.slot}: {one.because}"
+            name, slot, because = _name_and_reason(columns, row)
+            yield verdict, f"{name} {slot}: {because}"
 
 
 def with_titles(parts: Sequence[RankSummary]) -> list[RankSummary]:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 
 from npucmp.localise.next_dump import OpenRoots
 from npucmp.model import Comparison, StepRankNumbers, Verdict
-from npucmp.report import tables, tensor_rows
+from npucmp.report import tables
 from npucmp.report.answer import Columns, Piece
 from npucmp.report.csv_text import csv_of, encode
 from npucmp.report.files import ConcatFile
+from npucmp.report.producers import Linked, producers_read
 from npucmp.report.tensor_rows import columns_of
 
 if TYPE_CHECKING:
@@ -57,14 +58,14 @@ def write_rank_tables(
     number: int,
     one: Comparison,
     columns: Optional[Columns] = None,
-    linked: Optional[Callable[[], tensor_rows.Linked]] = None,
+    linked: Optional[Callable[[], Linked]] = None,
 ) -> RankTables:
     """Return the rows of a comparison; `columns` and `linked` are given if they are already made."""
     from npucmp.plans.next_dump import RequestedOperators
 
     cells = columns_of(one, filing.metrics) if columns is None else columns
     roots = tables.by_column(tables.root_rows([(one.roots, one.step, one.rank)]), tables.ROOT_COLUMNS)
-    wishes = OpenRoots.of(one, linked or partial(tensor_rows.producers_read, one))
+    wishes = OpenRoots.of(one, linked or partial(producers_read, one))
     return RankTables(
         filing.piece(number, "tensors.csv", _lines((*tables.TENSOR_COLUMNS, *filing.metrics), cells)),
         filing.piece(number, "roots.csv", _lines(tables.ROOT_COLUMNS, roots)),

@@ -7,52 +7,31 @@ from __future__ import annotations
 import math
 from collections import Counter
 from itertools import accumulate, chain
-from operator import attrgetter, gt
+from operator import gt
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.flow.edges import Link, links
+import numpy.typing as npt
+
 from npucmp.measure import metrics
-from npucmp.model import (
-    Comparison,
-    Finding,
-    Measurement,
-    Moments,
-    Operator,
-    Pair,
-    Report,
-    Root,
-    Side,
-    Statistics,
-    Tolerance,
-    position,
-)
+from npucmp.model import Comparison, Moments, Operator, Pair, Report, Root, Side, Statistics, Tolerance, position
 from npucmp.model.arguments import by_name, differing_arguments
 from npucmp.model.roles import is_argument
 from npucmp.model.stack import frames
+from npucmp.model.table import Columns as TableColumns
+from npucmp.model.table import Flags, has_error, moments_of, network_fact, recorded_figures, verdict_words
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
-from npucmp.report.network import FixedColumn, Network, network_of
+from npucmp.report.network import Network
 from npucmp.report.phrases import where_words
+from npucmp.report.producers import Linked
 from npucmp.report.rank_map import rank_errors
 from npucmp.report.tables import OF_OPERATORS as COLUMNS_OF_OPERATORS
-from npucmp.report.tables import RELATIONS, SIDES, TENSOR_COLUMNS, columns_of_rows
+from npucmp.report.tables import RELATIONS, SIDES, TENSOR_COLUMNS
 
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", "golden_op", "stack")
 _OPERATOR = ("golden_op", "alone", "frames", "originals", "passes", "inserted", "path")
 _SHOWN = [name for name in OF_OPERATORS if name not in ("step", "rank", "target_op")]
 NO_ROWS = (*OF_OPERATORS, *tables.PLACES)  # columns that a page has with its operators, or derives from others
-
-
-Linked = Sequence[Optional[Link]]
-
-
-def producers_read(one: Comparison) -> Linked:
-    """Return the producers of the tensors that the findings of a comparison read, in graph order."""
-    orders = [finding.measurement.pair.order for finding in one.findings]
-    in_order = (
-        one.findings if orders == sorted(orders) else sorted(one.findings, key=lambda finding: finding.pair.order)
-    )
-    return [*links(in_order)]
 
 
 def detail(
@@ -113,80 +92,67 @@ class PairedOperators(NamedTuple):
 
 def paired_rows(comparison: Comparison, cells: Columns, linked: Linked) -> PairedOperators:
     """Return the rows of one comparison, operator by operator. `cells` are the cells of tensors.csv."""
-    findings: Sequence[Finding] = comparison.findings
-    rows = {name: column for name, column in cells.items() if name not in OF_OPERATORS}
-    orders, operators = cells["order"], {name: cells[name] for name in _SHOWN}
-    if any(map(gt, orders, orders[1:])):
-        sequence = sorted(range(len(orders)), key=orders.__getitem__)
-        findings = [findings[row] for row in sequence]
-        rows, operators = (
-            {name: [column[row] for row in sequence] for name, column in columns.items()}
-            for columns in (rows, operators)
-        )
-        orders = operators["order"]
-    pairs = [one.measurement.pair for one in findings]
-    network = orders.network if isinstance(orders, FixedColumn) else Network(None)
-    layout = network.cached("layout", lambda: _layout(network, pairs, operators))
-    firsts = [pairs[at] for at in layout.starts]
+    table = comparison.columns
+    network = network_fact(table, Network)
+    layout = network.cached("layout", lambda: _layout(network))
+    errors = optional(table.rows["error"], has_error(table))
+    rows = {name: column for name, column in cells.items() if name not in (*OF_OPERATORS, *tables.PLACES)}
+    rows["error"] = [None if error == cell else error for error, cell in zip(errors, cells["rel_l2"])]
+    rows["limit"] = [limit or None for limit in table.rows["limit"].tolist()]
+    rows.update(metric=texts(table, "metric"), output=[], argument=[])  # the order of the columns on the page
+    rows["histogram"] = [*map(_histogram, moments_of_rows(table))]
+    if layout.sequence:
+        rows = {name: [*map(column.__getitem__, layout.sequence)] if column else [] for name, column in rows.items()}
+    rows["producer"] = [None if link is None else layout.numbers[link.order] for link in linked]
+    rows["linked"] = [None if link is None else link.how for link in linked]
     roots = {root.pair.order: root for root in comparison.roots}
-    of_operators: Columns = {
-        **layout.operators,
-        "arguments": [_arguments(pair.target_op, pair.golden_op) for pair in firsts],
-        **(tables.by_column([_root(roots.get(order)) for order in layout.numbers]) if roots else {}),
-    }
-    alike, numbers = rows["rel_l2"], layout.numbers
-    more: Columns = {
-        "error": [None if one.error == cell else one.error for one, cell in zip(findings, alike)],
-        "limit": [one.limit or None for one in findings],
-        "metric": [one.metric for one in findings],
-        "output": layout.output,
-        "argument": [is_argument(one) or None for one in pairs]
-        if any(map(_has_arguments, firsts))
-        else [None] * len(pairs),
-        "histogram": [_histogram(one.measurement.moments) for one in findings],
-        "producer": [None if link is None else numbers[link.order] for link in linked],
-        "linked": [None if link is None else link.how for link in linked],
-    }
-    held = rank_errors(pairs)
-    if held is not None:
-        more["rank_errors"] = held
-    rows = {name: column for name, column in rows.items() if name not in tables.PLACES}
-    return PairedOperators(" · ".join(where_words(comparison.target)), of_operators, {**rows, **more})
+    of_roots = tables.by_column([_root(roots.get(order)) for order in layout.numbers]) if roots else {}
+    operators = {**layout.operators, **of_roots}
+    return PairedOperators(" · ".join(where_words(comparison.target)), operators, {**rows, **layout.rows})
 
 
 class _Layout(NamedTuple):
     """The data of a network for a page, independent of the values of its tensors.
 
-    starts     the first row of each operator; `numbers`: the index of an operator by its order
-    operators  columns of operators; `output`: whether each row is an output
+    sequence   the rows in graph order; empty if the rows of the table are in this order
+    numbers    the index of an operator by its order
+    operators  columns of operators; `rows`: columns of the rows in graph order
     """
 
-    starts: Sequence[int]
+    sequence: Sequence[int]
     numbers: Mapping[int, int]
     operators: Columns
-    output: list[Any]
+    rows: Columns
 
 
-def _layout(network: Network, pairs: Sequence[Pair], operators: Columns) -> _Layout:
-    """Return the layout of pairs in graph order; `operators` are columns with the values of each row's operator."""
+def _layout(network: Network) -> _Layout:
+    """Return the layout of a network."""
+    orders = network.columns["order"]
+    sequence = sorted(range(len(orders)), key=orders.__getitem__) if any(map(gt, orders, orders[1:])) else ()
+    pairs = [*map(network.pairs.__getitem__, sequence)] if sequence else network.pairs
     counts = Counter(pair.order for pair in pairs)  # in graph order
     starts = [*accumulate(counts.values(), initial=0)][:-1]
+    firsts = [*map(pairs.__getitem__, starts)]
+    rows = sequence or range(len(pairs))
     tensors = [pair.target or pair.golden for pair in pairs]
     kinds = {one.slot: one.is_output for one in tensors if one is not None}
-    paths = {pairs[at].operator.name: pairs[at].operator.path for at in starts}
-    columns: Columns = {
+    paths = {pair.operator.name: pair.operator.path for pair in firsts}
+    operators: Columns = {
         "rows": [*counts.values()],
-        "within": [_within(pairs[at].operator, paths) for at in starts],
-        **{name: [column[at] for at in starts] for name, column in operators.items()},
-        **tables.columns_of_rows(_OPERATOR, [_operator(pairs[at]) for at in starts]),
+        "within": [_within(pair.operator, paths) for pair in firsts],
+        **{name: [network.columns[name][rows[at]] for at in starts] for name in _SHOWN},
+        **tables.columns_of_rows(_OPERATOR, [*map(_operator, firsts)]),
+        "arguments": [_arguments(pair.target_op, pair.golden_op) for pair in firsts],
     }
-    fixed: Columns = {name: network.column(cells) for name, cells in columns.items()}
-    output = network.column([one is not None and kinds[one.slot] for one in tensors])
-    return _Layout(starts, dict(zip(counts, range(len(counts)))), fixed, output)
-
-
-def _has_arguments(pair: Pair) -> bool:
-    return pair.target_op is not None and bool(pair.target_op.arguments)
+    of_rows: Columns = {
+        "output": [one is not None and kinds[one.slot] for one in tensors],
+        "argument": [is_argument(one) or None for one in pairs],
+    }
+    held = rank_errors(pairs)
+    if held is not None:
+        of_rows["rank_errors"] = held
+    fixed, fixed_rows = map(network.fixed, (operators, of_rows))
+    return _Layout(sequence, dict(zip(counts, range(len(counts)))), fixed, fixed_rows)
 
 
 def _histogram(moments: Optional[Moments]) -> str:
@@ -233,9 +199,8 @@ def _arguments(target: Optional[Operator], golden: Optional[Operator]) -> tuple[
 
 
 FIGURES = ("nan", "inf", "min", "max", "mean", "l2")
+RECORDED = ("min", "max", "mean", "norm")  # fields of Statistics, in the order of FIGURES
 OF_TENSORS = ("tensor", "dtype", "shape", "layout")
-_FINDING, _MEASUREMENT, _PAIR = Finding._fields, Measurement._fields, Pair._fields
-_NO_STATISTICS = Statistics()
 
 
 def tensor_columns(report: Report, extra: Sequence[str] = ()) -> Columns:
@@ -252,46 +217,37 @@ def _columns_concatenated(parts: Sequence[Columns], names: Sequence[str]) -> Col
 def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     """Return the columns of one comparison. Making them column by column takes a tenth of the time of rows. A cell is
     None if it does not apply or is not known. Columns without any value share one list."""
-    findings = comparison.findings
-    count = len(findings)
-    judged = _by_field(findings, _FINDING)
-    measured = _by_field(judged["measurement"], _MEASUREMENT)
-    nothing: list[Any] = [None] * count
-    fixed = network_of(measured["pair"]).columns
-    columns: Columns = {"step": [comparison.step] * count, "rank": [comparison.rank] * count}
+    table = comparison.columns
+    rows, fixed = table.rows, network_fact(table, Network).columns
+    nothing: list[Any] = [None] * len(rows)
+    columns: Columns = {"step": [comparison.step] * len(rows), "rank": [comparison.rank] * len(rows)}
     columns.update((name, fixed[name]) for name in (*COLUMNS_OF_OPERATORS, "order", "slot"))
-    columns["verdict"] = [*map(attrgetter("_value_"), judged["verdict"])]
-    columns["because"] = [*judged["because"]]
+    columns["verdict"] = verdict_words(table)
+    columns["because"] = texts(table, "because")
     columns.update((name, fixed[name]) for name in ("matched_by", "match_confidence"))
     causes = {root.pair.order: root.cause.value for root in comparison.roots}
     columns["cause"] = [*map(causes.get, fixed["order"])] if causes else nothing
-    columns["limit"] = _where(judged["rule"], judged["limit"], nothing)
-    columns["rule"] = _where(judged["rule"], judged["rule"], nothing)
-    columns["explained_by"] = _where(judged["explained_by"], judged["explained_by"], nothing)
-    columns["explained_limit"] = _where(judged["explained_by"], judged["explained_limit"], nothing)
-    moments = measured["moments"]
-    has_values = any(moments)
-    columns["masked"] = [None if one is None else one.masked for one in moments] if has_values else nothing
+    columns["limit"] = optional(rows["limit"], rows["rule"] > 0)
+    for name in ("rule", "explained_by"):
+        columns[name] = [word or None for word in texts(table, name)] if rows[name].any() else nothing
+    columns["explained_limit"] = optional(rows["explained_limit"], rows["explained_by"] > 0)
+    moments = moments_of_rows(table)
+    measured = [(row, one) for row, one in enumerate(moments) if one is not None]
+    columns["masked"] = [one and one.masked for one in moments] if measured else nothing
     columns["elements"] = fixed["elements"]
-    pair = _by_field(measured["pair"], _PAIR) if has_values else {}
-    for number, side in enumerate(SIDES):
+    for number, (side, tensors) in enumerate(zip(SIDES, (table.targets, table.goldens))):
         columns.update((name, fixed[name]) for name in (f"{side}_{what}" for what in OF_TENSORS))
-        recorded = [one[number] for one in measured["statistics"]]
-        if has_values:
-            own = [
-                _figures(getattr(one, side), one.elements)
-                if one is not None and tensor is not None
-                else _record_of(found)
-                for one, tensor, found in zip(moments, pair[side], recorded)
-            ]
-            columns.update(columns_of_rows([f"{side}_{name}" for name in FIGURES], own))
-        else:
-            columns.update(_of_statistics(side, recorded, nothing))
-    both: Sequence[Any] = [
-        one if target is not None and golden is not None else None
-        for one, target, golden in zip(moments, pair["target"], pair["golden"])
-    ] if has_values else nothing  # fmt: skip
-    has_both = any(both)  # otherwise only statistics exist
+        known, figures = recorded_figures(table, number)
+        recorded = [optional(figures[:, at], known[:, at]) for at in map(Statistics._fields.index, RECORDED)]
+        own = [[*nothing], [*nothing], *recorded] if measured else [nothing, nothing, *recorded]
+        for row, one in measured:
+            if tensors[row] is not None:
+                for cells, figure in zip(own, _figures(getattr(one, side), one.elements)):
+                    cells[row] = figure
+        columns.update(zip((f"{side}_{name}" for name in FIGURES), own))
+    sides = zip(moments, table.targets, table.goldens)
+    both = [one if target is not None and golden is not None else None for one, target, golden in sides]
+    has_both = bool(measured) and any(both)  # otherwise only statistics exist
     for metric in metrics.columns(extra):
         columns[metric.name] = [None if one is None else metric.function(one) for one in both] if has_both else nothing
     for name in ("max_abs_index", "max_rel_index"):
@@ -301,48 +257,34 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
             places = [-1 if one is None else getattr(one, name) for one in both]
             columns[name] = [place if place >= 0 else None for place in places]
             columns[place] = [
-                position(place, one.shape) if place >= 0 and one is not None else None
-                for place, one in zip(places, pair["golden"])
+                position(place, golden.shape) if place >= 0 and golden is not None else None
+                for place, golden in zip(places, table.goldens)
             ]
-    columns["golden_slot"] = fixed["golden_slot"]
-    relations = [
-        None if one.target is None or one.target.relation is None else one.target.relation.words or None
-        for one in measured["pair"]
-    ]
-    columns["relation"] = relations if any(relations) else nothing
-    reasons = [one.note or None if one.via else None for one in measured["pair"]]
-    columns["match_reason"] = reasons if any(reasons) else nothing
-    columns.update({name: nothing for name in RELATIONS if name not in columns})
+    columns.update((name, fixed.get(name, nothing)) for name in RELATIONS if name not in columns)
     return columns
 
 
-def _by_field(records: Sequence[Any], names: Sequence[str]) -> dict[str, Sequence[Any]]:
-    """Return the fields of records, a sequence for each name."""
-    return dict(zip(names, zip(*records))) if records else dict.fromkeys(names, ())
+def texts(table: TableColumns, name: str) -> list[str]:
+    """Return the texts of a column whose numbers refer to words."""
+    return [*map(table.words.__getitem__, table.rows[name].tolist())]
 
 
-def _where(conditions: Sequence[Any], values: Sequence[Any], nothing: list[Any]) -> list[Any]:
-    """Return the values where a condition is true, None elsewhere."""
-    if not any(conditions):
-        return nothing
-    return [value if condition else None for condition, value in zip(conditions, values)]
+def optional(numbers: npt.NDArray[Any], known: Flags) -> list[Any]:
+    """Return numbers, None where they are not known."""
+    found: list[Any] = numbers.tolist() if known.any() else [None] * len(numbers)
+    return found if known.all() else [one if is_known else None for one, is_known in zip(found, known.tolist())]
 
 
-def _of_statistics(side: str, recorded: Sequence[Optional[Statistics]], nothing: list[Any]) -> Columns:
-    """Return the figures of tensors that were measured by their recorded statistics only."""
-    known = _by_field([_NO_STATISTICS if one is None else one for one in recorded], Statistics._fields)
-    columns: Columns = {f"{side}_nan": nothing, f"{side}_inf": nothing}
-    names = {"min": "min", "max": "max", "mean": "mean", "l2": "norm"}
-    return {**columns, **{f"{side}_{name}": [*known[field]] for name, field in names.items()}}
+def moments_of_rows(table: TableColumns) -> list[Optional[Moments]]:
+    """Return the Moments of each row, None for a row whose values were not measured."""
+    moments = [*moments_of(table.moments), None]
+    return [*map(moments.__getitem__, table.rows["moments"].tolist())]
 
 
 def _figures(side: Side, elements: int) -> tuple[Any, ...]:
+    """Return the cells of FIGURES."""
     inf = side.inf
     finite = elements - side.nan - inf
     if not finite:
         return side.nan, inf, None, None, None, math.sqrt(side.squares)
     return side.nan, inf, side.minimum, side.maximum, side.total / finite, math.sqrt(side.squares)
-
-
-def _record_of(one: Optional[Statistics]) -> tuple[Any, ...]:
-    return (None,) * len(FIGURES) if one is None else (None, None, one.min, one.max, one.mean, one.norm)

@@ -98,7 +98,8 @@ class RecordedNetwork:
         count = sum(isinstance(one.statistics, FiguresAt) for op in paired.target.operators for one in op.tensors)
         left_out = tuple(paired.left_out)
         self.network = Network((*structures,), tuple(columns.operators), tuple(pairs), left_out, count)  # type: ignore[arg-type]
-        mark_recorded(self._template, self.network.row_places >= 0)
+        fixed = [row for row, kind in enumerate(kinds) if kind == _FIXED and _has_own_statistics(self._bare[row])]
+        mark_recorded(self._template, self.network.row_places >= 0, fixed)
         self._plain = np.array([row for row, kind in enumerate(kinds) if kind == _PLAIN], dtype=np.int64)
         self._others = [row for row, kind in enumerate(kinds) if kind == _OTHER]
         sides: list[Any] = [(pairs[row].target, pairs[row].golden) for row in self._plain.tolist()]
@@ -201,6 +202,12 @@ def _kind_of(pair: Pair) -> int:
         return _OTHER if has_problem else _ALONE
     is_plain = all(recorded) and sides[0].shape == sides[1].shape and 0 not in sides[0].shape
     return _PLAIN if is_plain and not has_problem else _OTHER
+
+
+def _has_own_statistics(one: Measurement) -> bool:
+    """Whether the statistics of a measurement are those of its tensors."""
+    sides = zip((one.pair.target, one.pair.golden), one.statistics)
+    return all(known is (None if tensor is None else tensor.statistics) for tensor, known in sides)
 
 
 def _is_decided(one: Measurement) -> bool:

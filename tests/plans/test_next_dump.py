@@ -13,7 +13,8 @@ from npucmp import Options
 from npucmp.localise.next_dump import OpenRoots
 from npucmp.model import Operator, Run, Statistics, TensorRef
 from npucmp.plans import next_dump
-from npucmp.report import answer_of, tensor_rows
+from npucmp.report import answer_of
+from npucmp.report.producers import producers_read
 from npucmp.workflows.compare import compare_runs
 from npucmp.workflows.select_runs import Sides
 from tests.synthetic import chain, with_statistics, write_run
@@ -32,7 +33,7 @@ def dumps(tmp_path):
 
 
 def next_of(report):
-    wishes = [OpenRoots.of(one, partial(tensor_rows.producers_read, one)) for one in report.comparisons]
+    wishes = [OpenRoots.of(one, partial(producers_read, one)) for one in report.comparisons]
     return next_dump.next_dump(report, [*map(next_dump.RequestedOperators.of, report.comparisons, wishes)])
 
 
