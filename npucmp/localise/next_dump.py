@@ -12,8 +12,17 @@ from collections import defaultdict
 from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.flow.edges import Link
-from npucmp.model import Cause, Comparison, Finding, Pair, Root
-from npucmp.model.roles import containers
+from npucmp.model import Cause, Comparison, Operator, Root, Run
+from npucmp.model.roles import containers, names_of
+from npucmp.model.table import (
+    Columns,
+    bare_pairs,
+    have_both_sides,
+    have_elements,
+    network_fact,
+    run_fact,
+    with_field,
+)
 
 Linked = Callable[[], "Sequence[Optional[Link]]"]  # links of the findings of a comparison in graph order
 
@@ -26,11 +35,11 @@ class OpenRoot(NamedTuple):
 
 
 class OpenRoots(NamedTuple):
-    """The roots of one comparison that values may decide, by priority, and a pair of each wanted operator, by its
-    order."""
+    """The roots of one comparison that values may decide, by priority, and the target's and the golden's operator of
+    each wanted order."""
 
     roots: tuple[OpenRoot, ...]
-    pairs: Mapping[int, Pair]
+    operators: Mapping[int, tuple[Optional[Operator], Optional[Operator]]]
 
     @classmethod
     def of(cls, one: Comparison, linked: Linked) -> OpenRoots:
@@ -44,7 +53,9 @@ class OpenRoots(NamedTuple):
             for root in roots
             if here.is_open(root)
         )
-        return cls(open_roots, {order: here.groups[order][0].pair for root in open_roots for order in root.orders})
+        whole = with_field(one.columns, "file")
+        sides = {shared.order: (shared.target, shared.golden) for shared in reversed(whole.operators)}
+        return cls(open_roots, {order: sides[order] for root in open_roots for order in root.orders})
 
 
 def in_order(roots: Sequence[Sequence[OpenRoot]]) -> list[tuple[int, int]]:
@@ -63,32 +74,23 @@ def in_order(roots: Sequence[Sequence[OpenRoot]]) -> list[tuple[int, int]]:
 class _Surroundings:
     """The operators around the roots of one comparison, by order.
 
-    groups          findings of each operator
     before, behind  the producers of a root's inputs, and the consumers of its outputs
     """
 
     def __init__(self, comparison: Comparison, roots: Sequence[Root], linked: Sequence[Optional[Link]]) -> None:
-        self.roots = roots
-        self.groups: dict[int, list[Finding]] = defaultdict(list)
+        columns = comparison.columns
+        self._rows = network_fact(columns, _Rows.of)
+        self._full = run_fact(comparison.target, _containers)
+        is_whole = network_fact(columns, have_both_sides) & network_fact(columns, have_elements)
+        self._lack_values = is_whole & (columns.rows["moments"] < 0) & (columns.rows["unlike"] == 0)
         self.before: dict[int, set[int]] = {root.pair.order: set() for root in roots}
         self.behind: dict[int, set[int]] = {root.pair.order: set() for root in roots}
-        ordered = sorted(comparison.findings, key=lambda finding: finding.pair.order)
-        for finding, link in zip(ordered, linked):
-            order = finding.pair.order
-            self.groups[order].append(finding)
+        for order, link in zip(self._rows.orders, linked):
             if link is not None and link.order != order:
                 self._connect(link.order, order)
-        forward = {}
-        for order, group in self.groups.items():
-            operator = group[0].pair.operator
-            if operator.phase == "forward":
-                forward[operator.call] = order
-            elif operator.phase == "backward" and operator.call in forward:  # reads tensors that it saved
-                self._connect(forward[operator.call], order)
+        for forward, backward in self._rows.saved:
+            self._connect(forward, backward)
         self._connect_in_time()
-        operators = comparison.target.operators
-        scopes = {operator.name: operator.scope for operator in operators if operator.scope}
-        self._full = {name for operator in operators for name in containers(operator, scopes)}
 
     def _connect(self, writer: int, reader: int) -> None:
         if reader in self.before:
@@ -98,7 +100,7 @@ class _Surroundings:
 
     def _connect_in_time(self) -> None:
         """If the producers or consumers of a root are unknown, take the adjacent operators."""
-        orders = list(self.groups)
+        orders = list(self._rows.of_order)
         for order in self.before:
             at = bisect_left(orders, order)
             self.before[order].update([] if self.before[order] else orders[max(at - 1, 0) : at])
@@ -110,8 +112,7 @@ class _Surroundings:
         return [one for one in sorted(self.before[order] | self.behind[order]) if not self._is_container(one)]
 
     def _is_container(self, order: int) -> bool:
-        operator = self.groups[order][0].pair.operator
-        return not self._full.isdisjoint((operator.name, f"{operator.phase} {operator.path}"))
+        return not self._full.isdisjoint(names_of(self._rows.operators[order]))
 
     def is_open(self, root: Root) -> bool:
         """Whether values would add information about a root."""
@@ -122,12 +123,41 @@ class _Surroundings:
         return root.cause in (Cause.GAP, Cause.UNKNOWN) and self._lacks(self.before[own])
 
     def _lacks(self, orders: Iterable[int]) -> bool:
-        """Whether some operator has a tensor on both sides that was not measured by its values."""
-        return any(_lacks_values(finding) for order in orders for finding in self.groups[order])
+        """Whether some operator has a tensor on both sides whose values were not compared although the shapes allow
+        it."""
+        return any(self._lack_values[self._rows.of_order[order]].any() for order in orders)
 
 
-def _lacks_values(finding: Finding) -> bool:
-    """Whether both sides have a tensor whose values were not compared although the shapes allow it."""
-    one = finding.measurement
-    both = one.pair.target is not None and one.pair.golden is not None
-    return both and one.moments is None and not one.unlike and finding.has_elements
+class _Rows(NamedTuple):
+    """The operators of a table.
+
+    orders     of the rows, in graph order
+    of_order   the rows of each operator; `operators`: the operator of each order
+    saved      orders of a forward operator and of the backward operator that reads tensors that it saved
+    """
+
+    orders: Sequence[int]
+    of_order: Mapping[int, Sequence[int]]
+    operators: Mapping[int, Operator]
+    saved: Sequence[tuple[int, int]]
+
+    @classmethod
+    def of(cls, columns: Columns) -> _Rows:
+        pairs = network_fact(columns, bare_pairs)
+        of_order: dict[int, list[int]] = defaultdict(list)
+        for row in sorted(range(len(pairs)), key=lambda row: pairs[row].order):
+            of_order[pairs[row].order].append(row)
+        operators = {order: pairs[rows[0]].operator for order, rows in of_order.items()}
+        forward, saved = dict[str, int](), list[tuple[int, int]]()
+        for order, operator in operators.items():
+            if operator.phase == "forward":
+                forward[operator.call] = order
+            elif operator.phase == "backward" and operator.call in forward:
+                saved.append((forward[operator.call], order))
+        return cls(sorted(pair.order for pair in pairs), of_order, operators, saved)
+
+
+def _containers(run: Run) -> set[str]:
+    """The records and paths of modules that contain an operator."""
+    scopes = {operator.name: operator.scope for operator in run.operators if operator.scope}
+    return {name for operator in run.operators for name in containers(operator, scopes)}

@@ -17,13 +17,22 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from hashlib import blake2b
-from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
+from typing import Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.flow.collectives import groups_of
-from npucmp.flow.contents import content_of
-from npucmp.model import DIFFERS, Comparison, Finding, Operator, Pair
+from npucmp.flow.content_columns import contents_of
+from npucmp.model import DIFFERS, Comparison, Operator, Pair, Run
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter, peer_of
+from npucmp.model.table import (
+    Columns,
+    bare_pairs,
+    network_fact,
+    recorded_figures,
+    run_fact,
+    with_field,
+    with_verdict,
+)
 
 SIZE = 8  # bytes of a digest: work
 WEIGHT, GRADIENT, TOLD, TOLD_FORWARD = "w", "g", "t", "f"  # kinds of tensors; the last two: output of a collective
@@ -66,51 +75,94 @@ class RankDigest(NamedTuple):
 
 def joint_of(one: Comparison) -> RankDigest:
     """The digest of a comparison for other ranks."""
-    operators = one.golden.operators
-    backward = min((op.order for op in operators if is_gradient(op)), default=len(operators))
-    held: dict[tuple[str, str], SharedTensor] = {}
-    for finding in one.findings:
-        pair, operator = finding.pair, finding.pair.golden_op
-        kind = _kind(pair, operator, backward) if operator is not None else ""
-        if operator is not None and kind and (content := content_of(finding)):
-            name = operator.name, pair.slot
-            mark = repr(_of_target(finding)).encode("utf-8", "backslashreplace")
-            target = int.from_bytes(blake2b(mark, digest_size=SIZE).digest(), "big")
-            held[name] = SharedTensor(name, kind, finding.verdict in DIFFERS, content, target)
-    calls = [(op, op_type_of(op)) for op in operators if op_type_of(op).has("collective")]
-    peers: dict[int, bool] = {}
-    for op, kinds in calls:
-        if kinds.has("point to point") and (peer := peer_of(op)) is not None:
-            peers.setdefault(peer, not kinds.has("receives"))
-    groups = dict.fromkeys(group for op, _ in calls if op.order < backward for group in groups_of(op))
+    columns, run = one.columns, run_fact(one.golden, _CollectiveCalls.of)
+    contents, marks = contents_of(columns, 1), _target_marks(columns)
+    shared = network_fact(columns, _shared_tensors, run.backward)
+    held = {name: (kind, row) for row, name, kind in shared if contents[row]}
+    rows = [row for _, row in held.values()]
     return RankDigest(
         one.step,
         one.rank,
-        (*held,),
-        "".join(one.kind for one in held.values()),
-        tuple(one.differs for one in held.values()),
-        array("Q", (one.golden for one in held.values())),
-        array("Q", (one.target for one in held.values())),
-        (*groups,),
-        (*peers.items(),),
+        tuple(held),
+        "".join(kind for kind, _ in held.values()),
+        tuple(with_verdict(columns, DIFFERS)[rows].tolist()),
+        array("Q", (_digest(contents[row]) for row in rows)),
+        array("Q", (_digest(marks(row)) for row in rows)),
+        run.groups,
+        run.peers,
     )
 
 
-def _kind(pair: Pair, operator: Operator, backward: int) -> str:
-    """The kind of a tensor; "" if other ranks need not have the same."""
-    op = op_type_of(operator)
-    if not op.has("collective"):
-        return GRADIENT if pair.slot.startswith("grad:") else WEIGHT if is_parameter(pair) else ""
-    is_told = is_output(pair) and not op.has("point to point")
+class _CollectiveCalls(NamedTuple):
+    """The order of the first gradient of a run, or the number of its operators; the groups of ranks in collectives of
+    the forward pass, and the ranks that it sends to or receives from."""
+
+    backward: int
+    groups: tuple[tuple[int, ...], ...]
+    peers: tuple[tuple[int, bool], ...]
+
+    @classmethod
+    def of(cls, run: Run) -> _CollectiveCalls:
+        backward = min((op.order for op in run.operators if is_gradient(op)), default=len(run.operators))
+        calls = [op for op in run.operators if op_type_of(op).has("collective")]
+        groups = dict.fromkeys(group for op in calls if op.order < backward for group in groups_of(op))
+        return cls(backward, tuple(groups), tuple(_peers(calls)))
+
+
+def _shared_tensors(columns: Columns, backward: int) -> list[tuple[int, tuple[str, str], str]]:
+    """The rows of tensors that other ranks may hold too, each with its operator and slot, and its kind."""
+    found = []
+    known: Optional[Operator] = None
+    is_collective = False
+    for row, pair in enumerate(network_fact(columns, bare_pairs)):
+        operator, slot = pair.golden_op, pair.slot
+        if operator is None:
+            continue
+        if operator is not known:
+            known, is_collective = operator, op_type_of(operator).has("collective")
+        if is_collective:
+            kind = _kind_of_given(operator, pair, backward)
+        else:
+            kind = GRADIENT if slot.startswith("grad:") else WEIGHT if is_parameter(pair) else ""
+        if kind:
+            found.append((row, (operator.name, slot), kind))
+    return found
+
+
+def _kind_of_given(operator: Operator, pair: Pair, backward: int) -> str:
+    """The kind of a collective's tensor; "" if other ranks need not have the same."""
+    is_told = is_output(pair) and not op_type_of(operator).has("point to point")
     return "" if not is_told else TOLD_FORWARD if operator.order < backward else TOLD
 
 
-def _of_target(finding: Finding) -> object:
-    """The key of the target's tensor, which may be a constant or all NaN."""
-    moments, tensor = finding.measurement.moments, finding.pair.target
-    if moments is not None:
-        return moments.target
-    return (tensor.identity if tensor is not None and tensor.checksum else None) or finding.measurement.statistics[0]
+def _target_marks(columns: Columns) -> Callable[[int], bytes]:
+    """A function of a row that returns what identifies its target tensor, which may be a constant or all NaN."""
+    known, figures = recorded_figures(columns, 0)
+    halves, tensors = columns.moments["target"], with_field(columns, "checksum").targets
+
+    def mark(row: int) -> bytes:
+        tensor, place = tensors[row], columns.rows["moments"][row]
+        if place >= 0:
+            return bytes(halves[place].tobytes())
+        identity = tensor.identity if tensor is not None and tensor.checksum else ""
+        return identity.encode("utf-8", "backslashreplace") or known[row].tobytes() + figures[row].tobytes()
+
+    return mark
+
+
+def _digest(mark: bytes) -> int:
+    return int.from_bytes(blake2b(mark, digest_size=SIZE).digest(), "big")
+
+
+def _peers(calls: Sequence[Operator]) -> Iterator[tuple[int, bool]]:
+    """Yield the first call between this rank and each other rank."""
+    seen = set()
+    for operator in calls:
+        op = op_type_of(operator)
+        peer = peer_of(operator) if op.has("point to point") else None
+        if peer is not None and peer not in seen:
+            seen.add(peer)
+            yield peer, not op.has("receives")
 
 
 def held_alike(digests: Iterable[RankDigest], *kinds: str) -> list[list[tuple[int, SharedTensor]]]:

@@ -10,7 +10,8 @@ from functools import partial
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.next_dump import OpenRoot, OpenRoots, in_order
-from npucmp.model import Comparison, Operator, Pair, Report, map_comparisons
+from npucmp.model import Comparison, Operator, Report, map_comparisons
+from npucmp.model.table import run_fact
 from npucmp.plans.dump_config import (
     FORMATS,
     RecordedOperators,
@@ -46,13 +47,10 @@ class RequestedOperators(NamedTuple):
     def of(cls, one: Comparison, wishes: OpenRoots) -> RequestedOperators:
         runs = one.target, one.golden
         both = [*map(recorded_operators, runs)]
-        names = {order: tuple(map(_request, both, _sides(pair))) for order, pair in wishes.pairs.items()}
+        names = {order: tuple(map(_request, both, sides)) for order, sides in wishes.operators.items()}
         where = tuple((run.format, run.step, run.rank) for run in runs)
-        return cls(wishes.roots, where, names, tuple(map(network, runs)) if wishes.roots else ("", ""))
-
-
-def _sides(pair: Pair) -> tuple[Optional[Operator], Optional[Operator]]:
-    return pair.target_op, pair.golden_op
+        networks = tuple(run_fact(run, network, "payload") for run in runs) if wishes.roots else ("", "")
+        return cls(wishes.roots, where, names, networks)
 
 
 def _request(run: Optional[RecordedOperators], operator: Optional[Operator]) -> Optional[tuple[str, bool]]:

@@ -8,6 +8,7 @@ from typing import Optional, Sequence
 from npucmp.model import Cause, Comparison
 from npucmp.model.comparison import tallies_of
 from npucmp.model.roles import is_output
+from npucmp.model.table import bare_pairs, has_error, network_fact
 from npucmp.report.answer import Plot
 
 
@@ -22,13 +23,15 @@ def error_plot(one: Optional[Comparison]) -> Optional[Plot]:
     None without comparison."""
     if one is None:
         return None
-    worst: dict[int, tuple[float, float, Optional[float]]] = {}
-    for finding in one.findings:
-        if is_output(finding.pair) and finding.error is not None:
-            beyond = finding.error / finding.limit if finding.limit else finding.error
-            known = worst.get(finding.pair.order)
+    worst: dict[int, tuple[float, float, float]] = {}
+    table = one.columns
+    pairs, numbers = network_fact(table, bare_pairs), (table.rows[name].tolist() for name in ("error", "limit"))
+    for pair, is_known, error, limit in zip(pairs, has_error(table).tolist(), *numbers):
+        if is_known and is_output(pair):
+            beyond = error / limit if limit else error
+            known = worst.get(pair.order)
             if known is None or not beyond <= known[0]:
-                worst[finding.pair.order] = (beyond, finding.error, finding.limit)
+                worst[pair.order] = (beyond, error, limit)
     causes = {root.pair.order for root in one.roots if root.cause is not Cause.PROPAGATED}
     shown = {order: error for order, (_, error, _) in sorted(worst.items()) if error != 0}
     limits = {order: limit for order, (_, _, limit) in sorted(worst.items()) if limit}

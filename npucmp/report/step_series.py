@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import math
 from operator import itemgetter
-from typing import Any, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model import DIFFERS, Comparison, Finding, Moments, TensorDetail, Verdict
+import numpy as np
+import numpy.typing as npt
+
+from npucmp.model import DIFFERS, Comparison, Moments, Operator, Pair, TensorDetail, Verdict
 from npucmp.model.optypes import is_gradient
 from npucmp.model.roles import is_argument, is_output, is_parameter
+from npucmp.model.table import Columns as TableColumns
+from npucmp.model.table import bare_pairs, has_error, moments_of_rows, network_fact, with_verdict
 from npucmp.report.answer import Columns
 from npucmp.report.page_json import json_value, pack_columns
 
@@ -60,57 +65,71 @@ class StepSlice(NamedTuple):
 
 def slice_of(one: Comparison, cells: Columns, number: int) -> StepSlice:
     """Return the slice of a comparison that is one of `number`; `cells` are those of tensors.csv."""
-    findings = one.findings
+    table = one.columns
+    curves = network_fact(table, _Curves.of)
     roots = {root.pair.order: root for root in one.roots}
     written: dict[int, int] = {}
     read: dict[int, int] = {}
-    firsts: dict[int, Finding] = {}
-    for finding in findings:
-        order = finding.pair.order
-        firsts.setdefault(order, finding)
-        levels = written if is_output(finding.pair) else read
-        levels[order] = max(levels.get(order, ABSENT), _level(finding))
+    for order, is_written, level in zip(cells["order"], curves.outputs, _levels(table).tolist()):
+        levels = written if is_written else read
+        levels[order] = max(levels.get(order, ABSENT), level)
     levels = {**read, **written}  # errors of inputs are those of their producers
     operators = []
-    for order, finding in firsts.items():
-        operator, root = finding.pair.operator, roots.get(order)
+    for order, operator in curves.operators.items():
+        root = roots.get(order)
         marks = (root.cause.value, root.place) if root is not None else ("", 0)
         operators.append(SteppedOperator(operator.name, operator.path, operator.phase, order, levels[order], *marks))
     kept = max(1, OPERATORS // number)
     if len(operators) > kept:
         operators = sorted(operators, key=lambda found: (not found.cause, found.order))[:kept]
-    rows = [at for at, finding in enumerate(findings) if _has_curve(finding)]
-    most = max(1, FIGURES // (len(COLUMNS) * number))
+    rows, most = [*curves.tensors], max(1, FIGURES // (len(COLUMNS) * number))
     if len(rows) > most:
         places = {order: root.place for order, root in roots.items()}
-        rows = sorted(rows, key=lambda at: (places.get(findings[at].pair.order, math.inf), at))
-    columns = [cells[name] for name in COLUMNS]
-    tensors = [_tensor(findings[at], tuple(map(itemgetter(at), columns))) for at in sorted(rows[:most])]
+        rows = sorted(rows, key=lambda row: (places.get(cells["order"][row], math.inf), row))
+    columns, moments = [cells[name] for name in COLUMNS], moments_of_rows(table)
+    tensors = [
+        curves.tensors[row]._replace(figures=tuple(map(itemgetter(row), columns)), errors=_decades(moments[row]))
+        for row in sorted(rows[:most])
+    ]
     return StepSlice(one.step, one.rank, operators, tensors, len(rows) - len(tensors))
 
 
-def _level(finding: Finding) -> int:
-    """Return the level of a row."""
-    if finding.verdict is Verdict.MATCH:
-        if finding.error == 0:
-            return EQUAL
-        is_above = finding.error is not None and bool(finding.limit) and finding.error > finding.limit
-        return EXPLAINED if is_above else WITHIN
-    if finding.verdict not in DIFFERS:
-        return OPEN
-    ratio = finding.error / finding.limit if finding.error is not None and finding.limit else math.inf
-    return ABOVE if ratio <= NEAR else FAR if ratio <= DISTANT else BEYOND
+def _levels(table: TableColumns) -> npt.NDArray[np.int64]:
+    """Return the level of each row."""
+    errors, limits, known = table.rows["error"], table.rows["limit"], has_error(table)
+    is_above = known & (limits != 0) & (errors > limits)
+    agrees = np.where(known & (errors == 0), EQUAL, np.where(is_above, EXPLAINED, WITHIN))
+    with np.errstate(all="ignore"):
+        ratios = np.divide(errors, limits, out=np.full(len(errors), math.inf), where=known & (limits != 0))
+    beyond = np.where(ratios <= NEAR, ABOVE, np.where(ratios <= DISTANT, FAR, BEYOND))
+    others = np.where(with_verdict(table, DIFFERS), beyond, OPEN)
+    return np.where(with_verdict(table, (Verdict.MATCH,)), agrees, others)
 
 
-def _has_curve(finding: Finding) -> bool:
-    pair = finding.pair
-    return bool(pair.slot) and not is_argument(pair) and (is_output(pair) or is_parameter(pair))
+class _Curves(NamedTuple):
+    """The operators of a network by order, whether each row is an output, and the tensors that have a curve, by row,
+    without their figures."""
+
+    operators: Mapping[int, Operator]
+    outputs: Sequence[bool]
+    tensors: Mapping[int, SteppedTensor]
+
+    @classmethod
+    def of(cls, table: TableColumns) -> _Curves:
+        pairs = network_fact(table, bare_pairs)
+        operators: dict[int, Operator] = {}
+        for pair in pairs:
+            operators.setdefault(pair.order, pair.operator)
+        tensors = {
+            row: SteppedTensor(pair.operator.name, pair.slot, _kind(pair), ())
+            for row, pair in enumerate(pairs)
+            if pair.slot and not is_argument(pair) and (is_output(pair) or is_parameter(pair))
+        }
+        return cls(operators, [*map(is_output, pairs)], tensors)
 
 
-def _tensor(finding: Finding, figures: tuple[Optional[float], ...]) -> SteppedTensor:
-    pair = finding.pair
-    kind = "parameter" if is_parameter(pair) else "gradient" if is_gradient(pair.operator) else "activation"
-    return SteppedTensor(pair.operator.name, pair.slot, kind, figures, _decades(finding.measurement.moments))
+def _kind(pair: Pair) -> str:
+    return "parameter" if is_parameter(pair) else "gradient" if is_gradient(pair.operator) else "activation"
 
 
 def _decades(moments: Optional[Moments]) -> tuple[int, ...]:

@@ -17,8 +17,15 @@ from npucmp.model import Comparison, Moments, Operator, Pair, Report, Root, Side
 from npucmp.model.arguments import by_name, differing_arguments
 from npucmp.model.roles import is_argument
 from npucmp.model.stack import frames
-from npucmp.model.table import Columns as TableColumns
-from npucmp.model.table import Flags, has_error, moments_of, network_fact, recorded_figures, verdict_words
+from npucmp.model.table import (
+    Flags,
+    has_error,
+    moments_of_rows,
+    network_fact,
+    recorded_figures,
+    verdict_words,
+    words_of,
+)
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
 from npucmp.report.network import Network
@@ -99,7 +106,7 @@ def paired_rows(comparison: Comparison, cells: Columns, linked: Linked) -> Paire
     rows = {name: column for name, column in cells.items() if name not in (*OF_OPERATORS, *tables.PLACES)}
     rows["error"] = [None if error == cell else error for error, cell in zip(errors, cells["rel_l2"])]
     rows["limit"] = [limit or None for limit in table.rows["limit"].tolist()]
-    rows.update(metric=texts(table, "metric"), output=[], argument=[])  # the order of the columns on the page
+    rows.update(metric=words_of(table, "metric"), output=[], argument=[])  # the order of the columns on the page
     rows["histogram"] = [*map(_histogram, moments_of_rows(table))]
     if layout.sequence:
         rows = {name: [*map(column.__getitem__, layout.sequence)] if column else [] for name, column in rows.items()}
@@ -223,13 +230,13 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     columns: Columns = {"step": [comparison.step] * len(rows), "rank": [comparison.rank] * len(rows)}
     columns.update((name, fixed[name]) for name in (*COLUMNS_OF_OPERATORS, "order", "slot"))
     columns["verdict"] = verdict_words(table)
-    columns["because"] = texts(table, "because")
+    columns["because"] = words_of(table, "because")
     columns.update((name, fixed[name]) for name in ("matched_by", "match_confidence"))
     causes = {root.pair.order: root.cause.value for root in comparison.roots}
     columns["cause"] = [*map(causes.get, fixed["order"])] if causes else nothing
     columns["limit"] = optional(rows["limit"], rows["rule"] > 0)
     for name in ("rule", "explained_by"):
-        columns[name] = [word or None for word in texts(table, name)] if rows[name].any() else nothing
+        columns[name] = [word or None for word in words_of(table, name)] if rows[name].any() else nothing
     columns["explained_limit"] = optional(rows["explained_limit"], rows["explained_by"] > 0)
     moments = moments_of_rows(table)
     measured = [(row, one) for row, one in enumerate(moments) if one is not None]
@@ -264,21 +271,10 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     return columns
 
 
-def texts(table: TableColumns, name: str) -> list[str]:
-    """Return the texts of a column whose numbers refer to words."""
-    return [*map(table.words.__getitem__, table.rows[name].tolist())]
-
-
 def optional(numbers: npt.NDArray[Any], known: Flags) -> list[Any]:
     """Return numbers, None where they are not known."""
     found: list[Any] = numbers.tolist() if known.any() else [None] * len(numbers)
     return found if known.all() else [one if is_known else None for one, is_known in zip(found, known.tolist())]
-
-
-def moments_of_rows(table: TableColumns) -> list[Optional[Moments]]:
-    """Return the Moments of each row, None for a row whose values were not measured."""
-    moments = [*moments_of(table.moments), None]
-    return [*map(moments.__getitem__, table.rows["moments"].tolist())]
 
 
 def _figures(side: Side, elements: int) -> tuple[Any, ...]:
