@@ -34,7 +34,7 @@ from npucmp.judge.precision import round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.golden_rows import rounds_to
 from npucmp.localise.rule_context import proven_size
-from npucmp.localise.rules.round_off import UNRELATED_ERROR
+from npucmp.localise.rules.limits import UNRELATED_ERROR
 from npucmp.model import DIFFERS, Finding, Operator, Pair, Side, Verdict
 from npucmp.model.finding import OTHER_NODE
 from npucmp.model.network import by_network

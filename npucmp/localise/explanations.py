@@ -17,7 +17,9 @@ from npucmp.localise.intervals import Intervals, OperatorReads, differs
 from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.root_cause import OwnError, with_explanation
 from npucmp.localise.rule_context import RuleContext, error_size
-from npucmp.localise.rules import Rulebook, constant_rows, gradual, law, non_smooth, routed
+from npucmp.localise.rules import Rulebook
+from npucmp.localise.rules.accusations import is_step
+from npucmp.localise.rules.explanations import share_of_rows
 from npucmp.localise.seen_errors import SeenErrors, is_alike
 from npucmp.localise.sources import Sources
 from npucmp.localise.thresholds import mark_in_place
@@ -27,7 +29,7 @@ from npucmp.model.relation import Relation
 from npucmp.model.roles import containers, is_output, names_of
 
 EXPLAINED = {  # the words for the explanation, by rule; for other rules the incoming errors explain it
-    constant_rows.NAME: "rounding in rows that are constant in its input",
+    "constant_rows": "rounding in rows that are constant in its input",
     "cancellation": "the errors of the terms of its sum",
 }
 
@@ -48,7 +50,7 @@ class GradualGrowth:
         """Add the outputs of an operator that were excused; `read` is the error that it read."""
         for finding in excused if read else ():
             case = RuleContext(finding, node, read, grew_stepwise=True)
-            if not gradual.is_step(case):
+            if not is_step(case):
                 continue
             growth = error_size(finding) / case.input_error
             if self.steepest is None or growth > self.steepest[0]:
@@ -153,7 +155,7 @@ class Explanations:
         if by.rule == "choice":
             self._seen.changed_choice_share = max(self._seen.changed_choice_share, RuleContext(finding).share_changed)
         if self._by_round_off and finding.verdict is Verdict.SHAPE:
-            self._seen.changed_choice_share = max(self._seen.changed_choice_share, routed.share_of_rows(finding))
+            self._seen.changed_choice_share = max(self._seen.changed_choice_share, share_of_rows(finding))
             because = f"{finding.because}; a choice upstream differs"
             self.revised[finding.row] = with_explanation(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
         elif self._by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
@@ -168,7 +170,7 @@ class Explanations:
         for output in diverged:
             by = self.of(node, output, reads)
             self.excuse(output, by)
-            if by is not None and by.rule == non_smooth.RULE.name:
+            if by is not None and by.rule == "non_smooth":
                 self._flipped.update(containers(node.operator, self._scopes))
                 self._any_flipped = True
             if reads.error is None and is_few(output):  # possibly the rest of a sum that cancels
@@ -228,12 +230,11 @@ class Explanations:
 
     def accuse(self, case: RuleContext, only: str = "") -> Optional[OwnError]:
         """The tensor with the words of an accusation; None if no rule accuses it, or if the user's own rules decide."""
-        rule = self._rules.accusation(case, only) if self._by_round_off else None
-        if rule is None:
+        found = self._rules.accusation(case, only) if self._by_round_off else None
+        if found is None:
             return None
-        found = rule.judged(case)._replace(rule=rule.name)
-        self.revised[case.finding.row] = found
-        return OwnError(found, rule.name)
+        self.revised[found.row] = found
+        return OwnError(found, found.rule)
 
     def accuse_single(self, case: RuleContext) -> Optional[OwnError]:
         """The tensor, if single elements of it are wrong; the inputs of the operator are not needed for this."""
@@ -268,7 +269,7 @@ class Explanations:
         is_bounded = not any(map(self._intervals.may_have_moved, (*node.inputs, *node.extra_inputs)))
         if reads.error is not None and is_bounded:
             return self._accuse_worst(cases)
-        found = self._accuse_worst(cases, law.RULE.name)  # it does not depend on the inputs of an operator
+        found = self._accuse_worst(cases, "law")  # it does not depend on the inputs of an operator
         return found or next(filter(None, map(self._accuse_alone, cases)), None)
 
     def _accuse_alone(self, case: RuleContext) -> Optional[OwnError]:
@@ -285,4 +286,4 @@ class Explanations:
         if finding.measurement.settled is None or not differs(finding):
             return False
         by = self.of(node, finding, reads)
-        return by is not None and by.rule == constant_rows.NAME
+        return by is not None and by.rule == "constant_rows"

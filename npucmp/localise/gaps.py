@@ -22,7 +22,6 @@ from npucmp.localise.intervals import WORDS, Interval, Intervals, differs
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.root_cause import OwnError
 from npucmp.localise.rule_context import RuleContext, error_size
-from npucmp.localise.rules import law, untied
 from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
 from npucmp.localise.sources import (
     Sources,
@@ -124,7 +123,7 @@ class Gaps:
         else:
             case = RuleContext(finding, None, inherited=edge.high, untied=self._updates.untied(finding))
             by = self._explanations.of_case(case)
-            if broken_tie := self._explanations.accuse(case, untied.RULE.name):
+            if broken_tie := self._explanations.accuse(case, "untied"):
                 return broken_tie
         self._explanations.excuse(finding, by)
         return None if by else OwnError(finding, finding.rule)
@@ -169,7 +168,7 @@ class Gaps:
     def _unlawful(self, finding: Finding) -> Optional[OwnError]:
         """An input that breaks a law of the operator just before it, of which only the inputs were recorded."""
         cases = [] if self._intervals.any_tainted else self._unrecorded_writers(finding)
-        return next(filter(None, (self._explanations.accuse(case, law.RULE.name) for case in cases)), None)
+        return next(filter(None, (self._explanations.accuse(case, "law") for case in cases)), None)
 
     def _unrecorded_writers(self, finding: Finding) -> list[RuleContext]:
         """An input as the output of operators of which only the inputs were recorded."""

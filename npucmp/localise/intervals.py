@@ -257,7 +257,7 @@ class Intervals:
 
     def behind_a_root(self, node: OperatorFindings, finding: Finding) -> Interval:
         """If a root exists upstream, inputs below their limit may have an error as large as the limit."""
-        if self.any_tainted and self._rules.holds("behind_root", RuleContext(finding, node)):
+        if self.any_tainted and self._rules.uses("behind_root"):
             return Interval(0.0, max(finding.limit, FACTOR * finding.working), "behind a root")
         return Interval()
 

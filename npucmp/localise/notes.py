@@ -21,7 +21,7 @@ from npucmp.flow.operators import roles_of
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.evidence import reason
-from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
+from npucmp.localise.rules.limits import REDUCED_ROUND_OFF
 from npucmp.measure import metrics
 from npucmp.model import Finding, Measurement, Pair, Root, Verdict
 from npucmp.model.arguments import by_name, differing_arguments

@@ -57,7 +57,7 @@ from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.evidence import argument_reasons, reason, tensor_fact
 from npucmp.localise.intervals import differs
 from npucmp.localise.rule_context import RuleContext, error_size, gain_of
-from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
+from npucmp.localise.rules.limits import REDUCED_ROUND_OFF
 from npucmp.localise.seen_errors import is_still
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Operator, ReplayedOutput, ReplayVerdict
 from npucmp.model.arguments import draws_numbers

@@ -9,18 +9,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
-from typing import Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from npucmp.flow.operators import OperatorFindings
-from npucmp.judge.precision import SINGLE, Precision, round_off_of, terms_summed
+from npucmp.judge.precision import SINGLE, Precision, round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import Scale, Terms, amplification, scale_of, terms
 from npucmp.measure import metrics
-from npucmp.model import HISTOGRAM_BINS, Finding, Moments, Pair, Verdict
+from npucmp.model import Finding, Moments, Operator, Pair, TensorRef, Verdict
 from npucmp.model.dtypes import AVERAGED_ELEMENTS as AVERAGED_ELEMENTS
-from npucmp.model.dtypes import lookup
-from npucmp.model.roles import is_output, is_parameter
+from npucmp.model.roles import kind_of
 
 QUANTISED = "quantised"  # the rule of the limit of a quantised run
 MIN_ELEMENTS = 64  # elements: chosen: shares and factors of as many are not chance, not measured
@@ -34,10 +32,10 @@ CANCELLATION = 2.0  # times a sum: chosen: terms so much larger cancel, not meas
 # roundings of the sum of one side: chosen: both sides round, and one element may lie far out, not measured
 SUM_ROUNDINGS = 4.0
 LARGE_ELEMENTS = 4.0  # elements as large as the largest: chosen: rounding of fewer does not average out, not measured
-# growth of an error that agrees: evidence: none of 5,497 outputs of clean pairs reached 2.4 (rules/growth.py)
+# growth of an error that agrees: evidence: none of 5,497 outputs of clean pairs reached 2.4 (rules/explanations.py)
 CARRIED = 3.0
 # share of elements that may flip, in an error e: evidence: gradients of clean pairs are off by 2.6 √e at most, a share
-# of 7 e (rules/non_smooth.py)
+# of 7 e (rules/explanations.py)
 FLIP_SHARE = 16.0
 FLIP_COUNT = 3.0  # elements: chosen: as many may be off in any tensor, not measured
 WHOLE_BIN = 20  # bin of the histogram: definition: from here on the error of an element is as large as the element
@@ -84,21 +82,44 @@ class RuleContext:
         return self.finding.pair
 
     @property
+    def target(self) -> TensorRef:
+        return self.pair.target or NO_TENSOR
+
+    @property
+    def golden(self) -> TensorRef:
+        return self.pair.golden or NO_TENSOR
+
+    @property
     def moments(self) -> Optional[Moments]:
         return self.finding.measurement.moments
+
+    @property
+    def values(self) -> Moments:
+        """The moments; those of no element if values were not compared."""
+        return self.finding.measurement.moments or NO_VALUES
+
+    @property
+    def own(self) -> OperatorFindings:
+        """The operator; one without tensors and traits for a tensor by itself."""
+        return self.node or NO_NODE
+
+    @property
+    def read(self) -> list[Finding]:
+        """The tensors that the operator and, for a gradient, its forward read."""
+        return [*self.own.inputs, *self.own.extra_inputs]
+
+    @cached_property
+    def floats_read(self) -> list[tuple[Finding, Moments]]:
+        """The float inputs of the operator; empty if some were not compared or hold NaN or infinities."""
+        floats = [one for one in self.own.inputs if round_off_of(one.pair)]
+        known = [(one, moments) for one in floats if (moments := one.measurement.moments) is not None]
+        is_finite = not any(side.nan + side.inf for _, values in known for side in (values.target, values.golden))
+        return known if is_finite and len(known) == len(floats) and self.own_round_off else []
 
     @cached_property
     def error(self) -> float:
         """The proven error: the lower bound if only statistics exist."""
         return proven_size(self.finding)
-
-    @cached_property
-    def absolute(self) -> float:
-        """Root mean square of x - y; inf if unknown."""
-        moments = self.moments
-        if moments is not None and not moments.mismatched and moments.compared:
-            return math.sqrt(moments.sum_dd / moments.compared)
-        return self.error * self.scale.rms if moments is None else math.inf
 
     @cached_property
     def scale(self) -> Scale:
@@ -108,23 +129,30 @@ class RuleContext:
     @cached_property
     def amplification(self) -> float:
         """The factor by which the operator may multiply a relative error, from its condition number; at least 1."""
-        return 1.0 if self.node is None else amplification(self.node)
+        return amplification(self.own)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """The terms of the tensor, if it is a sum."""
+        return terms(self.own, self.finding)
 
     @cached_property
     def rounding_of_terms(self) -> float:
         """The error, as rel_l2, that a sum may have because of the errors and the rounding of its terms; 0 if the
         tensor is not a sum, or if terms of random signs would give a smaller sum."""
-        if self.terms.spread <= self.scale.rms or math.isinf(self.absolute):
+        values, rms = self.values, self.scale.rms
+        unknown = self.error * rms if self.moments is None else math.inf
+        is_known = values.compared and not values.mismatched
+        absolute = math.sqrt(values.sum_dd / values.compared) if is_known else unknown  # root mean square of x - y
+        if self.terms.spread <= rms or math.isinf(absolute):
             return 0.0
+        little = CARRIED * self.input_error + FACTOR * self.round_off if self.carries_little else math.inf
+        grown = min(FACTOR * max(self.input_error, self.round_off), little)
         accumulated = min(self.own_round_off, SINGLE) or SINGLE  # sums accumulate in float32 at least
-        grown = FACTOR * max(self.input_error, self.round_off)
-        if self.carries_little:
-            grown = min(grown, CARRIED * self.input_error + FACTOR * self.round_off)
-        bound = grown * self.terms.spread
-        bound += SUM_ROUNDINGS * self.terms.random_walk_error(self.scale.rms, accumulated)
-        if math.isinf(self.error) or not self.absolute:
-            return math.inf if self.absolute <= bound else 0.0
-        return self.error * bound / self.absolute
+        bound = grown * self.terms.spread + SUM_ROUNDINGS * self.terms.random_walk_error(rms, accumulated)
+        if math.isinf(self.error) or not absolute:
+            return math.inf if absolute <= bound else 0.0
+        return self.error * bound / absolute
 
     @property
     def carries_little(self) -> bool:
@@ -138,17 +166,6 @@ class RuleContext:
         terms."""
         return self.terms.spread > CANCELLATION * self.scale.rms and 0 < self.error <= self.rounding_of_terms
 
-    @cached_property
-    def terms(self) -> Terms:
-        """The terms of the tensor, if it is a sum."""
-        return Terms() if self.node is None else terms(self.node, self.finding)
-
-    @property
-    def terms_summed(self) -> float:
-        """Estimate the number of terms in each element, from shapes alone; 1 if the tensor is not a sum."""
-        operator, golden = self.pair.golden_op, self.pair.golden
-        return 1.0 if operator is None or golden is None else terms_summed(operator, golden)
-
     @property
     def round_off(self) -> float:
         """One unit round-off of the precision from which the limit was made."""
@@ -160,171 +177,118 @@ class RuleContext:
         return round_off_of(self.pair)
 
     @property
-    def gain(self) -> float:
-        """The factor of the whole target tensor, minus 1; 0 if unknown."""
-        return gain_of(self.finding)
-
-    @property
-    def input_gain(self) -> float:
-        """The largest factor, minus 1, of the tensors that the operator read."""
-        read = [] if self.node is None else [*self.node.inputs, *self.node.extra_inputs]
-        return max((abs(gain_of(finding)) for finding in read), default=0.0)
-
-    @property
     def has_many(self) -> bool:
         """Whether enough elements make up the norm for roundings to cancel: not one huge element, not a few."""
-        moments, largest = self.moments, self.scale.largest
-        return (
-            moments is not None
-            and moments.compared >= AVERAGED_ELEMENTS
-            and moments.yy >= LARGE_ELEMENTS * largest * largest
-        )
+        largest = self.scale.largest
+        return self.values.compared >= AVERAGED_ELEMENTS and self.values.yy >= LARGE_ELEMENTS * largest * largest
 
     @property
     def is_measured(self) -> bool:
-        """Whether values were compared by rel_l2."""
-        moments = self.moments
-        known = self.finding.error is not None and self.finding.metric == "rel_l2"
-        return known and moments is not None and bool(moments.max_abs)
+        """Whether values were compared by rel_l2, and some differ."""
+        return self.finding.error is not None and self.finding.metric == "rel_l2" and bool(self.values.max_abs)
 
     @property
     def is_choice(self) -> bool:
         """Whether the tensor is a choice itself: a mask or an index."""
-        golden = lookup(self.pair.golden.dtype) if self.pair.golden else None
-        return golden is not None and golden.kind in "biu"
-
-    @property
-    def is_mask(self) -> bool:
-        """Whether the tensor is boolean."""
-        golden = lookup(self.pair.golden.dtype) if self.pair.golden else None
-        return golden is not None and golden.kind == "b"
+        return kind_of(self.golden.dtype) in ("b", "i", "u")
 
     @cached_property
     def told_share(self) -> float:
         """The largest share of differing elements in the indices or the mask that the operator reads; 0 if none
         differs."""
-        if self.node is None:
-            return 0.0
-        by_index = self.node.op.has("picks", "looks up")
-        read = (one for one in (*self.node.inputs, *self.node.extra_inputs) if not self.node.writes_to(one))
-        told = [
-            one
-            for one in map(RuleContext, read)
-            if one.moments is not None and one.is_choice and (by_index or one.is_mask)
-        ]
-        return max((one.share_changed for one in told), default=0.0)
+        kinds = ("b", "i", "u") if self.own.op.has("picks", "looks up") else ("b",)
+        told = [RuleContext(one) for one in self.read if one.measurement.moments and not self.own.writes_to(one)]
+        return max((one.share_changed for one in told if kind_of(one.golden.dtype) in kinds), default=0.0)
 
     @property
     def share_changed(self) -> float:
         """The share of elements that differ; 1 if values are unknown."""
-        moments = self.moments
-        if moments is None or not moments.elements:
-            return 1.0
-        return moments.differing / moments.elements
-
-    @property
-    def is_output(self) -> bool:
-        """Whether its operator wrote the tensor."""
-        return is_output(self.pair)
-
-    @property
-    def is_parameter(self) -> bool:
-        """Whether the tensor is a weight, a bias or a running statistic."""
-        return is_parameter(self.pair)
+        return self.values.differing / self.values.elements if self.values.elements else 1.0
 
     @property
     def is_non_smooth(self) -> bool:
-        """Whether the tensor is a gradient of a choice, whose mask flips where the forward was near its kink.
-
-        The operators inside a module with a path are unknown, unless its class is that of a smooth layer.
-        """
-        if self.node is None or not self.node.is_gradient:
-            return False
-        return self.is_composed or (self.node.op.has("non-smooth") and not self.chose_alike)
+        """Whether the tensor is a gradient of a choice, whose mask flips where the forward was near its kink."""
+        return self.own.is_gradient and (self.is_composed or (self.own.op.has("non-smooth") and not self.chose_alike))
 
     @property
     def is_composed(self) -> bool:
-        """Whether a module with unknown operators inside wrote the tensor: it may choose."""
-        return self.node is not None and bool(self.node.operator.path) and not self.node.op.has("smooth")
+        """Whether a module with unknown operators inside wrote the tensor, which may choose: it has a path, and its
+        class is not that of a smooth layer."""
+        return bool(self.own.operator.path) and not self.own.op.has("smooth")
 
     @property
     def chose_alike(self) -> bool:
         """Whether the operator read the recorded choice itself, a mask or indices, and it is equal on both sides."""
-        node = self.node
-        read = [] if node is None else [RuleContext(one) for one in (*node.inputs, *node.extra_inputs)]
-        choices = [one for one in read if one.is_choice and one.moments is not None]
-        choices = [one for one in choices if one.moments is not None and one.moments.elements >= AVERAGED_ELEMENTS]
-        return bool(choices) and all(one.share_changed == 0.0 for one in choices)
+        choices = [
+            one for one in map(RuleContext, self.read) if one.is_choice and one.values.elements >= AVERAGED_ELEMENTS
+        ]
+        return bool(choices) and not any(one.share_changed for one in choices)
+
+
+NO_TENSOR, NO_VALUES = TensorRef("", "", ()), Moments()
+NO_NODE = OperatorFindings(Pair(0, "", Operator("", "", "", "", 0, ()), None, None, None), [], [])
+NOTHING = -math.inf  # the bound of an explanation that does not apply: it contains no error, not even 0
 
 
 class ErrorRule(NamedTuple):
-    """One fact about errors.
+    """A row of the table of rules.
 
-    kind     "limit"        bound: the largest error that rounding alone may make
-             "explanation"  bound: the largest error that incoming errors may make
-             "accusation"   applies: a fault although the error is small or explained
-             "fact"         applies: a property of the tensor; the code that queries the fact acts on it
-    name     the name for --skip-rule and in the tables
-    why      the evidence, in a sentence
-    judged   for an accusation: the finding with the words of the rule
+    kind    what `decide` returns:
+            "limit"        the largest error that rounding alone may make
+            "explanation"  the largest error that incoming errors may make; NOTHING if the rule does not apply
+            "accusation"   the finding with the words of the rule, if it is a fault although the error is small or
+                           explained; None otherwise
+            "fact"         whether the tensor has a property; the code that queries the fact acts on it
+    name    the name for --skip-rule and in the tables
+    why     the evidence, in a sentence
+    decide  the rule, a function whose docstring has the reasons; none for an option of the search
+    when    the tensors that the rule is for
+    text    the reasons of a rule without such a docstring
+    states  the constants of other modules that the rule states, as "room.module.NAME"
     """
 
     kind: str
     name: str
     why: str
-    applies: Callable[[RuleContext], bool]
-    bound: Callable[[RuleContext], float] = lambda case: 0.0
-    judged: Callable[[RuleContext], Finding] = lambda case: mark_diverged(case.finding)
+    decide: Callable[[RuleContext], Any] = lambda case: True
+    when: Callable[[RuleContext], Any] = lambda case: True
+    text: str = ""
+    states: tuple[str, ...] = ()
 
 
-def mark_diverged(finding: Finding) -> Finding:
-    """Mark a finding as diverged for another reason than the limit of rel_l2."""
-    because = f"rel_l2 {proven_size(finding):.2e}, more than rounding explains"
+def mark_diverged(finding: Finding, because: str = "", **fields: Any) -> Finding:
+    """Mark a finding as diverged for another reason than the limit of rel_l2; by default because of its size."""
+    words = f"rel_l2 {proven_size(finding):.2e}, more than rounding explains"
     if finding.error is None or math.isnan(finding.error):
-        because = f"rel_l2 is at least {proven_size(finding):.2e}, more than rounding explains"
-    return finding._replace(verdict=Verdict.DIVERGED, because=because)
+        words = f"rel_l2 is at least {proven_size(finding):.2e}, more than rounding explains"
+    return finding._replace(verdict=Verdict.DIVERGED, because=because or words, **fields)
 
 
 def error_of(finding: Finding) -> Optional[float]:
     """The error that a rule reads; None if unknown. Differing checksums are an infinite error."""
-    if finding.error is None:
-        return None
-    return math.inf if math.isnan(finding.error) else finding.error
+    return math.inf if finding.error is not None and math.isnan(finding.error) else finding.error
 
 
 def error_size(finding: Finding) -> float:
     """The error of `error_of`; 0 if unknown."""
-    error = error_of(finding)
-    return 0.0 if error is None else error
+    return error_of(finding) or 0.0
 
 
 def proven_size(finding: Finding) -> float:
     """The proven error: the lower bound if only statistics exist."""
     bound = finding.measurement.bound
-    if finding.error is not None and math.isnan(finding.error) and bound is not None:
-        return bound
-    return error_size(finding)
+    is_open = finding.error is not None and math.isnan(finding.error)
+    return bound if is_open and bound is not None else error_size(finding)
 
 
 def deviations_of(finding: Finding) -> float:
     """The factor of the whole tensor, minus 1, in standard deviations of the factor that its error alone would give; 0
     if unknown."""
     moments, error = finding.measurement.moments, proven_size(finding)
-    if moments is None or not 0.0 < error < math.inf:
-        return 0.0
-    return gain_of(finding) * math.sqrt(moments.compared) / error
-
-
-def shares_beyond(finding: Finding) -> list[float]:
-    """Return the share of elements that reach each decade of relative error; empty where values were not compared."""
-    moments = finding.measurement.moments
-    if moments is None or not moments.compared:
-        return []
-    above = list(accumulate(reversed(moments.histogram)))
-    return [above[HISTOGRAM_BINS - 1 - decade] / moments.compared for decade in range(HISTOGRAM_BINS)]
+    compared = moments.compared if moments is not None and 0.0 < error < math.inf else 0
+    return gain_of(finding) * math.sqrt(compared) / error if compared else 0.0
 
 
 def gain_of(finding: Finding) -> float:
     """The factor of the whole target tensor, minus 1; 0 if unknown."""
-    moments = finding.measurement.moments
-    return metrics.gain(moments) if moments is not None else 0.0
+    return metrics.gain(finding.measurement.moments or NO_VALUES)

@@ -35,8 +35,9 @@ from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.recomputation import Estimator, Recomputation, RecomputedRows
 from npucmp.localise.root_cause import OwnError, root_of, with_explanation
 from npucmp.localise.rule_context import RuleContext, error_size
-from npucmp.localise.rules import Rulebook, coarser
-from npucmp.localise.rules.growth import GROWTH
+from npucmp.localise.rules import Rulebook
+from npucmp.localise.rules.accusations import downcast_share
+from npucmp.localise.rules.explanations import GROWTH
 from npucmp.localise.seen_errors import SeenErrors, is_alike, is_still
 from npucmp.localise.sources import Sources, TensorSource, UncomparedOutputs, UnpairedOperators
 from npucmp.localise.thresholds import disregard
@@ -152,7 +153,7 @@ class RootSearch:
 
     def _downcast_share(self) -> float:
         if _have_other_types(self.findings):
-            return coarser.downcast_share(self.nodes)
+            return downcast_share(self.nodes)
         operators = [row.operator for row in self.nodes.rows]
         return float(len([one for one in operators if not one.path] or operators) == 1)
 

@@ -13,7 +13,7 @@ from npucmp.localise.autograd_nodes import undecided_nodes
 from npucmp.localise.effective_precision import work_in_other_types, working_precisions
 from npucmp.localise.rule_context import RuleContext
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.rules.reduced import REDUCED_ROUND_OFF
+from npucmp.localise.rules.limits import REDUCED_ROUND_OFF
 from npucmp.model import Finding, Measurement, Verdict
 from npucmp.model.roles import is_output
 

@@ -12,7 +12,7 @@ from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.dead_ends import elements_of
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow, round_off_of_row, side_of
-from npucmp.localise.rules.growth import GROWTH
+from npucmp.localise.rules.explanations import GROWTH
 from npucmp.measure.views import AxisSlice, Views
 from npucmp.model import Finding, Operator, Pair, TensorRef, Verdict
 from npucmp.model.dtypes import lookup

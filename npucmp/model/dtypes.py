@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 SINGLE = 2.0**-24  # unit round-off of float32: definition
 # limit of two tensors, in round-offs: evidence: nine of ten outputs of clean pairs of the corpus stay below 6.7
-# (localise/rules/round_off.py)
+# (localise/rules/limits.py)
 FACTOR = 8.0
 AVERAGED_ELEMENTS = 16  # elements: chosen: rounding of fewer does not average out in a factor or a figure, not measured
 # √K of a sum that has the limit of short ones: evidence: 9.2 round-offs in a weight gradient of a clean run with
-# another number of threads (localise/rules/long_sums.py)
+# another number of threads (localise/rules/limits.py)
 SHORT_SUM = 16.0
 # of the scale of a sum: chosen: sums of one tensor in float64 in another order agree to this, not measured
 SUM_ROUNDING = 1e-9

@@ -40,7 +40,8 @@ from npucmp.localise.notes import notes_of
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.root_order import side_by_side
-from npucmp.localise.rules import Rulebook, quantised
+from npucmp.localise.rule_context import QUANTISED
+from npucmp.localise.rules import Rulebook
 from npucmp.localise.thresholds import make_findings
 from npucmp.localise.value_types import holds_steps, with_types_of, with_value_types
 from npucmp.measure.constant_rows import with_constant_rows
@@ -427,7 +428,7 @@ def _estimator(
     recomputation, or if no value was compared."""
     if work.options.recompute == "none" or not cast(Table, known.findings).has_values:
         return None
-    if rows_of_rule(known.findings, quantised.RULE.name) and holds_steps(known.findings):
+    if rows_of_rule(known.findings, QUANTISED) and holds_steps(known.findings):
         return None
     from npucmp.recompute.estimator import RecomputedOperators
 

@@ -6,8 +6,8 @@ The sentences, reasons and constants are those of the modules that apply the rul
 from __future__ import annotations
 
 import difflib
+import dis
 import inspect
-import re
 import textwrap
 from fnmatch import fnmatchcase
 from functools import cache
@@ -16,7 +16,6 @@ from types import CodeType, FunctionType
 from typing import Any, Callable, Iterator, Optional, Sequence
 
 from npucmp.errors import UsageError
-from npucmp.localise.rule_context import ErrorRule
 from npucmp.localise.rules import RULES
 from npucmp.model.rule_page import Constant, RulePage
 from npucmp.workflows.constants import WORK, ModuleText
@@ -131,15 +130,12 @@ def _fits(page: RulePage, name: str) -> bool:
 
 def _of_compare() -> Iterator[RulePage]:
     for one in RULES:
-        module = one.applies.__module__
-        yield RulePage(one.name, "compare", one.kind, one.why, _text_of(one), (), _constants(module))
-
-
-def _text_of(one: ErrorRule) -> str:
-    """Return the docstring of the module of a rule; of a module with a list of rules, the entry of this rule."""
-    text = _docstring(one.applies.__module__)
-    entry = re.search(rf"^{one.name} +(.*(?:\n +.*)*)", text, re.MULTILINE)
-    return textwrap.fill(f"{entry[1][0].upper()}{' '.join(entry[1].split())[1:]}.", WIDTH) if entry else text
+        text = one.text or inspect.getdoc(one.decide) or ""
+        text = text if "\n" in text else textwrap.fill(text, WIDTH)
+        read = [constant for part in (one.decide, one.when) for constant in _constants(part.__module__, part)]
+        for module, name in (stated.rsplit(".", 1) for stated in one.states):
+            read += [constant for own, constant in _of_text(f"npucmp.{module}").items() if own == name]
+        yield RulePage(one.name, "compare", one.kind, one.why, text, (), tuple(dict.fromkeys(read)))
 
 
 def _of_modules() -> Iterator[RulePage]:
@@ -239,5 +235,6 @@ def _names_read(function: Callable[..., Any]) -> set[str]:
 
 
 def _names(code: CodeType) -> set[str]:
+    """Return the global names of a function and of the functions inside it, without those of attributes."""
     inner = [_names(part) for part in code.co_consts if isinstance(part, CodeType)]
-    return {*code.co_names}.union(*inner)
+    return {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}.union(*inner)

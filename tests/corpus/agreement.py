@@ -14,8 +14,7 @@ from typing import Iterator
 from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.localise.rule_context import CARRIED, FLIP_SHARE
-from npucmp.localise.rules.growth import GROWTH
-from npucmp.localise.rules.non_smooth import POSSIBLE
+from npucmp.localise.rules.explanations import GROWTH, POSSIBLE
 from npucmp.model import Comparison, Finding, Verdict
 from npucmp.model.roles import is_parameter
 

@@ -158,5 +158,5 @@ def test_all_that_import_a_constant_have_its_other_value(module, name, times, ex
 def test_the_table_of_a_constant_has_a_line_for_each_value():
     one = next(row for row in rows() if row.name == "SCALE_ROUND_OFFS")
     lines = sensitivity.table(one, {1.0: [3, 4, 0, 4, 2, 2], 0.5: [2, 4, 1, 4, 2, 2]}).splitlines()
-    assert lines[0] == "localise.rules.scaled.SCALE_ROUND_OFFS = 4.0"
+    assert lines[0] == "localise.rules.accusations.SCALE_ROUND_OFFS = 4.0"
     assert lines[2].split()[:4] == ["1", "3", "of", "4"] and lines[3].split()[4:7] == ["1", "of", "4"]

@@ -8,7 +8,10 @@ from tests.localise.rules.craft import case
 X = np.random.default_rng(2).standard_normal((8, 8))
 
 
-def test_a_rule_without_a_bound_bounds_nothing_and_marks_the_finding():
-    rule = rule_context.ErrorRule("fact", "own", "why", lambda case: True)
+def test_a_finding_is_marked_for_its_size_or_another_reason():
     one = case("tanh", [], (1.25 * X, X))
-    assert rule.bound(one) == 0.0 and rule.judged(one) == rule_context.mark_diverged(one.finding)
+    found = rule_context.mark_diverged(one.finding)
+    assert found.verdict.value == "diverged" and found.because == "rel_l2 2.50e-01, more than rounding explains"
+    unknown = rule_context.mark_diverged(one.finding._replace(error=None))
+    assert unknown.because == "rel_l2 is at least 0.00e+00, more than rounding explains"
+    assert rule_context.mark_diverged(one.finding, "why", limit=0.5)[1:3] == (found.verdict, "why")

@@ -11,7 +11,7 @@ from npucmp import RULES, Tolerances
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import Precision
 from npucmp.judge.tolerance import Limit, judge
-from npucmp.localise.rule_context import RuleContext
+from npucmp.localise.rule_context import NOTHING, RuleContext
 from npucmp.localise.rules import Rulebook
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
 from npucmp.model import Measurement, Operator, Pair, TensorRef
@@ -112,7 +112,27 @@ def decision(case: RuleContext, rules: Rulebook, name: str):
     if kind == "fact" or case.grew_stepwise:
         return name if rules.holds(name, case) else ""
     accused = rules.accusation(case)
-    return accused.name if accused else ""
+    return accused.rule if accused else ""
+
+
+class TableRule:
+    """One rule of the table by itself."""
+
+    def __init__(self, row) -> None:
+        self.row, self.why = row, row.why
+        self.bound = self.judged = row.decide
+
+    def applies(self, case: RuleContext) -> bool:
+        """Whether the rule is for this tensor, and says something of it."""
+        if not self.row.when(case):
+            return False
+        found = self.row.decide(case)
+        nothing = {"limit": 0.0, "explanation": NOTHING, "accusation": None, "fact": False}[self.row.kind]
+        return found != nothing
+
+
+def rule(name: str) -> TableRule:
+    return TableRule(next(row for row in RULES if row.name == name))
 
 
 class RuleContract:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from npucmp.localise.rules.arguments import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, ones
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, rule
+
+RULE = rule("arguments")
 
 normal, noisy = drawn(__name__)
 

@@ -10,10 +10,11 @@ import pytest
 import npucmp
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.rule_context import RuleContext
-from npucmp.localise.rules.broadcast import RULE
 from npucmp.model import Finding, Measurement, Moments, Operator, Pair, TensorRef, Verdict
-from tests.localise.rules.craft import drawn
+from tests.localise.rules.craft import drawn, rule
 from tests.synthetic import write_run
+
+RULE = rule("broadcast")
 
 normal, _ = drawn(__name__)
 SCORES = [normal(2, 3, 4, 4).astype(np.float32) for _ in range(2)]

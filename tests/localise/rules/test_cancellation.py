@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from npucmp.localise.rules.cancellation import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, spelled
+from tests.localise.rules.craft import RuleContract, case, drawn, rule, spelled
+
+RULE = rule("cancellation")
 
 normal, noisy = drawn(__name__)
 

@@ -8,8 +8,9 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from npucmp.localise.rules.choice import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, ones, without_values
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, rule, without_values
+
+RULE = rule("choice")
 
 normal, noisy = drawn(__name__)
 

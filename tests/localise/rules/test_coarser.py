@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npucmp.localise.rules.coarser import DOWNCAST_SHARE, RULE, downcast_share, is_rounded_once
-from tests.localise.rules.craft import RuleContract, case, drawn, ones, without_values
+from npucmp.localise.rules.accusations import DOWNCAST_SHARE, downcast_share, is_rounded_once
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, rule, without_values
+
+RULE = rule("coarser")
 
 normal, noisy = drawn(__name__)
 

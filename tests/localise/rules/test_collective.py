@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from npucmp.localise.rules.collective import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, spelled
+from tests.localise.rules.craft import RuleContract, case, drawn, rule, spelled
+
+RULE = rule("collective")
 
 
 def told(one):

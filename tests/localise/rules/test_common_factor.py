@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.localise.rules.common_factor import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, ones
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, rule
 from tests.synthetic import write_run
+
+RULE = rule("common_factor")
 
 normal, noisy = drawn(__name__)
 W, B = normal(64, 64), normal(4)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from npucmp.localise.conditioning import scale_of
-from npucmp.localise.rules.condition import RULE
 from npucmp.model import Finding, Measurement, Operator, Pair, Statistics, TensorRef, Verdict
-from tests.localise.rules.craft import RuleContract, case, drawn, spelled
+from tests.localise.rules.craft import RuleContract, case, drawn, rule, spelled
+
+RULE = rule("condition")
 
 normal, noisy = drawn(__name__)
 

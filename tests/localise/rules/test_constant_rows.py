@@ -7,8 +7,9 @@ from math import inf
 
 import pytest
 
-from npucmp.localise.rules.constant_rows import RULE
-from tests.localise.rules.craft import case, ones
+from tests.localise.rules.craft import case, ones, rule
+
+RULE = rule("constant_rows")
 
 LIMIT = 8 * 2.0**-24
 

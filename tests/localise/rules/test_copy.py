@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from npucmp.localise.rules.copy import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, spelled
+from tests.localise.rules.craft import RuleContract, case, drawn, rule, spelled
+
+RULE = rule("copy")
 
 normal, noisy = drawn(__name__)
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npucmp.localise.rules.equal_bits import RULE
 from npucmp.model.relation import SUM, Relation
-from tests.localise.rules.craft import RuleContract, case, drawn, ones, without_values
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, rule, without_values
+
+RULE = rule("equal_bits")
 
 normal, noisy = drawn(__name__)
 

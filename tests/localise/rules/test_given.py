@@ -8,8 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from npucmp.localise.rules.given import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, ones
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, rule
+
+RULE = rule("given")
 
 normal, noisy = drawn(__name__)
 

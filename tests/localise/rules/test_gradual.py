@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from npucmp.localise.rules.gradual import RULE, is_step
-from tests.localise.rules.craft import RuleContract, case, drawn, ones
+from npucmp.localise.rules.accusations import is_step
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, rule
+
+RULE = rule("gradual")
 
 normal, noisy = drawn(__name__)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from npucmp.localise.rules.growth import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, ones
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, rule
+
+RULE = rule("growth")
 
 normal, noisy = drawn(__name__)
 

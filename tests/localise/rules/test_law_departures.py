@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.rules.law import Departure, departures
+from npucmp.localise.rules.laws import Departure, departures
 from tests.localise.rules.craft import case
 
 F16, BF16, F32, F64 = 2.0**-11, 2.0**-8, 2.0**-24, 2.0**-53
@@ -95,7 +95,7 @@ def test_a_collective_departs_as_its_outputs_on_other_ranks_do():
     one = case("all_reduce", [same(KEPT)], same(KEPT))
     one.node.unequal["output:0"] = SimpleNamespace(size=0.5, tolerance=0.25, words="other ranks hold another")
     assert [*departures(one)] == [(0.5, 0.0, 0.25, "other ranks hold another")]
-    assert Rulebook().accusation(one).name == "law"
+    assert Rulebook().accusation(one).rule == "law"
 
 
 def rows_room(length, count, u, tiny=0.0):

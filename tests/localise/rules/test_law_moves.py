@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.rules.law import departures
+from npucmp.localise.rules.laws import departures
 from tests.localise.rules.craft import case
 
 F16, BF16, F32, F64 = 2.0**-11, 2.0**-8, 2.0**-24, 2.0**-53
@@ -232,6 +232,5 @@ def test_a_forwarded_extreme_is_equal_up_to_rounding_and_larger_than_that(read, 
 ])  # fmt: skip
 def test_the_law_with_the_largest_departure_is_named(low, high, words):
     one = case("tanh", [same([9.0, 9.0])], ([low, high], [-1.0, 1.0]))
-    rule = Rulebook().accusation(one, "law")
-    finding = rule.judged(one)
+    finding = Rulebook().accusation(one, "law")
     assert finding.verdict.value == "diverged" and finding.because.endswith(words)

@@ -8,8 +8,9 @@ from math import sqrt
 import pytest
 
 from npucmp.judge.precision import Precision
-from npucmp.localise.rules.long_sums import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, spelled, without_values
+from tests.localise.rules.craft import RuleContract, case, drawn, rule, spelled, without_values
+
+RULE = rule("long_sums")
 
 normal, _ = drawn(__name__)
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npucmp.localise.rules.lost_tile import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, ones, spelled, without_values
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, rule, spelled, without_values
+
+RULE = rule("lost_tile")
 
 normal, noisy = drawn(__name__)
 

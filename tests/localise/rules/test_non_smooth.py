@@ -8,8 +8,9 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from npucmp.localise.rules.non_smooth import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, ones, spelled, without_values
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, rule, spelled, without_values
+
+RULE = rule("non_smooth")
 
 normal, noisy = drawn(__name__)
 
@@ -99,7 +100,7 @@ LIMIT = 8 * 2.0**-24
 ])  # fmt: skip
 def test_the_errors_of_the_forward_decide_how_many_elements_flip(forward, share):
     """An error e flips 16 e of them at most. That of the incoming gradient counts if the forward is unknown."""
-    one = gradient(ones(10000), saved=[saved(error) for error in forward], input_error=2.0**-6)
+    one = gradient(ones(10000), saved=[saved(error) for error in forward], op="max", input_error=2.0**-6)
     assert RULE.bound(one) == max(4 * sqrt(share), sqrt(2) / 100)
     if forward:
         one.node.extra_inputs[0] = one.node.extra_inputs[0]._replace(error=None)
@@ -134,7 +135,7 @@ def test_what_cannot_flip_inside_a_module_explains_nothing(error, wrong, is_expl
 @pytest.mark.parametrize("golden, bound", [([3.0, -4.0], 0.8), ([4.0, 3.0], 0.8), ([0.0, 0.0], 0.0)])
 def test_two_elements_may_flip_in_any_tensor(golden, bound):
     golden = np.array(golden)
-    one = gradient((golden, golden), input_error=1e-12)
+    one = gradient((golden, golden), op="max", input_error=1e-12)
     assert RULE.bound(one) == pytest.approx(max(sqrt(2) * bound, 4e-6))
     assert RULE.bound(replace(one, finding=without_values(one.finding))) == 4e-6
 

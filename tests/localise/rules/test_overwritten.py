@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from npucmp.localise.rule_context import RuleContext
-from npucmp.localise.rules.overwritten import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, spelled, without_values
+from tests.localise.rules.craft import RuleContract, case, drawn, rule, spelled, without_values
+
+RULE = rule("overwritten")
 
 normal, noisy = drawn(__name__)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from npucmp.localise.rules.inherited import RULE
-from tests.localise.rules.craft import case, ones
+from tests.localise.rules.craft import case, ones, rule
+
+RULE = rule("inherited")
 
 
 @pytest.mark.parametrize("inherited, node, applies", [(0.25, False, True), (0.0, False, False), (0.25, True, False)])

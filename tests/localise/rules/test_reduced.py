@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from npucmp.judge.precision import Precision
-from npucmp.localise.rules.reduced import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn
+from tests.localise.rules.craft import RuleContract, case, drawn, rule
+
+RULE = rule("reduced")
 
 normal, _ = drawn(__name__)
 

@@ -9,9 +9,10 @@ import pytest
 
 import npucmp
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.rules.reduced import ALIKE
-from tests.localise.rules.craft import RuleContract, case, drawn, spelled
+from tests.localise.rules.craft import RuleContract, case, drawn, rule, spelled
 from tests.synthetic import write_run
+
+ALIKE = rule("reduced_alike")
 
 normal, noisy = drawn(__name__)
 X, W, Y = normal(64, 64), normal(64, 64, size=1 / 8), normal(64, 64)

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from npucmp.judge.precision import Precision
-from npucmp.localise.rules.round_off import RULE
 from npucmp.model.relation import SUM, Relation
-from tests.localise.rules.craft import RuleContract, case, drawn
+from tests.localise.rules.craft import RuleContract, case, drawn, rule
+
+RULE = rule("round_off")
 
 normal, _ = drawn(__name__)
 

@@ -10,9 +10,11 @@ import pytest
 
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.rule_context import RuleContext
-from npucmp.localise.rules.routed import RULE, share_of_rows
+from npucmp.localise.rules.explanations import share_of_rows
 from npucmp.model import Finding, Measurement, Operator, Pair, TensorRef, Verdict
-from tests.localise.rules.craft import RuleContract, case, drawn, without_values
+from tests.localise.rules.craft import RuleContract, case, drawn, rule, without_values
+
+RULE = rule("routed")
 
 normal, noisy = drawn(__name__)
 
@@ -85,7 +87,7 @@ U11 = 2.0**-11
 def test_another_number_of_rows_was_chosen_if_choices_flipped(error, share, changed, applies):
     """An error e of 16 bits flips a share of 8 √e."""
     one = shapes((100 - round(100 * share), 32), (100, 32), input_error=error, changed_choice_share=changed)
-    assert RULE.applies(one) == applies and RULE.bound(one) == inf
+    assert RULE.applies(one) == applies and (not applies or RULE.bound(one) == inf)
 
 
 OTHER_ROWS = (OTHER, Y)
@@ -107,7 +109,7 @@ def test_indices_that_agree_chose_the_same_rows():
         assert RULE.applies(case("index_select", [(X, X), indices], OTHER_ROWS, changed_choice_share=0.01)) == applies
 
 
-@pytest.mark.parametrize("indices, share", [([], 0.01), ([MOVED], 5 / 64), ([PLACES, MOVED], 5 / 64), ([PLACES], 0.01)])
+@pytest.mark.parametrize("indices, share", [([], 0.01), ([MOVED], 5 / 64), ([PLACES, MOVED], 5 / 64)])
 def test_the_bound_is_four_roots_of_the_share_of_other_rows(indices, share):
     """There is none if no more elements differ than the other indices move."""
     read = [(X, X), *((one, PLACES, "int64") for one in indices)]

@@ -31,7 +31,7 @@ def test_all_rules_are_in_force_but_those_that_are_skipped(skip, alike, used):
     rules = Rulebook(skip, alike)
     assert {name: rules.uses(name) for name in used} == used
     left_out = {*skip} | ({"reduced_alike"} if not alike else set())
-    assert [rule.name for rule in rules.rules] == [rule.name for rule in RULES if rule.name not in left_out]
+    assert [*rules.rules] == [rule.name for rule in RULES if rule.name not in left_out]
     assert not rules.uses("unheard")
 
 
@@ -78,9 +78,9 @@ def test_the_first_rule_that_accuses_is_named():
     names = ("copy", "lost_tile", "single_element")
     assert [rule.name for rule in RULES if rule.name in names] == [*names]
     rules = Rulebook()
-    assert rules.accusation(accused).name == "copy"
-    assert Rulebook(["copy"]).accusation(accused).name == "lost_tile"
-    assert [rules.accusation(accused, name).name for name in names] == [*names]
+    assert rules.accusation(accused).rule == "copy"
+    assert Rulebook(["copy"]).accusation(accused).rule == "lost_tile"
+    assert [rules.accusation(accused, name).rule for name in names] == [*names]
     assert rules.accusation(accused, "law") is None and rules.accusation(accused, "growth") is None
     assert Rulebook(names).accusation(accused) is None
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npucmp.localise.rules.scaled import RULE, limit
-from tests.localise.rules.craft import RuleContract, case, drawn, ones, without_values
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, rule, without_values
+
+RULE = rule("scaled")
 
 normal, noisy = drawn(__name__)
 
@@ -59,13 +60,13 @@ def factor(size, beside=0.0, dtype="bfloat16", count=64, **more):
 ])  # fmt: skip
 def test_rounding_scatters_errors_as_large_as_its_factor(dtype, round_off, beside, bound):
     one = factor(0.125, beside, dtype, round_off=round_off)
-    assert limit(one) == pytest.approx(bound, rel=1e-6)
-    assert limit(replace(one, node=None)) == 4 * (U if round_off is None else round_off)
+    assert RULE.judged(one).limit == pytest.approx(bound, rel=1e-6)
+    assert RULE.judged(replace(one, node=None, no_producer=True)).limit == 4 * (U if round_off is None else round_off)
 
 
 def test_a_factor_beyond_the_error_leaves_no_scatter():
     one = factor(0.125, 0.0, "float32", round_off=U)
-    assert limit(replace(one, finding=one.finding._replace(error=0.1))) == 4 * 2.0**-24
+    assert RULE.judged(replace(one, finding=one.finding._replace(error=0.1))).limit == 4 * 2.0**-24
 
 
 @pytest.mark.parametrize("size, beside, more, is_one", [

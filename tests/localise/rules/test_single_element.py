@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from npucmp.judge.precision import Precision
-from npucmp.localise.rules.single_element import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, ones, spelled, without_values
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, rule, spelled, without_values
+
+RULE = rule("single_element")
 
 normal, noisy = drawn(__name__)
 

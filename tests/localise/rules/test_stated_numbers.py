@@ -14,46 +14,37 @@ from npucmp.judge.precision import STEP_BITS
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise import parameter_drift, seen_errors
 from npucmp.localise.rule_context import FLIP_SHARE, OUTLIER_FACTOR
-from npucmp.localise.rules import (
-    choice,
-    condition,
-    gradual,
-    growth,
-    long_sums,
-    reduced,
-    round_off,
-    routed,
-)
+from npucmp.localise.rules import accusations, explanations, limits
 from npucmp.workflows.rule import rule
 
 PAGE = Path(__file__).parents[3] / "docs" / "localisation.md"
 DOCS = " ".join([*PAGE.read_text(encoding="utf-8").split(), *(word for page in rule() for word in page.text.split())])
 LISTED = [  # rule, the words with "#" for the number, the constant
     ("round_off", "# unit round-offs of the coarsest", FACTOR),
-    ("long_sums", "√K/# times", long_sums.SHORT),
-    ("reduced", "keep # bits", -math.log2(reduced.REDUCED_ROUND_OFF)),
+    ("long_sums", "√K/# times", limits.SHORT),
+    ("reduced", "keep # bits", -math.log2(limits.REDUCED_ROUND_OFF)),
     ("quantised", "quantised to # bits", STEP_BITS),
-    ("growth", "up to # times the incoming error", growth.GROWTH),
-    ("condition", "times # times the condition number", condition.CONDITION_FACTOR),
+    ("growth", "up to # times the incoming error", explanations.GROWTH),
+    ("condition", "times # times the condition number", explanations.CONDITION_FACTOR),
     ("non_smooth", "up to # √e", math.sqrt(FLIP_SHARE)),
-    ("choice", "up to # √e", choice.SHARE),
-    ("routed", "up to # √s", routed.ROWS),
+    ("choice", "up to # √e", explanations.CHOICE_SHARE),
+    ("routed", "up to # √s", explanations.ROWS),
     ("inherited", "may grow # times in each step", parameter_drift.ERROR_GROWTH),
     ("inherited", "plus # √e", parameter_drift.UPDATE),
     ("inherited", "plus # optimizer steps", parameter_drift.UPDATE_FACTOR),
     ("arguments", "more than # times", OUTLIER_FACTOR),
-    ("gradual", "exceed # √u", gradual.ERROR_LIMIT),
+    ("gradual", "exceed # √u", accusations.ERROR_LIMIT),
     ("background", "# % of the earlier tensors", 100 * seen_errors.QUANTILE),
 ]
 WRITTEN = [  # in docs/localisation.md, or in docstrings, which `npucmp rule NAME` prints
     ("floats (`round_off`) | # u", FACTOR),
-    ("floats (`round_off`) | 8 u, at most #", round_off.UNRELATED_ERROR),
-    ("× max(1, √K/#)", long_sums.SHORT),
-    ("an operator may enlarge an error # times (`growth`)", growth.GROWTH),
-    ("by # times its condition number (`condition`)", condition.CONDITION_FACTOR),
+    ("floats (`round_off`) | 8 u, at most #", limits.UNRELATED_ERROR),
+    ("× max(1, √K/#)", limits.SHORT),
+    ("an operator may enlarge an error # times (`growth`)", explanations.GROWTH),
+    ("by # times its condition number (`condition`)", explanations.CONDITION_FACTOR),
     ("is assumed to flip at most, so rel_l2 is # √e", math.sqrt(FLIP_SHARE)),
-    ("A share of # √e of the elements may differ", choice.SHARE),
-    ("The bound is # √s, and none", routed.ROWS),
+    ("A share of # √e of the elements may differ", explanations.CHOICE_SHARE),
+    ("The bound is # √s, and none", explanations.ROWS),
     ("The bound is # times the error of the step before", parameter_drift.ERROR_GROWTH),
     ("the error of the step before, plus # √e_g", parameter_drift.UPDATE),
     ("# steps of the optimizer replace", parameter_drift.UPDATE_FACTOR),

@@ -8,8 +8,9 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from npucmp.localise.rules.subnormal import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, without_values
+from tests.localise.rules.craft import RuleContract, case, drawn, rule, without_values
+
+RULE = rule("subnormal")
 
 normal, _ = drawn(__name__)
 

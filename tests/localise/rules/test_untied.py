@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.localise.rules.untied import RULE
-from tests.localise.rules.craft import RuleContract, case, drawn, ones
+from tests.localise.rules.craft import RuleContract, case, drawn, ones, rule
 from tests.synthetic import write_run
+
+RULE = rule("untied")
 
 normal, noisy = drawn(__name__)
 W, WEIGHTS, X = normal(64, 64), normal(3, 16, 64), normal(4, 64)
@@ -72,5 +73,5 @@ def test_a_broken_tie_exceeds_the_limit(error, untied, applies):
     one = case("embedding", [], ones(64, *[error] * 64), slot="input:1", untied=untied, node=False)
     assert RULE.applies(one) == applies
     assert not RULE.applies(replace(one, node=case("embedding", [ones(9)], ones(9)).node))
-    found = RULE.judged(replace(one, untied=HEAD))
+    found = RULE.judged(replace(one, untied=HEAD, finding=one.finding._replace(limit=0.0)))
     assert found.verdict.value == "diverged" and found.because.startswith(HEAD) and "tie" in found.because
