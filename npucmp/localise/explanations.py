@@ -228,17 +228,15 @@ class Explanations:
 
     # Accusations
 
-    def accuse(self, case: RuleContext, only: str = "") -> Optional[OwnError]:
-        """The tensor with the words of an accusation; None if no rule accuses it, or if the user's own rules decide."""
-        found = self._rules.accusation(case, only) if self._by_round_off else None
-        if found is None:
+    def accuse(self, *cases: RuleContext, only: str = "") -> Optional[OwnError]:
+        """The tensor with the words of an accusation, of several that with the largest error; None if no rule accuses
+        one, or if the user's own rules decide. `only` names a single rule to try."""
+        found = [self._rules.accusation(case, only) for case in cases] if self._by_round_off else []
+        worst = max(filter(None, found), key=error_size, default=None)
+        if worst is None:
             return None
-        self.revised[found.row] = found
-        return OwnError(found, found.rule)
-
-    def accuse_single(self, case: RuleContext) -> Optional[OwnError]:
-        """The tensor, if single elements of it are wrong; the inputs of the operator are not needed for this."""
-        return self.accuse(case, "single_element")
+        self.revised[worst.row] = worst
+        return OwnError(worst, worst.rule)
 
     def accuse_recomputed(self, finding: Finding, reasons: Sequence[Evidence]) -> OwnError:
         """Mark an output that recomputation accuses as differing, even if its error is below the limit."""
@@ -268,22 +266,16 @@ class Explanations:
         ]
         is_bounded = not any(map(self._intervals.may_have_moved, (*node.inputs, *node.extra_inputs)))
         if reads.error is not None and is_bounded:
-            return self._accuse_worst(cases)
-        found = self._accuse_worst(cases, "law")  # it does not depend on the inputs of an operator
-        return found or next(filter(None, map(self._accuse_alone, cases)), None)
-
-    def _accuse_alone(self, case: RuleContext) -> Optional[OwnError]:
-        """The tensor, if single elements of it are wrong, or if one factor scales it and no root exists upstream."""
-        return self.accuse_single(case) or (None if self._intervals.any_tainted else self.accuse(case, "scaled"))
-
-    def _accuse_worst(self, cases: Sequence[RuleContext], only: str = "") -> Optional[OwnError]:
-        """The tensor with the largest error of those that a rule accuses."""
-        accused = [case for case in cases if self._rules.accusation(case, only)]
-        return self.accuse(max(accused, key=lambda case: error_size(case.finding)), only) if accused else None
+            return self.accuse(*cases)
+        if found := self.accuse(*cases, only="law"):  # it does not depend on the inputs of an operator
+            return found
+        # nor do single elements that are wrong, nor one factor that scales a tensor while no root exists upstream
+        rules = ["single_element"] if self._intervals.any_tainted else ["single_element", "scaled"]
+        accused = (self.accuse(case, only=name) for case in cases for name in rules)
+        return next(filter(None, accused), None)
 
     def _is_rounding_alone(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> bool:
         """Whether some rows of an output hold only rounding, which accusations do not consider."""
-        if finding.measurement.settled is None or not differs(finding):
-            return False
-        by = self.of(node, finding, reads)
+        is_candidate = finding.measurement.settled is not None and differs(finding)
+        by = self.of(node, finding, reads) if is_candidate else None
         return by is not None and by.rule == "constant_rows"

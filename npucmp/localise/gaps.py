@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, AbstractSet, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, AbstractSet, Iterable, Mapping, Optional, Sequence
 
 from npucmp.flow.contents import content_of, is_few
 from npucmp.flow.operators import OperatorFindings
@@ -98,7 +98,9 @@ class Gaps:
                 gap = gap or self._explanations.accuse(self._from_nowhere(finding)) or self._unlawful(finding)
             elif not source.tainted:
                 before = error_size(source.finding)
-                gap = gap or self._explanations.accuse_single(RuleContext(finding, None, before, inherited=before))
+                gap = gap or self._explanations.accuse(
+                    RuleContext(finding, None, before, inherited=before), only="single_element"
+                )
         for finding in unwritten:
             self.unrecorded.claim(finding)
         return gap, inherits
@@ -123,7 +125,7 @@ class Gaps:
         else:
             case = RuleContext(finding, None, inherited=edge.high, untied=self._updates.untied(finding))
             by = self._explanations.of_case(case)
-            if broken_tie := self._explanations.accuse(case, "untied"):
+            if broken_tie := self._explanations.accuse(case, only="untied"):
                 return broken_tie
         self._explanations.excuse(finding, by)
         return None if by else OwnError(finding, finding.rule)
@@ -137,7 +139,11 @@ class Gaps:
         case = self._from_nowhere(finding)
         by = self._explanations.of_case(case)
         if by is None:
-            known = [*self._unrecorded_writers(finding), *self._gradients_of(finding), *self._unpaired_writers(case)]
+            known = [
+                *self._as_output(finding, self.unrecorded.writers(finding)),
+                *self._gradients_of(finding),
+                *self._unpaired_writers(case),
+            ]
             explained = [(one, limit) for one in known if (limit := self._explanations.of_case(one))]
             case, by = next(iter(explained), (case, None))
         if by is None:
@@ -167,25 +173,20 @@ class Gaps:
 
     def _unlawful(self, finding: Finding) -> Optional[OwnError]:
         """An input that breaks a law of the operator just before it, of which only the inputs were recorded."""
-        cases = [] if self._intervals.any_tainted else self._unrecorded_writers(finding)
-        return next(filter(None, (self._explanations.accuse(case, "law") for case in cases)), None)
+        writers = [] if self._intervals.any_tainted else self.unrecorded.writers(finding)
+        cases = self._as_output(finding, writers)  # of which only the inputs were recorded
+        return next(filter(None, (self._explanations.accuse(case, only="law") for case in cases)), None)
 
-    def _unrecorded_writers(self, finding: Finding) -> list[RuleContext]:
-        """An input as the output of operators of which only the inputs were recorded."""
-        found = self.unrecorded.writers(finding)
-        return [
-            RuleContext(finding, node, error, changed_choice_share=self._seen.changed_choice_share)
-            for node, error in found
-        ]
+    def _as_output(self, finding: Finding, writers: Iterable[tuple[OperatorFindings, float]]) -> list[RuleContext]:
+        """An input as the output of operators, each with the error that it read."""
+        share = self._seen.changed_choice_share
+        return [RuleContext(finding, node, error, changed_choice_share=share) for node, error in writers]
 
     def _gradients_of(self, finding: Finding) -> list[RuleContext]:
         """A gradient that an optimizer reads as the output of the backward operators of its parameter."""
         nodes = [] if self._intervals.any_tainted else self._parameters.backward_operators(finding)
-        errors = [max((error_size(one) for one in node.inputs), default=0.0) for node in nodes]
-        return [
-            RuleContext(finding, node, error, changed_choice_share=self._seen.changed_choice_share)
-            for node, error in zip(nodes, errors)
-        ]
+        errors = (max((error_size(one) for one in node.inputs), default=0.0) for node in nodes)
+        return self._as_output(finding, zip(nodes, errors))
 
     def _unpaired_writers(self, case: RuleContext) -> list[RuleContext]:
         """An input in a later step as the output of an operator that exists in one run: the parameters of this

@@ -245,7 +245,8 @@ class Intervals:
                 yield self._unrecorded_parameters(node)
             return
         yield self.unknown_producer(finding)
-        yield self._saved_interval(finding)
+        # each side rounded an unrecorded tensor that a forward saved for its backward
+        yield Interval(0.0, BOTH_SIDES * RuleContext(finding).round_off, "saved")
 
     def _operands(self, node: OperatorFindings, finding: Finding) -> Interval:
         """Operands that are added, multiplied or divided element by element have the shape of the result: if no input
@@ -266,10 +267,6 @@ class Intervals:
         before."""
         presumed = [] if node.inputs else map(error_size, node.assumed_inputs)
         return Interval(0.0, max(self._seen.largest_left, *presumed, 0.0), "left of a sum")
-
-    def _saved_interval(self, finding: Finding) -> Interval:
-        """The interval of an unrecorded tensor that a forward saved for its backward: each side rounded it."""
-        return Interval(0.0, BOTH_SIDES * RuleContext(finding).round_off, "saved")
 
     def _unrecorded_parameters(self, node: OperatorFindings) -> Interval:
         """The error that earlier updates may have made in parameters that were not recorded."""
