@@ -60,7 +60,8 @@ def alone(order, wrote=(4, 4), reads=(4, 4), golden=False):
 
 
 def orders(pairs, start, is_origin, asked):
-    return [one.order for one in UnpairedOperators(pairs).writers(asked, start, is_origin)]
+    findings = [Finding(Measurement(pair), Verdict.MISSING, "") for pair in pairs]
+    return [one.order for one in UnpairedOperators(findings).writers(asked, start, is_origin)]
 
 
 def test_operators_of_one_run_write_tensors_of_their_own_run():
