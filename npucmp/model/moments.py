@@ -1,13 +1,14 @@
 """Moments: the sums, extremes and counts that one pass over tensors measures, without a verdict.
 
 Side and Moments are also tables: the annotation of each field declares its merge for two neighbouring blocks and its
-type in C. FIELDS is the source of the merge (measure/kernel/merge.py), the record that C fills (native.py) and the
-columns of the table (table.py).
+type in C. FIELDS is the source of the merge (measure/kernel/merge.py) and of the record: the bytes that C fills
+(native.py), that processes exchange and that the table has as a column (table.py).
 """
 
 from __future__ import annotations
 
 from enum import Enum
+from struct import Struct, calcsize
 from typing import Annotated, Any, Callable, NamedTuple, Optional, get_type_hints
 
 
@@ -58,15 +59,16 @@ class Merge(Enum):
     WORD_SUMS = "the sums of its lower and of its higher 32 bits, each modulo 2^32"
     LEAST = "the least"
     MOST = "the most"
+    MOST_WIDE = "the most of two integers"
     PLACE = "the index of the larger value of the field without _index in its name, the first if both are equal"
     HALF = "a record of its own, merged field by field"
 
 
 class MomentField(NamedTuple):
-    """The annotation of a field. Without a type in C, only numpy's kernel fills it."""
+    """The annotation of a field."""
 
     merge: Merge
-    c_type: str = ""
+    c_type: str
 
 
 Count = Annotated[int, MomentField(Merge.SUM, "int64_t")]
@@ -74,8 +76,7 @@ Sum = Annotated[float, MomentField(Merge.SUM, "double")]
 Least = Annotated[float, MomentField(Merge.LEAST, "double")]
 Most = Annotated[float, MomentField(Merge.MOST, "double")]
 Place = Annotated[int, MomentField(Merge.PLACE, "int64_t")]
-Exact = Annotated[Optional[int], MomentField(Merge.MOST)]
-Ulp = Annotated[Optional[int], MomentField(Merge.MOST, "uint64_t")]
+Wide = Annotated[Optional[int], MomentField(Merge.MOST_WIDE, "wide_t")]
 Bits = Annotated[int, MomentField(Merge.MOST, "int64_t")]
 Hash = Annotated[int, MomentField(Merge.WORD_SUMS, "uint64_t")]
 Decades = Annotated[tuple[int, ...], MomentField(Merge.SUMS, "decades_t")]
@@ -168,14 +169,14 @@ class Moments(NamedTuple):
     sum_dd: Sum = 0.0
     max_abs: Most = 0.0
     max_abs_index: Place = -1
-    max_abs_exact: Exact = None
+    max_abs_exact: Wide = None
     max_rel: Most = 0.0
     max_rel_index: Place = -1
     sum_rel: Sum = 0.0
     below_1e3: Count = 0
     below_5e3: Count = 0
     outside: Count = 0
-    max_ulp: Ulp = None
+    max_ulp: Wide = None
     histogram: Decades = (0,) * HISTOGRAM_BINS
 
     @property
@@ -184,30 +185,61 @@ class Moments(NamedTuple):
         count."""
         return self.compared - self.histogram[0] + self.mismatched
 
+    def __reduce__(self) -> tuple[Callable[[bytes], Moments], tuple[bytes]]:
+        return moments_in, (record_of(self),)
+
 
 class Field(NamedTuple):
-    """A field of Moments or Side; `make` builds it from plain values if it has several."""
+    """A field of Moments or Side."""
 
     name: str
     neutral: Any
     merge: Merge
     c_type: str
-    make: Optional[Callable[[Any], Any]]
 
 
 def _fields(record: type[Side] | type[Moments]) -> tuple[Field, ...]:
-    annotations = {name: hint.__metadata__[0] for name, hint in get_type_hints(record, include_extras=True).items()}
+    hints = get_type_hints(record, include_extras=True)
     return tuple(
-        Field(name, neutral, annotations[name].merge, annotations[name].c_type, _maker(neutral))
+        Field(name, neutral, hints[name].__metadata__[0].merge, hints[name].__metadata__[0].c_type)
         for name, neutral in record._field_defaults.items()
     )
 
 
-def _maker(neutral: object) -> Optional[Callable[[Any], Any]]:
-    if not isinstance(neutral, tuple):
-        return None
-    return Side._make if isinstance(neutral, Side) else tuple
+SIDE_FIELDS, FIELDS = _fields(Side), _fields(Moments)
+_NONE = (1 << 64) - 1  # the high word of an integer that is None
 
 
-SIDE_FIELDS = _fields(Side)
-FIELDS = _fields(Moments)
+def _integer(words: tuple[int, int]) -> Optional[int]:
+    return None if words[0] == _NONE else (words[0] << 64) + words[1]
+
+
+# the code of struct and numpy for each type in C; wide_t is an integer of up to 128 bits, the high word first
+CODES = {"int64_t": "q", "uint64_t": "Q", "double": "d", "decades_t": f"{HISTOGRAM_BINS}q", "wide_t": "2Q"}
+CODES["side_t"] = "".join(CODES[field.c_type] for field in SIDE_FIELDS)
+_MAKERS: dict[str, Callable[[Any], Any]] = {"side_t": Side._make, "decades_t": tuple, "wide_t": _integer}
+SIDE_RECORD, RECORD = (Struct("=" + "".join(CODES[one.c_type] for one in some)) for some in (SIDE_FIELDS, FIELDS))
+_SEVERAL = [  # place, number of values of 8 bytes and constructor of the fields with several values
+    (place, calcsize("=" + CODES[field.c_type]) // 8, _MAKERS[field.c_type])
+    for place, field in enumerate(FIELDS)
+    if field.c_type in _MAKERS
+]
+_WIDE = [place for place, field in enumerate(FIELDS) if field.merge is Merge.MOST_WIDE]
+
+
+def record_of(moments: Moments) -> bytes:
+    """The record of Moments."""
+    values: list[Any] = [*moments]
+    for place in _WIDE:
+        values[place] = (_NONE, 0) if values[place] is None else divmod(int(values[place]), 1 << 64)
+    for place, _, _ in reversed(_SEVERAL):
+        values[place : place + 1] = values[place]
+    return RECORD.pack(*values)
+
+
+def moments_in(record: bytes | bytearray) -> Moments:
+    """The Moments of a record."""
+    values: list[Any] = [*RECORD.unpack(record)]
+    for place, count, make in _SEVERAL:
+        values[place : place + count] = [make(values[place : place + count])]
+    return Moments._make(values)

@@ -37,36 +37,12 @@ import numpy.typing as npt
 
 from npucmp.model.dump import FiguresAt, Operator, Run, Statistics, TensorRef
 from npucmp.model.finding import Finding, Measurement, Pair, Verdict
-from npucmp.model.moments import FIELDS, SIDE_FIELDS, Field, Merge, Moments, Side
+from npucmp.model.moments import CODES, FIELDS, RECORD, SIDE_FIELDS, Merge, Moments, moments_in, record_of
 
 Records = npt.NDArray[np.void]
 
-_NONE = np.iinfo(np.uint64).max  # the high word of an integer that is None
-_WIDE = ("u8", (2,))  # an integer of up to 128 bits, the high word first
-_TYPES = {
-    Merge.SUM: "f8",
-    Merge.LEAST: "f8",
-    Merge.MOST: "f8",
-    Merge.PLACE: "i8",
-}
-
-
-def _type_of(field: Field) -> Any:
-    """The numpy type of a field of Moments or Side."""
-    if field.merge is Merge.HALF:
-        return np.dtype([(one.name, *_shaped(_type_of(one))) for one in SIDE_FIELDS])
-    if field.merge is Merge.SUMS:
-        return "u8", (len(field.neutral),)
-    if field.neutral is None:
-        return _WIDE
-    return "u8" if isinstance(field.neutral, int) and field.merge is not Merge.PLACE else _TYPES[field.merge]
-
-
-def _shaped(kind: Any) -> tuple[Any, ...]:
-    return kind if isinstance(kind, tuple) else (kind,)
-
-
-MOMENTS = np.dtype([(one.name, *_shaped(_type_of(one))) for one in FIELDS])
+_SIDE = [(field.name, CODES[field.c_type]) for field in SIDE_FIELDS]
+MOMENTS = np.dtype([(field.name, _SIDE if field.merge is Merge.HALF else CODES[field.c_type]) for field in FIELDS])
 ROW = np.dtype(
     [
         ("operator", "i4"),
@@ -531,39 +507,15 @@ def finding_at(columns: Columns, at: int, pair: Pair, number: int, cache: Any = 
     return Finding(measurement, _VERDICTS[verdict], words[because], *fields, number, cache)
 
 
-def records_of(moments: Sequence[Moments]) -> Records:
+def records_of(moments: Iterable[Moments]) -> Records:
     """Moments as records; None is preserved."""
-    return np.array([_record(one, FIELDS) for one in moments], dtype=MOMENTS)
-
-
-def _record(one: Sequence[Any], fields: Sequence[Field]) -> tuple[Any, ...]:
-    return tuple(
-        _record(value, SIDE_FIELDS)
-        if field.merge is Merge.HALF
-        else value
-        if field.neutral is not None
-        else (_NONE, 0)
-        if value is None
-        else divmod(int(value), 1 << 64)
-        for field, value in zip(fields, one)
-    )
+    return np.frombuffer(b"".join(map(record_of, moments)), MOMENTS)
 
 
 def moments_of(records: Records) -> list[Moments]:
     """The Moments in records."""
-    columns = [_column(records[field.name], field) for field in FIELDS]
-    return [*map(Moments._make, zip(*columns))] if len(records) else []
-
-
-def _column(column: Any, field: Field) -> Iterable[Any]:
-    if field.merge is Merge.HALF:
-        return map(Side._make, zip(*(column[one.name].tolist() for one in SIDE_FIELDS)))
-    if field.merge is Merge.SUMS:
-        return map(tuple, column.tolist())
-    if field.neutral is None:
-        return [None if high == _NONE else (high << 64) + low for high, low in column.tolist()]
-    found: list[Any] = column.tolist()
-    return found
+    data = records.tobytes()
+    return [moments_in(data[start : start + RECORD.size]) for start in range(0, len(data), RECORD.size)]
 
 
 def _recorded(one: Optional[Statistics], side: int) -> tuple[int, tuple[float, ...]]:

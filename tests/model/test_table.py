@@ -10,7 +10,8 @@ from npucmp.model.moments import HISTOGRAM_BINS
 from npucmp.model.table import MOMENTS, ROW, Table, columns_of, findings_of, measurements_of
 
 FLOATS = st.floats(width=64)
-COUNTS = st.integers(0, 2**64 - 1)
+COUNTS = st.integers(0, 2**63 - 1)
+HASHES = st.integers(0, 2**64 - 1)
 PLACES = st.integers(-1, 2**63 - 1)
 TEXTS = st.text(st.characters(), max_size=8)  # surrogates and control characters too
 NAMES = st.sampled_from(["a", "b", ""])
@@ -26,11 +27,11 @@ def made(kind, *fields, **more):
 
 
 FIGURES = optional(made(Statistics, *[optional(FLOATS)] * 4))
-SIDES = made(Side, COUNTS, COUNTS, COUNTS, *[FLOATS] * 4, COUNTS, *[FLOATS] * 4, COUNTS)
+SIDES = made(Side, COUNTS, COUNTS, COUNTS, *[FLOATS] * 4, COUNTS, *[FLOATS] * 4, HASHES)
 MEASURED = made(
     Moments, COUNTS, SIDES, SIDES, *[COUNTS] * 4, *[FLOATS] * 6, FLOATS, PLACES, optional(st.integers(0, 2**66)),
     FLOATS, PLACES, FLOATS, *[COUNTS] * 3, optional(st.integers(0, 2**64 - 1)),
-    st.tuples(*[st.integers(0, 2**63)] * HISTOGRAM_BINS),
+    st.tuples(*[COUNTS] * HISTOGRAM_BINS),
 )  # fmt: skip
 TENSORS = optional(made(TensorRef, NAMES, NAMES, st.just((2, 3)), statistics=FIGURES))
 OPERATORS = optional(made(Operator, NAMES, NAMES, NAMES, NAMES, st.integers(0, 9), st.just(())))

@@ -61,6 +61,7 @@ _HOW: dict[Merge, Callable[[str, Record, Record], Any]] = {
     Merge.WORD_SUMS: _word_sums,
     Merge.LEAST: _best(min),
     Merge.MOST: _best(max),
+    Merge.MOST_WIDE: _best(max),
     Merge.PLACE: _worst_element,
     Merge.HALF: _half,
 }

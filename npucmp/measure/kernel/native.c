@@ -87,13 +87,14 @@ enum { NO_ULP = 0, SAME = 1, TO_FLOAT32 = 2, TO_FLOAT16 = 3, TO_BFLOAT16 = 4 };
     ROW(double, sum_dd, SUM) \
     ROW(double, max_abs, MOST) \
     ROW(int64_t, max_abs_index, PLACE) \
+    ROW(wide_t, max_abs_exact, MOST_WIDE) \
     ROW(double, max_rel, MOST) \
     ROW(int64_t, max_rel_index, PLACE) \
     ROW(double, sum_rel, SUM) \
     ROW(int64_t, below_1e3, SUM) \
     ROW(int64_t, below_5e3, SUM) \
     ROW(int64_t, outside, SUM) \
-    ROW(uint64_t, max_ulp, MOST) \
+    ROW(wide_t, max_ulp, MOST_WIDE) \
     ROW(decades_t, histogram, SUMS)
 
 #define MEMBER(type, name, merge) type name;
@@ -101,7 +102,12 @@ enum { NO_ULP = 0, SAME = 1, TO_FLOAT32 = 2, TO_FLOAT16 = 3, TO_BFLOAT16 = 4 };
 #define TEXT(value) #value
 #define VALUE(macro) TEXT(macro)
 
+#define NO_INTEGER UINT64_MAX
+
 typedef int64_t decades_t[BINS];
+typedef struct {
+    uint64_t high, low; /* high is NO_INTEGER: no value */
+} wide_t;
 typedef struct {
     SIDE(MEMBER)
 } side_t;
@@ -816,6 +822,7 @@ INLINE uint64_t gathered_ulp(const void *x, const void *y, const scratch_t *room
 static void begin(moments_t *m) {
     memset(m, 0, sizeof *m);
     m->max_abs_index = m->max_rel_index = -1;
+    m->max_abs_exact.high = m->max_ulp.high = NO_INTEGER;
     m->target.minimum = m->target.maximum = m->golden.minimum = m->golden.maximum = NAN;
     m->target.last_bit = m->golden.last_bit = INFINITY;
 }
@@ -824,10 +831,16 @@ static void begin(moments_t *m) {
 #define SUM(name) total->name += block->name;
 #define LEAST(name) if (block->name < total->name || total->name != total->name) total->name = block->name;
 #define MOST(name) if (block->name > total->name || total->name != total->name) total->name = block->name;
+#define MOST_WIDE(name) total->name = most_wide(total->name, block->name);
 #define PLACE(name) /* join() sets it before the field to which it belongs */
 #define WORD_SUMS(name) total->name = add_hash(total->name, block->name);
 #define SUMS(name) for (int k = 0; k < BINS; k++) total->name[k] += block->name[k];
 #define HALF(name) join_sides(&total->name, &block->name);
+
+static wide_t most_wide(wide_t a, wide_t b) {
+    if (a.high == NO_INTEGER || b.high == NO_INTEGER) return a.high == NO_INTEGER ? b : a;
+    return b.high > a.high || (b.high == a.high && b.low > a.low) ? b : a;
+}
 
 static void join_sides(side_t *total, const side_t *block) { SIDE(JOIN) }
 
@@ -866,7 +879,7 @@ INLINE void count_equal(moments_t *m, int type, const double *wide, float *narro
     join_sides(&m->golden, &tile);
 }
 
-INLINE void farther_of(moments_t *m, uint64_t ulp) { m->max_ulp = ulp > m->max_ulp ? ulp : m->max_ulp; }
+INLINE void farther_of(moments_t *m, uint64_t ulp) { m->max_ulp.low = ulp > m->max_ulp.low ? ulp : m->max_ulp.low; }
 
 /* A tile as doubles, its finite_side() and its hash. */
 INLINE int widen_side(side_t *side, double *into, const void *data, int type, int64_t at, int64_t n,
@@ -887,6 +900,7 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
     if (total->target.bits > SHORT_BITS) out->target.bits = total->target.bits; /* the result may be final */
     if (total->golden.bits > SHORT_BITS) out->golden.bits = total->golden.bits;
     out->elements = n;
+    if (bars->ulp) out->max_ulp.high = 0;
     for (int64_t at = 0; at < n; at += TILE) {
         int64_t some = n - at < TILE ? n - at : TILE;
         side_t target, golden;

@@ -11,9 +11,7 @@ import ctypes
 import os
 import threading
 from functools import cache, lru_cache
-from itertools import chain
 from pathlib import Path
-from struct import Struct
 from typing import Any, Iterable, NamedTuple, Optional
 
 import numpy as np
@@ -25,7 +23,7 @@ from npucmp.measure.kernel.merge import merge, merge_sides
 from npucmp.measure.kernel.numpy_kernel import CountLimits, lower_edges
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
 from npucmp.model.dtypes import numpy_dtype
-from npucmp.model.moments import FIELDS, SIDE_FIELDS, Field
+from npucmp.model.moments import FIELDS, RECORD, SIDE_FIELDS, SIDE_RECORD, Field, moments_in, record_of
 
 Array = npt.NDArray[Any]
 
@@ -40,30 +38,14 @@ _ROUNDED = {  # narrower type → the rounding to it, and the possible types of 
 }
 
 _POINTER = ctypes.c_void_p
-_CODES = {"": "", "int64_t": "q", "uint64_t": "Q", "double": "d", "decades_t": f"{HISTOGRAM_BINS}q"}  # of struct
-
-
-def _struct(fields: Iterable[Field]) -> str:
-    return "".join(_CODES[field.c_type] for field in fields)
-
-
-_CODES["side_t"] = _struct(SIDE_FIELDS)
-_SIDE, _MOMENTS = Struct("=" + _struct(SIDE_FIELDS)), Struct("=" + _struct(FIELDS))  # side_t, moments_t
-_NOTHING = _MOMENTS.pack(
-    *chain.from_iterable(field.neutral if field.make else [field.neutral or 0] for field in FIELDS if field.c_type)
-)
-_SEVERAL = [  # place, number of values in C, and constructor of the fields that are not a single C value
-    (place, len(field.neutral) if field.make else 0, field.make or (lambda _: None))
-    for place, field in enumerate(FIELDS)
-    if field.make or not field.c_type
-]
+_NOTHING = record_of(Moments())
 
 
 def _words(fields: Iterable[Field]) -> str:
-    return "".join(f"{field.c_type} {field.name} {field.merge.name};" for field in fields if field.c_type)
+    return "".join(f"{field.c_type} {field.name} {field.merge.name};" for field in fields)
 
 
-RECORD = f"{HISTOGRAM_BINS} decades;{_words(SIDE_FIELDS)}{_words(FIELDS)}"  # the fields that C must be built for
+C_FIELDS = f"{HISTOGRAM_BINS} decades;{_words(SIDE_FIELDS)}{_words(FIELDS)}"  # the fields that C must be built for
 
 
 class _Bars(ctypes.Structure):
@@ -86,7 +68,7 @@ def library() -> Optional[ctypes.CDLL]:
             continue
         try:
             found = ctypes.CDLL(str(file))
-            if ctypes.c_char_p.in_dll(found, "npucmp_record").value != RECORD.encode():
+            if ctypes.c_char_p.in_dll(found, "npucmp_record").value != C_FIELDS.encode():
                 continue
             found.npucmp_avx512.restype = ctypes.c_int32
             found.npucmp_measure.restype = found.npucmp_side.restype = None
@@ -121,7 +103,7 @@ def measure_block(x: Array, y: Array, bars: CountLimits, start: int = 0) -> Mome
     room = _rooms.moments
     room.bytes[:] = _NOTHING
     _measure(native, x, y, start, prepared, room)
-    return _moments(room.bytes, prepared.ulp)
+    return moments_in(room.bytes)
 
 
 class Total:
@@ -130,7 +112,7 @@ class Total:
     def __init__(self, bars: CountLimits) -> None:
         self._bars, self._at = bars, 0
         self._by_numpy: Optional[Moments] = None
-        self._by_c: Optional[tuple[_Workspace, int]] = None
+        self._by_c: Optional[_Workspace] = None
 
     def add(self, x: Array, y: Array) -> None:
         """Add the next block of both sides. Both have one length and the types of the earlier blocks."""
@@ -141,14 +123,14 @@ class Total:
             self._by_numpy = block if self._by_numpy is None else merge(self._by_numpy, block)
         else:
             if self._by_c is None:
-                self._by_c = _Workspace(_MOMENTS.size), prepared.ulp
-                self._by_c[0].bytes[:] = _NOTHING
-            _measure(native, x, y, self._at, prepared, self._by_c[0])
+                self._by_c = _Workspace(RECORD.size)
+                self._by_c.bytes[:] = _NOTHING
+            _measure(native, x, y, self._at, prepared, self._by_c)
         self._at += len(x)
 
     def moments(self) -> Moments:
         if self._by_c is not None:
-            return _moments(self._by_c[0].bytes, self._by_c[1])
+            return moments_in(self._by_c.bytes)
         return self._by_numpy or Moments()
 
 
@@ -166,7 +148,7 @@ def measure_side(x: Array) -> Side:
     table = _table(x.dtype.name)
     room = _rooms.side
     native.npucmp_side(_address(x), len(x), kind, None if table is None else _address(table), room.address)
-    return Side(*_SIDE.unpack(room.bytes))
+    return Side(*SIDE_RECORD.unpack(room.bytes))
 
 
 def _address(x: Array) -> int:
@@ -188,7 +170,7 @@ class _Workspaces(threading.local):
     """Result memory for each thread."""
 
     def __init__(self) -> None:
-        self.moments, self.side = _Workspace(_MOMENTS.size), _Workspace(_SIDE.size)
+        self.moments, self.side = _Workspace(RECORD.size), _Workspace(SIDE_RECORD.size)
 
 
 _rooms = _Workspaces()
@@ -210,10 +192,9 @@ def _side_by_numpy(x: Array) -> Side:
 
 
 class _Prepared(NamedTuple):
-    """The arguments of a call other than the arrays. `held` keeps the targets of `address` alive."""
+    """The arguments of a call other than the arrays. `references` keeps the targets of `address` alive."""
 
     address: int
-    ulp: int
     references: tuple[object, ...]
 
 
@@ -242,7 +223,7 @@ def _prepared(x: np.dtype[Any], y: np.dtype[Any], bars: CountLimits) -> Optional
         bars.floor, bars.rtol, bars.atol, masks.highest, masks.bound,
         *places[:3], *map(len, values), *places[3:],
     )  # fmt: skip
-    return _Prepared(ctypes.addressof(made), ulp, (made, *held))
+    return _Prepared(ctypes.addressof(made), (made, *held))
 
 
 @cache
@@ -256,11 +237,3 @@ def _table(name: str) -> Optional[Array]:
 def _plain(x: Array) -> Array:
     flags = x.flags
     return x if flags.c_contiguous and flags.aligned else np.ascontiguousarray(x).copy()
-
-
-def _moments(result: bytearray, ulp: int) -> Moments:
-    values: list[Any] = [*_MOMENTS.unpack(result)]
-    for place, size, make in _SEVERAL:
-        values[place : place + size] = [make(values[place : place + size])]
-    moments = Moments._make(values)
-    return moments._replace(max_ulp=None) if ulp == _NO_ULP else moments

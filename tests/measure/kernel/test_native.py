@@ -140,7 +140,7 @@ def test_types_that_c_does_not_know_are_left_to_numpy():
 
 
 def test_a_kernel_that_was_built_for_other_fields_is_left_alone(monkeypatch):
-    monkeypatch.setattr(native, "RECORD", native.RECORD.replace("double xx SUM;", ""))
+    monkeypatch.setattr(native, "C_FIELDS", native.C_FIELDS.replace("double xx SUM;", ""))
     assert native.library.__wrapped__() is None
 
 
