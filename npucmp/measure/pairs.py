@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import DumpError, NpucmpError
 from npucmp.measure.executor import read_distinct, workers
-from npucmp.measure.recorded_stats import SUMS_SLACK, equal_by_record, least_error, statistics_of
+from npucmp.measure.recorded_stats import measure_records, statistics_of
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, TensorRef
 from npucmp.model.dtypes import lookup, narrower, size_of
 
@@ -396,19 +396,8 @@ def _measure_records(
         target = _as_recorded(target, x, golden.checksum, context)
     if y is not None:
         golden = _as_recorded(golden, y, target.checksum, context)
-    same = equal_by_record(target, golden)
-    bound = None if same is not None else least_error(target, golden)
-    if same and (error := least_error(target, golden)) is not None and error > SUMS_SLACK + 8.0 * _round_off(target):
-        same, bound = None, error  # statistics that differ contradict equal hashes
-    read = (_size(x) if x else 0) + (_size(y) if y else 0)
-    statistics = (target.statistics, golden.statistics)
-    return Measurement(pair, bound=bound, same=same, statistics=statistics, bytes_read=read)
-
-
-def _round_off(tensor: TensorRef) -> float:
-    """The unit round-off of the type in which statistics of a tensor may be recorded, 0 for integers."""
-    row = lookup(tensor.dtype)
-    return row.round_off if row is not None and row.kind == "f" else 0.0
+    (measured,) = measure_records([pair._replace(target=target, golden=golden)])
+    return measured._replace(pair=pair, bytes_read=(_size(x) if x else 0) + (_size(y) if y else 0))
 
 
 def _has_same_records(one: TensorRef, other: TensorRef) -> bool:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from itertools import chain, repeat
-from typing import Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 from npucmp.model import Measurement, Pair, Side, Statistics, TensorRef
 from npucmp.model.dtypes import MOST, lookup
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 # of a sum in float32: evidence: right within this for up to SUMMED_WELL elements, in any order (lost_in_norm)
 SUMS_SLACK = 2.0**-17
 SUMMED_WELL = 2**18  # elements: evidence: norms of torch on a CPU (lost_in_norm)
-Array = Any  # numpy is imported when it is needed
-_BOTH, _ONE_SIDE = (True, True), {(True, False), (False, True)}
 
 
 def equal_by_record(target: TensorRef, golden: TensorRef) -> Optional[bool]:
@@ -56,145 +58,151 @@ def statistics_of(side: Side, elements: int) -> Statistics:
     return Statistics(max(infinite + finite), min(infinite + finite), sum(infinite), math.inf)
 
 
-def least_error(target: TensorRef, golden: TensorRef) -> Optional[float]:
-    """lower_bound without the part that masks decide. If the minima are masks of two types and other values exist, the
-    minima are ignored: such masks agree, as in a comparison of values. Masks of equal value add nothing to any
-    difference."""
+def lower_bounds(
+    target: Sequence[Optional[Statistics]],
+    golden: Sequence[Optional[Statistics]],
+    elements: Sequence[int],
+    rounding: Sequence[float],
+) -> list[Optional[float]]:
+    """Proven lower bounds of rel_l2 = ‖x-y‖/‖y‖ of pairs from recorded statistics; None if they prove nothing.
+
+    |‖x‖-‖y‖| ≤ ‖x-y‖ and |mean x - mean y|·√n ≤ ‖x-y‖ always hold; so do |max x - max y| ≤ ‖x-y‖ and the same for the
+    minima. If ‖y‖ was not recorded, its upper bound replaces it: √n times the largest magnitude. A NaN or Inf on one
+    side only yields inf; if a maximum or minimum is recorded, there only: a norm alone may have overflowed in its own
+    type. The loss of a sum in float32 is subtracted from a difference of norms, and the rounding of the dump from all
+    differences.
+    """
+    import numpy as np
+
+    (x, in_x), (y, in_y) = _figures(target), _figures(golden)
+    sizes = {count: min(count, 2 * MOST) for count in {*elements}}
+    many, lost = (np.array(column, np.float64) for column in ([*map(sizes.__getitem__, elements)], rounding))
+    bounds, is_proven = bounds_of(x, y, in_x, in_y, many, lost)
+    found: list[Optional[float]] = bounds.tolist()
+    for at in np.flatnonzero(~is_proven).tolist():
+        found[at] = None
+    return found
+
+
+def bounds_of(
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    in_x: NDArray[np.bool_],
+    in_y: NDArray[np.bool_],
+    many: NDArray[np.float64],
+    lost: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the bounds of `lower_bounds` (pairs), and whether the figures prove them. x, y: figures (pairs, 4), of
+    which in_x, in_y are recorded; many: numbers of elements; lost: rounding of the figures."""
+    import numpy as np
+
+    has_norm, many = in_y[:, :2].all(axis=1) & (many > 0.0) & (many <= MOST), np.minimum(many, MOST)
+    is_recorded, root = in_x & in_y, np.sqrt(many)
+    is_finite = np.isfinite(x), np.isfinite(y)
+    is_one_sided, differs = is_recorded & (is_finite[0] ^ is_finite[1]), is_recorded & (x != y)
+    is_one_sided[:, 2:] &= ~is_recorded[:, :2].any(axis=1, keepdims=True)
+    with np.errstate(all="ignore"):
+        errors = np.where(differs, np.fmax(np.abs(x - y) - lost[:, None], 0.0), 0.0)
+        errors[:, 2] *= root
+        less = np.maximum(0.0, errors[:, 3] - lost_in_norm(many) * np.maximum(x[:, 3], y[:, 3]))
+        errors[:, 3] = np.where(differs[:, 3] & (many > SUMMED_WELL), less, errors[:, 3])
+        high, low = np.abs(y[:, :2]).T
+        norm = np.where(is_finite[1][:, 3], y[:, 3], root * np.where(low > high, low, high))
+        has_norm = np.isfinite(norm) & (has_norm | is_finite[1][:, 3])
+        largest, norm = errors.max(axis=1), norm + lost
+        bounds = np.where(norm != 0.0, largest / norm, np.where(largest != 0.0, math.inf, 0.0))
+    is_void = (is_recorded & ~(is_finite[0] & is_finite[1])).any(axis=1)
+    proves = np.where(is_void, ~differs.any(axis=1), has_norm | (largest == 0.0)) & is_recorded.any(axis=1)
+    bounds[is_void | ~has_norm] = 0.0
+    is_infinite = is_one_sided.any(axis=1)
+    bounds[is_infinite] = math.inf
+    return bounds, proves | is_infinite
+
+
+def _figures(statistics: Sequence[Optional[Statistics]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The four figures of each tensor, NaN if one is missing, and which are recorded."""
+    import numpy as np
+
+    figures = [*chain.from_iterable(Statistics() if one is None else one for one in statistics)]
+    values = np.array(figures, np.float64).reshape(-1, 4)
+    is_recorded = ~np.isnan(values)
+    if not is_recorded.all():
+        is_recorded = np.array([figure is not None for figure in figures]).reshape(-1, 4)
+    return values, is_recorded
+
+
+def measured_by_record(pairs: Sequence[Pair]) -> list[Optional[Measurement]]:
+    """The measurements of pairs of one shape for which the dumps recorded no values; None for all other pairs."""
+    found: list[Optional[Measurement]] = [None] * len(pairs)
+    places = [at for at, pair in enumerate(pairs) if _has_no_values(pair)]
+    for at, measurement in zip(places, measure_records([pairs[at] for at in places])):
+        found[at] = measurement
+    return found
+
+
+def _has_no_values(pair: Pair) -> bool:
+    target, golden = pair.target, pair.golden
+    if target is None or golden is None or target.shape != golden.shape:
+        return False
+    return not (target.file or target.problem or target.payload or golden.file or golden.problem or golden.payload)
+
+
+def measure_records(pairs: Sequence[Pair]) -> list[Measurement]:
+    """Measure pairs of alike shapes by checksums and statistics alone."""
+    sides: list[Any] = [(pair.target, pair.golden) for pair in pairs]
+    statistics = [(target.statistics, golden.statistics) for target, golden in sides]
+    compared = [
+        both if target.dtype == golden.dtype else _without_masks(target, golden)
+        for both, (target, golden) in zip(statistics, sides)
+    ]
+    sizes = {shape: math.prod(shape) for shape in {target.shape for target, _ in sides}}
+    bounds = lower_bounds(
+        [x for x, _ in compared],
+        [y for _, y in compared],
+        [sizes[target.shape] for target, _ in sides],
+        [target.rounding + golden.rounding for target, golden in sides],
+    )
+    same = [equal_by_record(target, golden) for target, golden in sides]
+    for at, is_same in enumerate(same):
+        if is_same is None:
+            continue
+        bound = bounds[at]
+        if is_same and bound is not None and bound > SUMS_SLACK + 8.0 * _round_off(sides[at][0]):
+            same[at] = None  # statistics that differ contradict equal hashes
+        else:
+            bounds[at] = None
+    defaults = {name: repeat(value) for name, value in Measurement._field_defaults.items()}
+    columns = {"pair": pairs, **defaults, "bound": bounds, "same": same, "statistics": statistics}
+    return [*map(Measurement._make, zip(*columns.values()))]
+
+
+def _without_masks(target: TensorRef, golden: TensorRef) -> tuple[Optional[Statistics], Optional[Statistics]]:
+    """The statistics of tensors of two types. If the minima are masks of these types and other values exist, only the
+    maxima: such masks agree, as in a comparison of values. Masks of equal value add nothing to any difference."""
     x, y = target.statistics, golden.statistics
-    types = (lookup(target.dtype), lookup(golden.dtype)) if target.dtype != golden.dtype else (None, None)
+    types = lookup(target.dtype), lookup(golden.dtype)
     if x and y and types[0] and types[1]:
         from npucmp.measure.kernel.mask_values import masks_of
 
         masks = masks_of(*types)
         alone = x.min == x.max or y.min == y.max
         if x.min in masks.target and y.min in masks.golden and x.min != y.min and not alone:
-            x, y = Statistics(max=x.max), Statistics(max=y.max)
-    return lower_bound(x, y, math.prod(target.shape), target.rounding + golden.rounding)
+            return Statistics(max=x.max), Statistics(max=y.max)
+    return x, y
 
 
-def lower_bound(
-    target: Optional[Statistics], golden: Optional[Statistics], elements: int, rounding: float = 0.0
-) -> Optional[float]:
-    """A proven lower bound of rel_l2 = ‖x-y‖/‖y‖ from recorded statistics; None if they prove nothing.
-
-    |‖x‖-‖y‖| ≤ ‖x-y‖ and |mean x - mean y|·√n ≤ ‖x-y‖ always hold; so do |max x - max y| ≤ ‖x-y‖ and the same for the
-    minima. If ‖y‖ was not recorded, its upper bound replaces it. NaN or Inf on one side only yields inf. The loss of a
-    sum in float32 is subtracted from a difference of norms, and the rounding of the dump from all differences.
-    """
-    if target is None or golden is None:
-        return None
-    weights = (1.0, 1.0, math.sqrt(min(elements, MOST)), 1.0)
-    together = [(a, b, w) for a, b, w in zip(target, golden, weights) if a is not None and b is not None]
-    finite: list[tuple[bool, bool]] = []
-    if len(together) < len(weights) or not math.isfinite(sum([a + b for a, b, _ in together])):  # rare
-        finite = [(math.isfinite(a), math.isfinite(b)) for a, b, _ in together]
-        extremes = sum(a is not None and b is not None for a, b in zip(target[:2], golden[:2]))
-        if _ONE_SIDE.intersection(finite[:extremes] or finite):
-            return math.inf  # a norm alone may have overflowed in its own type
-    errors = [max(0.0, abs(a - b) - rounding) * w for a, b, w in together if a != b]
-    if elements > SUMMED_WELL and target.norm != golden.norm and target.norm is not None and golden.norm is not None:
-        errors[-1] = max(0.0, errors[-1] - lost_in_norm(elements) * max(target.norm, golden.norm))
-    if not together or finite.count(_BOTH) < len(finite):
-        return 0.0 if together and not errors else None
-    norm, largest = _most_norm(golden, elements), max(errors, default=0.0)
-    if norm is None:
-        return None if largest else 0.0
-    return largest / (norm + rounding) if norm + rounding else (math.inf if largest else 0.0)
+def _round_off(tensor: TensorRef) -> float:
+    """The unit round-off of the type in which statistics of a tensor may be recorded, 0 for integers."""
+    row = lookup(tensor.dtype)
+    return row.round_off if row is not None and row.kind == "f" else 0.0
 
 
-def lower_bounds(
-    target: Sequence[Statistics], golden: Sequence[Statistics], elements: Sequence[int], rounding: Sequence[float]
-) -> list[Optional[float]]:
-    """lower_bound of many pairs with all four statistics recorded; the results are bitwise equal."""
-    import numpy as np
-
-    x, y = (np.fromiter(chain.from_iterable(one), np.float64, 4 * len(one)).reshape(-1, 4) for one in (target, golden))
-    sizes = {one: float(min(one, MOST)) for one in {*elements}}
-    bounds, is_odd = bounds_of(x, y, np.array([*map(sizes.__getitem__, elements)]), np.array(rounding, np.float64))
-    found: list[Optional[float]] = bounds.tolist()
-    for at in np.flatnonzero(is_odd).tolist():
-        found[at] = lower_bound(target[at], golden[at], elements[at], rounding[at])
-    return found
-
-
-def bounds_of(x: Array, y: Array, elements: Array, rounding: Array) -> tuple[Array, Array]:
-    """Return the lower bounds of pairs (float64) from their figures (pairs, 4), and whether other rules apply to a
-    pair: to NaN and infinities. `elements` are at most MOST."""
-    import numpy as np
-
-    with np.errstate(all="ignore"):
-        total = np.zeros(len(x))
-        for both in (x + y).T:
-            total = total + both
-        errors = np.abs(x - y) - rounding[:, None]
-        errors[errors < 0.0] = 0.0
-        errors[:, 2] *= np.sqrt(elements)
-        errors[x == y] = 0.0
-        share = elements / SUMMED_WELL
-        share = SUMS_SLACK * (np.maximum(1.0, share * np.sqrt(share)) - 1.0)
-        less = np.maximum(0.0, errors[:, 3] - share * np.maximum(x[:, 3], y[:, 3]))
-        is_long = (elements > SUMMED_WELL) & (x[:, 3] != y[:, 3])
-        errors[:, 3] = np.where(is_long, less, errors[:, 3])
-        largest, norm = errors.max(axis=1), y[:, 3] + rounding
-        bounds = np.where(norm != 0.0, largest / norm, np.where(largest != 0.0, math.inf, 0.0))
-        return bounds, ~np.isfinite(total) | np.isnan(bounds)
-
-
-def measured_by_record(pairs: Sequence[Pair]) -> list[Optional[Measurement]]:
-    """The measurements of pairs of one type and shape for which the dumps recorded only the four statistics; None for
-    all other pairs."""
-    found: list[Optional[Measurement]] = [None] * len(pairs)
-    places = [at for at, pair in enumerate(pairs) if _is_plain(pair)]
-    if not places:
-        return found
-    recorded = [pairs[at] for at in places]
-    sides: list[Any] = [(pair.target, pair.golden) for pair in recorded]
-    statistics = [(target.statistics, golden.statistics) for target, golden in sides]
-    shapes = [golden.shape for _, golden in sides]
-    sizes = {shape: math.prod(shape) for shape in {*shapes}}
-    bounds = lower_bounds(
-        [one for one, _ in statistics],
-        [one for _, one in statistics],
-        [*map(sizes.__getitem__, shapes)],
-        [target.rounding + golden.rounding for target, golden in sides],
-    )
-    defaults = {name: repeat(value) for name, value in Measurement._field_defaults.items()}
-    columns = {"pair": recorded, **defaults, "bound": bounds, "statistics": statistics}
-    for at, one in zip(places, map(Measurement._make, zip(*columns.values()))):
-        found[at] = one
-    return found
-
-
-def _is_plain(pair: Pair) -> bool:
-    """Return whether two tensors have one type and shape, and the dumps recorded the four statistics of both, but
-    neither values nor checksums."""
-    target, golden = pair.target, pair.golden
-    if target is None or golden is None or target.dtype != golden.dtype or target.shape != golden.shape:
-        return False
-    x, y = target.statistics, golden.statistics
-    if x is None or y is None or None in x or None in y or 0 in golden.shape:
-        return False
-    if target.file or target.problem or target.checksum or target.payload:
-        return False
-    return not (golden.file or golden.problem or golden.checksum or golden.payload)
-
-
-def lost_in_norm(elements: int) -> float:
+def lost_in_norm(elements: NDArray[np.float64]) -> NDArray[np.float64]:
     """The relative error by which a recorded norm of many elements may be too small.
 
     Source: torch.norm of float32 on a CPU adds squares in 8 partial sums. With 2^20, 2^22, 2^24, 2^26 and 2^27 normal
     numbers it was 1.1e-5, 8.3e-5, 6.5e-4, 5.1e-3 and 1.4e-2 too small (torch 2.13), with cubes of such numbers up to 5
     times as much, with 2^16 numbers 4e-8. Means, in a cascade of sums, were within 5e-8. Devices add in trees.
     """
-    many = min(elements, MOST) / SUMMED_WELL
-    return SUMS_SLACK * (max(1.0, many * math.sqrt(many)) - 1.0)
-
-
-def _most_norm(one: Statistics, elements: int) -> Optional[float]:
-    """An upper bound of the L2 norm: the recorded norm, or √n times the largest magnitude; None if unknown."""
-    if one.norm is not None and math.isfinite(one.norm):
-        return one.norm
-    if one.max is None or one.min is None or not 0 < elements <= MOST:
-        return None
-    norm = math.sqrt(elements) * max(abs(one.max), abs(one.min))
-    return norm if math.isfinite(norm) else None
+    share = elements / SUMMED_WELL
+    return SUMS_SLACK * ((share * share**0.5).clip(min=1.0) - 1.0)

@@ -141,8 +141,9 @@ class RecordedNetwork:
         rules."""
         plain = self._plain
         x, y = rows["figures"][plain, 0], rows["figures"][plain, 1]
-        bounds, is_odd = bounds_of(x, y, self._elements, self._rounding)
-        is_odd |= np.isinf(bounds) | self._tolerances.trust_statistics
+        is_recorded = np.ones(x.shape, dtype=bool)
+        bounds, is_proven = bounds_of(x, y, is_recorded, is_recorded, self._elements, self._rounding)
+        is_odd = ~is_proven | np.isinf(bounds) | self._tolerances.trust_statistics
         for at, of_target, of_golden in self._masks:
             is_mask = np.isin(x[at, 1], of_target) & np.isin(y[at, 1], of_golden)
             is_odd[at] |= is_mask & (x[at, 1] != y[at, 1])

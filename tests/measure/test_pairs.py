@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from npucmp.measure.pairs import measure
-from npucmp.measure.recorded_stats import lower_bound
+from npucmp.measure.recorded_stats import lower_bounds
 from npucmp.model import Operator, Pair, Statistics, TensorRef
 
 OPERATOR = Operator("add.0", "add", "add", "forward", 0, ())
@@ -100,7 +100,7 @@ def test_lower_bound_is_below_the_truth(values):
     truth = distance / golden if golden else (math.inf if distance else 0.0)
     rounding = 1e-15 * len(x) * max(map(abs, x + y)) / golden if golden else 0.0  # of the statistics themselves
     for recorded_of_golden in (statistics(y), statistics(y)._replace(norm=None)):
-        bound = lower_bound(statistics(x), recorded_of_golden, len(x))
+        (bound,) = lower_bounds([statistics(x)], [recorded_of_golden], [len(x)], [0.0])
         assert bound <= truth * (1 + 1e-12) + rounding
 
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from npucmp.measure.pairs import measure
 from npucmp.measure.recorded_stats import (
-    lower_bound,
     lower_bounds,
     measured_by_record,
     statistics_of,
@@ -30,10 +29,48 @@ def same(a, b):
     return repr(a) == repr(b)
 
 
+def bound(target, golden, elements=4, rounding=0.0):
+    (found,) = lower_bounds([target], [golden], [elements], [rounding])
+    return found
+
+
 @given(st.lists(ROWS, min_size=1, max_size=6))
 def test_bounds_of_many_are_those_of_each(rows):
-    columns = [*zip(*rows)]
-    assert all(map(same, lower_bounds(*columns), [lower_bound(*row) for row in rows]))
+    assert all(map(same, lower_bounds(*zip(*rows)), [bound(*row) for row in rows]))
+
+
+NAN, INF = math.nan, math.inf
+PLAIN = Statistics(2.0, -1.0, 0.5, 4.0)
+
+
+@pytest.mark.parametrize(
+    "target, golden, expected",
+    [
+        (PLAIN, PLAIN, 0.0),
+        (PLAIN._replace(norm=5.0), PLAIN, 0.25),
+        (PLAIN._replace(mean=1.0), PLAIN, 0.25),  # half of the root of 4 elements
+        (PLAIN._replace(max=5.0), PLAIN._replace(norm=None), 0.75),  # the norm is at most 2 times the root of 4
+        (PLAIN, None, None),
+        (PLAIN, Statistics(), None),
+        (PLAIN, Statistics(mean=0.5), 0.0),
+        (PLAIN, Statistics(mean=1.5), None),  # nothing bounds the norm
+        (PLAIN._replace(max=NAN), PLAIN, INF),
+        (PLAIN, PLAIN._replace(min=-INF), INF),
+        (PLAIN, PLAIN._replace(norm=INF), None),  # it may have overflowed
+        (Statistics(norm=INF), Statistics(norm=4.0), INF),
+        (PLAIN._replace(max=INF), PLAIN._replace(max=INF), 0.0),
+        (PLAIN._replace(max=INF), PLAIN._replace(max=INF, mean=1.0), None),
+        (PLAIN._replace(max=NAN), PLAIN._replace(max=NAN), None),
+        (PLAIN, PLAIN._replace(norm=0.0), INF),
+    ],
+)
+def test_the_bound_of_a_pair(target, golden, expected):
+    assert same(bound(target, golden), expected)
+
+
+def test_rounding_and_long_sums_are_no_difference():
+    assert bound(PLAIN._replace(max=2.5), PLAIN, rounding=0.5) == 0.0
+    assert bound(PLAIN._replace(norm=4.001), PLAIN, 2**26) == 0.0 < bound(PLAIN._replace(norm=4.001), PLAIN, 2**17)
 
 
 SHAPES = st.sampled_from([(), (0,), (1,), (2, 3), (1, 2, 3)])
@@ -57,9 +94,6 @@ def test_pairs_that_are_measured_by_their_record_are_measured_alike(sides):
     pairs = [Pair(0, "output:0", operator, operator, *both) for both in sides]
     for pair, found in zip(pairs, measured_by_record(pairs)):
         assert found is None or same(found, measure(pair))
-
-
-NAN, INF = math.nan, math.inf
 
 
 SIDE = Side(minimum=-1.0, maximum=2.0, total=6.0, squares=16.0)
