@@ -64,6 +64,10 @@ class Limits:
         changed = [one for one in fields(self) if getattr(self, one.name) != one.default]
         return f"Limits({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in changed)})"
 
+    def __hash__(self) -> int:
+        """Return a hash of one limit: thousands of files are looked up by their limits, which are rarely changed."""
+        return hash(self.tensor_bytes)
+
     def changed(self, texts: Iterable[str]) -> Limits:
         """Return limits changed by texts of the form "tensor_bytes=32T". K, M, G, T and P are powers of 1024.
 

@@ -14,6 +14,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.readers import header, header_of
+from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.errors import DumpError, NpucmpError
 from npucmp.measure.executor import read_distinct, workers
 from npucmp.measure.recorded_stats import measure_records, statistics_of
@@ -23,7 +25,6 @@ from npucmp.model.dtypes import lookup, narrower, size_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from npucmp.dump.readers.safe_open import RegularFile
     from npucmp.dump.readers.values import ReadBuffer
     from npucmp.measure.kernel.numpy_kernel import CountLimits
 
@@ -229,9 +230,6 @@ def payload_of(
         return tensor.payload
     if not tensor.file:
         return None
-    from npucmp.dump.readers import header, header_of
-    from npucmp.dump.readers.safe_open import open_regular
-
     try:
         if opened is None:
             found = header(tensor.encoding, tensor.file, context)
@@ -321,15 +319,15 @@ def _walked(
     context: ReadContext,
 ) -> Moments:
     from npucmp.dump.readers.values import values_in_memory
-    from npucmp.measure.kernel.native import Total, measure_block
+    from npucmp.measure.kernel.native import Total, measure_bytes
 
     if left is not None and right is not None:
         a, b = values_in_memory(x, left), values_in_memory(y, right)
-        if a is not None and b is not None and len(a):
-            return measure_block(a, b, bars)
+        if a is not None and b is not None and a.count:
+            return measure_bytes(a, b, bars)
     total = Total(bars)
-    for a, b in zip_longest(_blocks("target", x, left, context), _blocks("golden", y, right, context)):
-        total.add(a, b)
+    for block_x, block_y in zip_longest(_blocks("target", x, left, context), _blocks("golden", y, right, context)):
+        total.add(block_x, block_y)
     return total.moments()
 
 

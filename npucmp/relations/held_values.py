@@ -63,7 +63,7 @@ class Values:
                 found, self.problems[key] = None, getattr(error, "because", str(error))
             self._payloads[key] = found if found is not None and found.shape == tensor.shape else None
             if self._payloads[key] is not None and values is not None:  # a small file is read once
-                self._keep(key, tensor, values.copy())
+                self._keep(key, tensor, values.array().copy())
         return self._payloads[key]
 
     def array(self, tensor: TensorRef) -> Optional[Any]:

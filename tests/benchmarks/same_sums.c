@@ -45,8 +45,8 @@ static void measure_in_two(moments_t *m, const uint8_t *x, const uint8_t *y, int
     size_t half = (size_t)(n / 2) * width_of(bars->x_type);
     memset(m, 0, sizeof *m);
     begin(m);
-    npucmp_measure(x, y, n / 2, 0, bars, m);
-    npucmp_measure(x + half, y + half, n - n / 2, n / 2, bars, m);
+    npucmp_measure((const char *)x, 0, (const char *)y, 0, n / 2, 0, bars, m);
+    npucmp_measure((const char *)x, half, (const char *)y, half, n - n / 2, n / 2, bars, m);
 }
 
 int main(void) {

@@ -15,14 +15,14 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.limits import ANYWHERE, Limits, ReadContext
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload
 
 READERS = ("torch_pt", "npy")
 _MOST = 1 << 14  # headers that are kept: work: about 8 MB
-_headers: dict[tuple[object, ...], Payload] = {}
+_headers: dict[tuple[str, Limits, tuple[object, ...]], Payload] = {}
 
 
 def header(encoding: str, path: str, context: ReadContext = ANYWHERE) -> Payload:
@@ -34,7 +34,7 @@ def header(encoding: str, path: str, context: ReadContext = ANYWHERE) -> Payload
 def header_of(encoding: str, file: RegularFile) -> Payload:
     """Return the facts of an open tensor file. A file that has not changed is parsed once by a process: what aligns,
     measures, recomputes and shows a tensor asks for them."""
-    key = (encoding, file.limits, *file.state)
+    key = encoding, file.limits, file.state
     found = _headers.get(key)
     if found is None:
         found = _reader(encoding).header(file)

@@ -17,9 +17,9 @@ from __future__ import annotations
 import ast
 import re
 from functools import lru_cache
-from typing import Any, NamedTuple, Union
+from typing import NamedTuple, Union
 
-from npucmp.dump.limits import tensor_size
+from npucmp.dump.limits import Limits, tensor_size
 from npucmp.dump.readers.safe_open import FileSlice, RegularFile
 from npucmp.dump.readers.strides import compact, fortran_strides
 from npucmp.errors import DumpError
@@ -39,9 +39,10 @@ _WORDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 
 class _Header(NamedTuple):
     dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
     byteorder: str
-    fortran: bool
-    shape: tuple[Any, ...]  # unchecked, as in the file
+    promised: int  # bytes of the values
 
 
 class _Bad(Exception):
@@ -50,36 +51,35 @@ class _Bad(Exception):
 
 def header(file: Union[RegularFile, FileSlice]) -> Payload:
     """Return the facts of the array in an NPY file; the payload is not read. DumpError for a malformed file."""
-    if not file.is_held:
-        file.prefetch(0, _FIRST_READ)
     text, offset = _header_text(file)
     try:
-        found = _parse(text) if len(text) <= _FIRST_READ else _parse.__wrapped__(text)
+        found = _parse(text, file.limits) if len(text) <= _FIRST_READ else _parse.__wrapped__(text, file.limits)
     except _Bad as bad:
         raise DumpError(file.path, str(bad), offset - len(text)) from None
-    promised = tensor_size(file.path, found.shape, DTYPES[found.dtype].itemsize, file.limits)
+    except DumpError as error:
+        raise DumpError(file.path, error.because) from None
     held = file.size - offset
-    if held != promised:
-        raise DumpError(file.path, f"holds {held} bytes of data, its header promises {promised}", offset)
-    strides = compact(found.shape, fortran_strides(found.shape)) if found.fortran else ()
-    return Payload(file.path, found.dtype, found.shape, offset, strides, found.byteorder)
+    if held != found.promised:
+        raise DumpError(file.path, f"holds {held} bytes of data, its header promises {found.promised}", offset)
+    return Payload(file.path, found.dtype, found.shape, offset, found.strides, found.byteorder)
 
 
 def _header_text(file: Union[RegularFile, FileSlice]) -> tuple[bytes, int]:
     """Return the version byte with the header text, and the offset of the data."""
-    start = file.read(0, min(8, file.size))
+    start = file.read(0, min(_FIRST_READ, file.size))
     if not start.startswith(_MAGIC) or len(start) < 8:
         raise DumpError(file.path, "not an NPY file", 0)
     width = _LENGTH_BYTES.get((start[6], start[7]))
     if width is None:
         raise DumpError(file.path, f"unsupported: NPY version {start[6]}.{start[7]}", 6)
-    length = int.from_bytes(file.read(8, width), "little")
+    length = int.from_bytes(start[8 : 8 + width] if len(start) >= 8 + width else file.read(8, width), "little")
     file.limits.require(file.path, "npy_header_bytes", length, "a header of {} bytes", 8)
-    return start[6:7] + file.read(8 + width, length), 8 + width + length
+    end = 8 + width + length
+    return start[6:7] + (start[8 + width : end] if end <= len(start) else file.read(8 + width, length)), end
 
 
 @lru_cache(maxsize=1024)  # the tensors of a dump share a few header texts
-def _parse(versioned: bytes) -> _Header:
+def _parse(versioned: bytes, limits: Limits) -> _Header:
     text = versioned[1:].decode("utf-8" if versioned[0] >= 3 else "latin-1", "replace").strip()
     # A plain header has 17 signs. Chains of operators and brackets recurse in the parsers of older Pythons;
     # a backslash or a number joined to a word may make any version print a warning.
@@ -95,7 +95,10 @@ def _parse(versioned: bytes) -> _Header:
     if not isinstance(fields["fortran_order"], bool) or not isinstance(fields["shape"], tuple):
         raise _Bad("fortran_order must be True or False and shape a tuple")
     dtype, byteorder = _dtype(fields["descr"])
-    return _Header(dtype, byteorder, fields["fortran_order"], fields["shape"])
+    shape = fields["shape"]
+    promised = tensor_size("", shape, DTYPES[dtype].itemsize, limits)
+    strides = compact(shape, fortran_strides(shape)) if fields["fortran_order"] else ()
+    return _Header(dtype, shape, strides, byteorder, promised)
 
 
 def _dtype(descr: object) -> tuple[str, str]:

@@ -37,6 +37,7 @@ _LOCATOR = Struct("<4sIQI")
 _END64 = Struct("<4sQ4x2I4Q")
 _ENTRY = Struct("<4s4x2H8x2I4H6xI")
 _LOCAL = Struct("<4s2x2H8x2I2H")
+_TAIL = _END.size + _LOCATOR.size + _END64.size  # all end records
 _ENTRY_SIZE, _ENTRY_AT = _ENTRY.size, _ENTRY.unpack_from
 _LOCAL_SIZE, _LOCAL_AT = _LOCAL.size, _LOCAL.unpack_from
 _EXTRA = Struct("<2H")
@@ -127,28 +128,30 @@ def _directory(file: RegularFile) -> _Directory:
     """Locate the central directory. It must end exactly at the end records: no gap, no comment."""
     if file.size < _END.size:
         raise DumpError(file.path, "truncated: it ends inside the zip file")
-    end = file.size - _END.size
-    before = min(_LOCATOR.size, end)
-    tail = file.read(end - before, before + _END.size)
-    signature, disk, disk2, here, entries, size, at, comment = _END.unpack_from(tail, before)
+    length, end = min(_TAIL, file.size), file.size - _END.size
+    tail = file.read(file.size - length, length)
+    signature, disk, disk2, here, entries, size, at, comment = _END.unpack_from(tail, len(tail) - _END.size)
     if signature != b"PK\5\6" or comment:
         raise DumpError(file.path, "truncated or altered: it does not end with the end record of the zip format", end)
     if disk or disk2 or here != entries:
         raise DumpError(file.path, "a zip file in several parts", end)
-    directory = _Directory(at, size, entries)
-    if before == _LOCATOR.size and tail[:4] == b"PK\6\7":
-        directory, end = _zip64(file, directory, end - _LOCATOR.size)
+    directory, before = _Directory(at, size, entries), len(tail) - _END.size - _LOCATOR.size
+    if before >= 0 and tail.startswith(b"PK\6\7", before):
+        end -= _LOCATOR.size
+        directory, end = _zip64(file, directory, tail, end)
     if directory.at + directory.size != end:
         raise DumpError(file.path, "the zip directory does not end at the end record", end)
     return directory
 
 
-def _zip64(file: RegularFile, narrow: _Directory, locator: int) -> tuple[_Directory, int]:
-    """Return the directory's place in zip64 form; the short form must be equal or all ones."""
-    _, disk, record, disks = _LOCATOR.unpack(file.read(locator, _LOCATOR.size))
+def _zip64(file: RegularFile, narrow: _Directory, tail: bytes, locator: int) -> tuple[_Directory, int]:
+    """Return the directory's place in zip64 form; the short form must be equal or all ones. `tail` holds all end
+    records."""
+    place = len(tail) - _END.size - _LOCATOR.size
+    _, disk, record, disks = _LOCATOR.unpack_from(tail, place)
     if disk or disks > 1 or record + _END64.size != locator:
         raise DumpError(file.path, "the zip64 locator does not point at the zip64 record", locator)
-    signature, length, disk, disk2, here, entries, size, at = _END64.unpack(file.read(record, _END64.size))
+    signature, length, disk, disk2, here, entries, size, at = _END64.unpack_from(tail, place - _END64.size)
     if signature != b"PK\6\6" or length != _END64.size - 12 or disk or disk2 or here != entries:
         raise DumpError(file.path, "a damaged zip64 record", record)
     wide = _Directory(at, size, entries)

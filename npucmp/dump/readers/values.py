@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import cache
 from itertools import groupby
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,14 +114,25 @@ def _one_by_one(parts: Sequence[Payload], elements: int, context: ReadContext) -
                 yield from blocks(part, elements, file, context=context)
 
 
-def values_in_memory(payload: Payload, file: RegularFile) -> Optional[Array]:
-    """Return the values as one array if `file` was read whole and they need no conversion; else None."""
+class ValueBytes(NamedTuple):
+    """The values of a tensor, `count` elements in the form of memory, in bytes that begin before them."""
+
+    dtype: np.dtype[Any]
+    data: bytes
+    start: int
+    count: int
+
+    def array(self) -> Array:
+        return np.frombuffer(self.data, self.dtype, self.count, self.start)
+
+
+def values_in_memory(payload: Payload, file: RegularFile) -> Optional[ValueBytes]:
+    """Return the values if `file` was read whole and they need no conversion; else None."""
     dtype = _as_stored(payload.dtype, payload.byteorder)
     if dtype is None or payload.strides or payload.device or payload.parts or payload.dataset or not file.is_held:
         return None
     count = math.prod(payload.shape)
-    data, start = file.view(payload.offset, count * dtype.itemsize)
-    return np.frombuffer(data, dtype, count, start)
+    return ValueBytes(dtype, *file.view(payload.offset, count * dtype.itemsize), count)
 
 
 @cache

@@ -890,8 +890,10 @@ INLINE int widen_side(side_t *side, double *into, const void *data, int type, in
     return fine;
 }
 
-VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t start, const bars_t *bars,
-                             moments_t *total) {
+/* Both sides begin some bytes behind an address, as in a file that was read whole. */
+VERSIONS void npucmp_measure(const char *x_data, int64_t x_at, const char *y_data, int64_t y_at, int64_t n, int64_t start,
+                             const bars_t *bars, moments_t *total) {
+    const void *x = x_data + x_at, *y = y_data + y_at;
     scratch_t room;
     moments_t block, *out = &block;
     size_t width = width_of(bars->x_type);

@@ -17,6 +17,7 @@ from typing import Any, Iterable, NamedTuple, Optional
 import numpy as np
 import numpy.typing as npt
 
+from npucmp.dump.readers.values import ValueBytes
 from npucmp.measure.kernel import numpy_kernel
 from npucmp.measure.kernel.mask_values import NONE_UNSEEN
 from npucmp.measure.kernel.merge import merge, merge_sides
@@ -72,7 +73,7 @@ def library() -> Optional[ctypes.CDLL]:
                 continue
             found.npucmp_avx512.restype = ctypes.c_int32
             found.npucmp_measure.restype = found.npucmp_side.restype = None
-            found.npucmp_measure.argtypes = _POINTER, _POINTER, ctypes.c_int64, ctypes.c_int64, _POINTER, _POINTER
+            found.npucmp_measure.argtypes = *(_POINTER, ctypes.c_int64) * 2, *(ctypes.c_int64,) * 2, *(_POINTER,) * 2
             found.npucmp_side.argtypes = _POINTER, ctypes.c_int64, ctypes.c_int32, _POINTER, _POINTER
         except (OSError, AttributeError, ValueError):  # built for another machine, or an unrelated file of that name
             continue
@@ -106,6 +107,19 @@ def measure_block(x: Array, y: Array, bars: CountLimits, start: int = 0) -> Mome
     return moments_in(room.bytes)
 
 
+def measure_bytes(x: ValueBytes, y: ValueBytes, bars: CountLimits) -> Moments:
+    """The Moments of two tensors in the bytes of their files. For a small tensor, two arrays would take longer than the
+    kernel."""
+    native = library()
+    prepared = None if native is None else _prepared(x.dtype, y.dtype, bars)
+    if native is None or prepared is None or x.start % x.dtype.itemsize or y.start % y.dtype.itemsize:
+        return measure_block(x.array(), y.array(), bars)
+    room = _rooms.moments
+    room.bytes[:] = _NOTHING
+    native.npucmp_measure(x.data, x.start, y.data, y.start, x.count, 0, prepared.address, room.address)
+    return moments_in(room.bytes)
+
+
 class Total:
     """The Moments of a tensor that arrives block by block. The kernel in C merges its own blocks."""
 
@@ -136,7 +150,7 @@ class Total:
 
 def _measure(native: ctypes.CDLL, x: Array, y: Array, start: int, prepared: _Prepared, room: _Workspace) -> None:
     x, y = _plain(x), _plain(y)
-    native.npucmp_measure(_address(x), _address(y), len(x), start, prepared.address, room.address)
+    native.npucmp_measure(_address(x), 0, _address(y), 0, len(x), start, prepared.address, room.address)
 
 
 def measure_side(x: Array) -> Side:
