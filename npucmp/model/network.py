@@ -33,6 +33,7 @@ import numpy.typing as npt
 from npucmp.model.comparison import Comparison
 from npucmp.model.dump import FiguresAt, Operator, Statistics, TensorRef
 from npucmp.model.finding import Finding, Pair
+from npucmp.model.optypes import op_type
 from npucmp.model.table import ChangedRows, Columns, OperatorColumns, Records, Rows, Table, has_own_figures, pairs_of
 
 Floats = npt.NDArray[np.float64]
@@ -149,10 +150,14 @@ class Network:
         return bool((is_none.T | (self.row_places >= 0)).all())
 
     @cached_property
-    def has_operators_alone(self) -> bool:
-        """Whether one run has an operator without a partner, which may be a second execution of a call, or the writer
-        of a tensor: a search then needs operators with their statistics."""
-        return any(one.target is None or one.golden is None for one in self.shared)
+    def needs_statistics(self) -> bool:
+        """Whether a search needs operators with their statistics: one run has an operator without a partner, which may
+        be a second execution of a call, or the writer of a tensor; or minima show the running statistics of an
+        operator."""
+        return any(
+            one.target is None or one.golden is None or op_type(one.golden.op_type).has("averages")
+            for one in self.shared
+        )
 
     def _place(self, tensor: Optional[TensorRef], side: int) -> int:
         at = None if tensor is None else tensor.statistics
@@ -267,7 +272,7 @@ class Rank:
         """The pairs of a table with the same rows. If only statistics are a rank's own, these are those of the
         network."""
         network = self.network
-        if self.records.fields or network.has_operators_alone:
+        if self.records.fields or network.needs_statistics:
             return pairs_of(columns)
         others = np.flatnonzero((network.row_places >= 0).any(axis=1) & ~has_own_figures(columns.rows)).tolist()
         if not others:

@@ -4,6 +4,7 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from npucmp.model.network import SearchRows, join_parts, split_table
 from npucmp.model.table import Table
 from tests.benchmarks.statistics_dumps import make
 from tests.model.test_table import FINDINGS
+from tests.synthetic import with_statistics, write_run
 
 SAMPLES = Path(__file__).parents[2] / "sample_dumps"
 
@@ -83,3 +85,19 @@ def test_figures_of_a_rank_are_not_asked_for_in_a_network(ask):
     with pytest.raises(NeedsFigures, match="a measurement has the figures"):
         ask(at)
     assert pickle.loads(pickle.dumps(at)).number == 3
+
+
+def test_minima_of_a_rank_show_the_running_statistics_of_its_operators(tmp_path):
+    """Two steps of a batch norm; before the second, the running mean of one run is another."""
+    random = np.random.default_rng(1)
+    x, weight, bias, mean = (random.standard_normal(size).astype(np.float32) for size in ((8, 16), 16, 16, 16))
+    for side, factor in (("golden", 1.0), ("target", 1.5)):
+        for step in range(2):
+            now = mean * np.float32(factor if step else 1.0)
+            read = [x + np.float32(step), now, now**2, weight, bias]
+            write_run(
+                tmp_path / side, {"Functional.batch_norm.0.forward": {"in": read, "out": [x * weight + bias]}}, step
+            )
+        with_statistics(tmp_path / side, alone=True)
+    report = npucmp.compare(tmp_path / "target", tmp_path / "golden")
+    assert [(one.cause.value, one.slot) for one in report.roots] == [("GAP", "input:1")]
