@@ -209,7 +209,7 @@ def _of_forward(node: OperatorFindings, before: float) -> Iterator[MatrixProduct
     if _operands(node) is not None:
         yield from filter(None, map(_product, _multiplications(node)))
         return
-    read = [_figures(one) for one in node.inputs if len(_shape(one)) > 1]
+    read = [_figures(one) for one in node.inputs if len(one.pair.golden_shape) > 1]
     if len(read) <= 1 and None not in read:
         error = max((one.error for one in read if one is not None), default=before)
         unknown = OperandFigures(1.0, 0.0, 0)
@@ -235,28 +235,28 @@ def _multiplications(node: OperatorFindings) -> Iterator[Multiplication]:
     gradient of the output and the other operand: it takes as many multiplications as the forward."""
     operands = _operands(node)
     results = [one for one in node.extra_inputs if is_output(one.pair)] if node.is_gradient else node.outputs
-    if operands is None or len(results) != 1 or not all(map(_elements, results)):
+    if operands is None or len(results) != 1 or not results[0].pair.elements:
         return
-    multiplied = _multiplication_count(node.op, *map(_shape, (*operands, results[0])))
+    multiplied = _multiplication_count(node.op, *(one.pair.golden_shape for one in (*operands, results[0])))
     if not node.is_gradient:
-        addends = [one for one in node.inputs if len(_shape(one)) == 1]
-        yield Multiplication(operands, results[0], multiplied / _elements(results[0]), addends)
+        addends = [one for one in node.inputs if len(one.pair.golden_shape) == 1]
+        yield Multiplication(operands, results[0], multiplied / results[0].pair.elements, addends)
         return
-    came = next((one for one in node.inputs if _shape(one) == _shape(results[0])), None)
+    came = next((one for one in node.inputs if one.pair.golden_shape == results[0].pair.golden_shape), None)
     left = [*operands]
     for finding in node.outputs:
-        operand = next((one for one in left if _shape(one) == _shape(finding)), None)
+        operand = next((one for one in left if one.pair.golden_shape == finding.pair.golden_shape), None)
         if operand is not None and came is not None:
             left.remove(operand)
             other = operands[1] if operand is operands[0] else operands[0]
-            yield Multiplication((came, other), finding, multiplied / _elements(finding))
+            yield Multiplication((came, other), finding, multiplied / finding.pair.elements)
 
 
 def _may_be_output(node: OperatorFindings, finding: Finding) -> bool:
     """Whether a tensor may be the output of a product that recorded no outputs, by its shape."""
     if (operands := _operands(node)) is None:
         return False
-    a, b, y = map(_shape, (*operands, finding))
+    a, b, y = (one.pair.golden_shape for one in (*operands, finding))
     if node.op.name.startswith(("conv", "depthwise")):
         return len(y) == len(a) and y[0] == a[0] and (y[1] == b[0] or y[-1] == b[-1])
     terms = _multiplication_count(node.op, a, b, y) / math.prod(y)
@@ -267,19 +267,10 @@ def _operands(node: OperatorFindings) -> Optional[tuple[Finding, Finding]]:
     """The two tensors that a forward multiplies, or that the forward of a gradient multiplied; None if they are
     ambiguous."""
     read = node.extra_inputs if node.is_gradient else node.inputs
-    operands = [one for one in read if not one.pair.slot.startswith("output") and len(_shape(one)) > 1]
+    operands = [one for one in read if not one.pair.slot.startswith("output") and len(one.pair.golden_shape) > 1]
     if len(operands) > 2:
         operands = operands[-2:] if "add" in node.op.name else operands[:2]
     return (operands[0], operands[1]) if len(operands) == 2 else None
-
-
-def _shape(finding: Finding) -> tuple[int, ...]:
-    golden = finding.pair.golden
-    return golden.shape if golden is not None else ()
-
-
-def _elements(finding: Finding) -> int:
-    return math.prod(_shape(finding))
 
 
 def _multiplication_count(op: OpType, a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...]) -> float:

@@ -41,9 +41,8 @@ class Scale(NamedTuple):
 def scale_of(finding: Finding) -> Scale:
     """The Scale from values or recorded statistics, without masks; all zero if nothing is known."""
     measurement = finding.measurement
-    golden, moments = measurement.pair.golden, measurement.moments
-    elements = math.prod(golden.shape) if golden is not None else 0
-    if golden is None or not 0 < elements < MOST:
+    elements, moments = measurement.pair.elements, measurement.moments
+    if not 0 < elements < MOST:
         return Scale()
     count = float(elements)
     if moments is not None:

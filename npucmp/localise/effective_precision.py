@@ -22,6 +22,7 @@ from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.precision import SINGLE, Precision, coarser_round_off, is_quantised, round_off_of, stored_round_off
 from npucmp.model import Finding, Measurement, Pair, Verdict
 from npucmp.model.dtypes import lookup
+from npucmp.model.network import by_network
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output, is_parameter
 
@@ -92,10 +93,11 @@ def _is_same(one: Measurement) -> bool:
     return one.moments is not None and one.moments.equal == one.moments.elements
 
 
-def usual_precision(findings: Sequence[Finding]) -> Precision:
+@by_network
+def usual_precision(pairs: Sequence[Pair]) -> Precision:
     """The coarsest type that a good part of the tensors have: the assumed precision of operators that were not
     dumped."""
-    counts = Counter(round_off for finding in findings if (round_off := round_off_of(finding.pair)))
+    counts = Counter(round_off for pair in pairs if (round_off := round_off_of(pair)))
     least = COMMON_SHARE * sum(counts.values())
     return Precision(max((round_off for round_off, count in counts.items() if count >= least), default=0.0))
 

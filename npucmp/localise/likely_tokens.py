@@ -41,7 +41,7 @@ class _Changed(NamedTuple):
 def likely_token_reasons(own: Finding, reader: ValueReader) -> Iterator[Evidence]:
     """Yield the evidence of logits, of which each position has a row along the last axis; none for other tensors."""
     pair = own.pair
-    shape = pair.golden.shape if pair.golden is not None else ()
+    shape = pair.golden_shape
     if not is_logits(pair) or len(shape) < 2 or shape[-1] < LEAST_TOKENS:
         return
     found = _changed(own, reader, shape[-1])

@@ -34,10 +34,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import Hashable, Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Hashable, Iterable, Mapping, NamedTuple, Optional, Sequence, cast
+
+import numpy as np
 
 from npucmp.flow.contents import content_of, is_vector, target_content_of
-from npucmp.flow.operators import OperatorFindings, nodes_of
+from npucmp.flow.operators import numbered, rows_of_operators
 from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import scale_of
@@ -56,13 +58,17 @@ from npucmp.localise.rule_context import (
     proven_size,
 )
 from npucmp.localise.seen_errors import QUANTILE
-from npucmp.localise.stat_shift import likely_error
+from npucmp.localise.stat_shift import movements
 from npucmp.model import Evidence, Finding, Pair, Statistics, Verdict
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.moments import SHORT_BITS
-from npucmp.model.optypes import op_type_of
+from npucmp.model.network import Floats, SearchRows, are_all_recorded, by_network
+from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter, running_statistics
+from npucmp.model.table import ChangedRows, Columns, error_known, has_figures, has_own_figures
 
+_Errors = list[Optional[float]]
+_Key = tuple[str, str]  # the name of an operator, and a slot
 UPDATE = 0.5  # of a parameter's size: chosen: no step of a training network changes a parameter by more, not measured
 ERROR_GROWTH = 2.0  # times the error of the previous step: chosen: not measured
 PARAMETER_COUNT = 3  # parameters of a step: chosen: a wrong optimizer moves as many beyond their bounds, not measured
@@ -84,63 +90,71 @@ class Updates:
         self.are_first = not findings
         self._is_wrong = False
         self.factor = 0.0  # common factor of all parameters of the step itself, minus 1
-        self._contents = _contents(findings)
-        self._untied: dict[tuple[str, str], str] = {}
-        self._errors: dict[tuple[str, str], float] = {}
-        self._gradients: dict[tuple[str, str], float] = {}
-        self._statistic_error: dict[tuple[str, str], float] = {}  # running statistics: error added per step, as rms
-        self._figures: dict[tuple[str, str], Optional[_Figures]] = {}
-        self._one_sided: dict[tuple[str, str], Pair] = {}  # the call of one run alone that updated a parameter
-        alone = {mark: one.pair for one in findings if (mark := _updated_alone(one)) is not None}
         self._usual_step = 0.0  # of an element, the median over the golden's parameters
-        known = sorted(error for error in map(_proven_error, findings) if error is not None and math.isfinite(error))
-        self._usual = known[int(QUANTILE * (len(known) - 1))] if known else 0.0
+        self._untied: dict[_Key, str] = {}
+        self._gradients: dict[_Key, float] = {}
+        self._statistic_error: dict[_Key, float] = {}  # running statistics: error added per step, as rms
+        self._one_sided: dict[_Key, Pair] = {}  # the call of one run alone that updated a parameter
+        findings = numbered(findings)
+        pairs, nodes, (errors, sizes, known) = _pairs(findings), rows_of_operators(findings), _errors_of(findings)
+        self._usual = _usual_of(known)
+        self._contents = _contents([findings[row] for row in _parameters(findings)])
         # Operators that were not recorded round as well, to the coarsest type that a good part of the run has.
         self._unrecorded = max(self._usual, usual_precision(findings).round_off) if self._usual else 0.0
-        nodes = nodes_of(findings)
+        alone = {mark: pairs[row] for row in _updated_alone(findings)
+                 if (mark := _mark_of(findings[row], int(pairs[row].target_op is None))) is not None}  # fmt: skip
+        gradients = [row for node in nodes if is_gradient(node.operator) for row in node.outputs]
         # A gradient that was not recorded is assumed to be noise if any error or no gradient at all is known.
-        unseen = 1.0 if known and (known[-1] or not any(node.is_gradient for node in nodes)) else 0.0
-        backward = {node.operator.call: node for node in nodes if node.operator.phase == "backward"}
+        unseen = 1.0 if known and (known[-1] or not gradients) else 0.0
+        backward = {node.operator.call: node.outputs for node in nodes if node.operator.phase == "backward"}
         by_shape: dict[tuple[int, ...], float] = {}
+        for row in gradients:
+            shape = pairs[row].golden_shape
+            by_shape[shape] = max(by_shape.get(shape, 0.0), sizes[row] or 0.0)
+        rows: dict[_Key, int] = {}
+        shared: dict[int, list[_Key]] = defaultdict(list)  # by content
         for node in nodes:
-            for finding in node.outputs if node.is_gradient else ():
-                shape = _shape(finding)
-                by_shape[shape] = max(by_shape.get(shape, 0.0), self._size(finding) or 0.0)
-        shared: dict[int, list[tuple[str, str]]] = defaultdict(list)  # by content
-        for node in nodes:
-            statistics = running_statistics(node.operator)
-            for finding in node.inputs:
-                key = _key(finding)
-                self._errors[key] = _proven_error(finding) or 0.0
-                self._figures[key] = _figures(finding)
-                if finding.pair.slot in statistics:
-                    self._statistic_error[key] = _statistic_error(node)
+            statistics, contracts = running_statistics(node.operator), op_type_of(node.operator).has("contracts")
+            for row in node.inputs:
+                pair = pairs[row]
+                key, shape = _key(pair), pair.golden_shape
+                rows[key] = row
+                if pair.slot in statistics:  # the mean itself may be much smaller than the inputs that it averages
+                    read = (at for at in node.inputs if not is_parameter(pairs[at]))
+                    added = (FACTOR * (errors[at] or 0.0) * scale_of(findings[at]).rms for at in read)
+                    self._statistic_error[key] = max(added, default=0.0)
                 for side in (0, 1) if alone else ():
-                    if found := alone.get(_figures_of(finding, side)):
+                    if found := alone.get(_mark_of(findings[row], side)):
                         self._one_sided[key] = found
-                if not is_parameter(finding.pair):  # a graph does not always mark parameters
-                    self._gradients[key] = min(1.0, by_shape.get(_shape(finding), 0.0))
+                if not is_parameter(pair):  # a graph does not always mark parameters
+                    self._gradients[key] = min(1.0, by_shape.get(shape, 0.0))
                     continue
-                error = self._gradient(finding, backward.get(node.operator.call))
-                if error is None and node.op.has("contracts") and len(_shape(finding)) == 1:
+                # The order of the outputs of a backward differs from that of the forward's inputs.
+                fitting = (at for at in backward.get(node.operator.call, ()) if pairs[at].golden_shape == shape)
+                error = max((size for at in fitting if (size := sizes[at]) is not None), default=None)
+                if error is None and contracts and len(shape) == 1:
                     error = unseen  # the gradient of a bias may be pure noise
-                error = by_shape.get(_shape(finding)) if error is None else error
+                error = by_shape.get(shape) if error is None else error
                 if error is not None:
                     self._gradients[key] = max(error, self._gradients.get(key, 0.0))
-                    if content := content_of(finding):
+                    if content := content_of(findings[row]):
                         shared[content].append(key)
         for keys in shared.values():  # an optimizer adds up the gradients of all calls that read one parameter
-            largest = max(self._gradients[key] for key in keys)
-            self._gradients.update(dict.fromkeys(keys, largest))
+            self._gradients.update(dict.fromkeys(keys, max(self._gradients[key] for key in keys)))
+        self._errors = {key: errors[row] or 0.0 for key, row in rows.items()}
+        self._figures = dict(zip(rows, _figures(findings, [*rows.values()])))
 
     def decide(self, findings: Sequence[Finding]) -> None:
         """Add the parameters of the step itself, and decide whether the update differed on this side."""
         self._is_wrong = False  # bound() must not depend on an earlier call
-        moved = sorted(step for step in map(self._extremes_moved, findings) if step is not None)
+        rows = [] if self.are_first and are_all_recorded(findings) else _parameters(findings)
+        parameters = [findings[row] for row in rows]
+        both = [(before, now) for one, now in zip(parameters, _figures(findings, rows))
+                if now is not None and (before := self._figures.get(_key(one.pair))) is not None]  # fmt: skip
+        moved = sorted(max(abs(y.minimum - x.minimum), abs(y.maximum - x.maximum)) for x, y in both)
         self._usual_step = moved[len(moved) // 2] if moved else 0.0
-        parameters = [one for one in findings if is_parameter(one.pair)]
         self._untied = _broken_ties(self._contents, _contents(parameters))
-        self.factor = _common_factor([one for one in parameters if _key(one) not in self._statistic_error])
+        self.factor = _common_factor([one for one in parameters if _key(one.pair) not in self._statistic_error])
         differing = [one for one in parameters if one.verdict is Verdict.DIVERGED]
         beyond = sum(0.0 < self.bound(one) < proven_size(one) for one in differing)
         spread = sum(self._is_spread(one, FLIP_COUNT if self._may_flip(one) else 0.0) for one in differing)
@@ -148,18 +162,18 @@ class Updates:
 
     def one_sided(self, finding: Finding) -> Optional[Pair]:
         """The in-place call of one run alone that updated a parameter in the step before, by its recorded figures."""
-        return self._one_sided.get(_key(finding))
+        return self._one_sided.get(_key(finding.pair))
 
     def untied(self, finding: Finding) -> str:
         """The operator that shares a parameter in the golden, and in the target did in the step before; "" for none."""
-        return self._untied.get(_key(finding), "")
+        return self._untied.get(_key(finding.pair), "")
 
     def _is_spread(self, finding: Finding, flips: float = 0.0) -> bool:
         """Whether the elements of a parameter are farther off on average than the error e of its gradient moves them:
         by a share e of a step. A changed sign moves an element by more, but only a share e of the signs change; in
         addition `flips` elements are off by a step. The gradient of a vector is a sum that cancels in some elements, as
         in the bias of keys: noise alone decides the step there."""
-        key, moments = _key(finding), finding.measurement.moments
+        key, moments = _key(finding.pair), finding.measurement.moments
         gradient, rms, step = self._gradient_of(key), scale_of(finding).rms, self._step(finding)
         if key not in self._errors or key in self._statistic_error or gradient >= 1.0 or not step:
             return False
@@ -173,16 +187,16 @@ class Updates:
 
     def _may_flip(self, finding: Finding) -> bool:
         """Whether a sign of the gradient of a parameter is likely to change."""
-        return FLIP_SHARE * self._gradient_of(_key(finding)) * scale_of(finding).elements >= SHARE
+        return FLIP_SHARE * self._gradient_of(_key(finding.pair)) * scale_of(finding).elements >= SHARE
 
-    def _gradient_of(self, key: tuple[str, str]) -> float:
+    def _gradient_of(self, key: _Key) -> float:
         """The known error of the gradient of a parameter; a default if unknown."""
         return self._gradients.get(key, self._unrecorded)
 
     def bound(self, finding: Finding) -> float:
         """The largest error that earlier steps may have made in a parameter; 0 for a tensor that is not in the earlier
         step."""
-        key = _key(finding)
+        key = _key(finding.pair)
         if key not in self._errors or self._is_wrong or self.factor:
             return 0.0
         if key in self._statistic_error:
@@ -214,13 +228,13 @@ class Updates:
 
     def _rounding(self, finding: Finding) -> float:
         """One round-off of a parameter that the golden updated: the update rounds what it writes."""
-        before, now = self._figures.get(_key(finding)), _figures(finding)
+        before, now = self._figures.get(_key(finding.pair)), _figures_of(finding)
         return round_off_of(finding.pair) if before is not None and now is not None and before != now else 0.0
 
     def _step(self, finding: Finding) -> float:
         """The relative length of one optimizer step of a parameter: as far as the golden's statistics show that it
         moved, or as most parameters moved, whose gradients are not noise; infinity if unknown."""
-        before, now = self._figures.get(_key(finding)), _figures(finding)
+        before, now = self._figures.get(_key(finding.pair)), _figures_of(finding)
         if before is None or now is None or before.elements != now.elements or not now.norm:
             return math.inf
         apart = (
@@ -230,27 +244,6 @@ class Updates:
             (now.total - before.total) / math.sqrt(now.elements),
         )
         return max(self._usual_step, *map(abs, apart)) * math.sqrt(now.elements) / now.norm
-
-    def _extremes_moved(self, finding: Finding) -> Optional[float]:
-        """How far the extremes of the golden's parameter moved since the previous step: about the step of one
-        element."""
-        before = self._figures.get(_key(finding)) if is_parameter(finding.pair) else None
-        now = _figures(finding) if before is not None else None
-        if before is None or now is None:
-            return None
-        return max(abs(now.minimum - before.minimum), abs(now.maximum - before.maximum))
-
-    def _gradient(self, parameter: Finding, backward: Optional[OperatorFindings]) -> Optional[float]:
-        """The error of a parameter's gradient: the largest error among outputs of its backward with the same shape,
-        because their order differs from that of the forward's inputs."""
-        fitting = [one for one in backward.outputs if _shape(one) == _shape(parameter)] if backward else []
-        return max((size for size in map(self._size, fitting) if size is not None), default=None)
-
-    def _size(self, finding: Finding) -> Optional[float]:
-        """The error of a gradient. Statistics give only a lower bound and may agree by chance, so it is at least the
-        usual error."""
-        proven, statistics = _proven_error(finding), finding.measurement.bound is not None
-        return max(proven, self._usual) if proven is not None and statistics else proven
 
 
 class _Figures(NamedTuple):
@@ -263,28 +256,65 @@ class _Figures(NamedTuple):
     norm: float
 
 
-def _figures(finding: Finding) -> Optional[_Figures]:
-    """The figures from values or recorded statistics; None if any is unknown or not finite."""
-    golden, moments = finding.pair.golden, finding.measurement.moments
-    elements = math.prod(golden.shape) if golden is not None else 0
-    if golden is None or not 0 < elements < MOST:
-        return None
-    if moments is not None:
+def _figures(findings: Sequence[Finding], at: Sequence[int]) -> list[Optional[_Figures]]:
+    """The figures of rows from values or recorded statistics; None if any is unknown or not finite."""
+    columns = _columns(findings)
+    if columns is None:
+        return [_figures_of(findings[row]) for row in at]
+    rows, elements = columns.rows[at], _elements(findings)[at]
+    most, least, mean, norm = rows["figures"][:, 1].T
+    is_known = has_figures(rows, 1) & (elements > 0.0) & np.isfinite(most + least + mean + norm)
+    figures = np.stack((elements, least, most, mean * elements, norm), axis=1)
+    found = [_Figures(*one) if known else None for one, known in zip(figures.tolist(), is_known.tolist())]
+    for place in np.flatnonzero(~has_own_figures(rows) | (rows["moments"] >= 0)).tolist():
+        found[place] = _figures_of(findings[at[place]])
+    return found
+
+
+def _figures_of(finding: Finding) -> Optional[_Figures]:
+    elements, moments, recorded = finding.pair.elements, finding.measurement.moments, finding.measurement.recorded(1)
+    if moments is not None and 0 < elements < MOST:
         side = moments.golden
         found = _Figures(elements, side.minimum, side.maximum, side.total, math.sqrt(side.squares))
         return None if side.nan or side.inf else found
-    recorded = finding.measurement.recorded(1)
-    if recorded is None or None in recorded:
+    if recorded is None or None in recorded or not 0 < elements < MOST:
         return None
     most, least, mean, norm = (float(one or 0.0) for one in recorded)
     return _Figures(elements, least, most, mean * elements, norm) if math.isfinite(most + least + mean + norm) else None
 
 
+def _columns(findings: Sequence[Finding]) -> Optional[Columns]:
+    """The columns of rows whose pairs are those of a network; None for other rows."""
+    rows = findings.rows if isinstance(findings, ChangedRows) else findings
+    return rows.columns if isinstance(rows, SearchRows) and rows.network is not None else None
+
+
+@by_network
+def _pairs(pairs: Sequence[Pair]) -> Sequence[Pair]:
+    return pairs
+
+
+@by_network
+def _elements(pairs: Sequence[Pair]) -> Floats:
+    return np.array([float(pair.elements) if pair.elements < MOST else 0.0 for pair in pairs])
+
+
+@by_network
+def _parameters(pairs: Sequence[Pair]) -> list[int]:
+    return [row for row, pair in enumerate(pairs) if is_parameter(pair)]
+
+
+@by_network
+def _updated_alone(pairs: Sequence[Pair]) -> list[int]:
+    """The rows of what an in-place operator of one run alone reads where it writes."""
+    return [row for row, pair in enumerate(pairs) if (pair.target_op is None) != (pair.golden_op is None)
+            and pair.slot == "input:0" and op_type_of(pair.operator).has("in place")]  # fmt: skip
+
+
 def _is_scaled(finding: Finding) -> bool:
     """Whether one factor makes up the error of a parameter, which noise of a gradient does not cause. The share is at
     least WHOLE, and for few elements exceeds the share that a random direction reaches with probability CHANCE."""
-    golden, moments = finding.pair.golden, finding.measurement.moments
-    elements = math.prod(golden.shape) if golden is not None else 0
+    elements, moments = finding.pair.elements, finding.measurement.moments
     if elements <= 2:
         return False
     if moments is not None:
@@ -322,38 +352,45 @@ def _common_factor(parameters: Sequence[Finding]) -> float:
     return 0.0 if is_noise or abs(middle) <= FACTOR * SINGLE else middle
 
 
-def _statistic_error(node: OperatorFindings) -> float:
-    """The error of a running statistic that comes from the inputs it averages, as rms; the mean itself may be much
-    smaller."""
-    read = [finding for finding in node.inputs if not is_parameter(finding.pair)]
-    return max((FACTOR * (_proven_error(one) or 0.0) * scale_of(one).rms for one in read), default=0.0)
+def _errors_of(findings: Sequence[Finding]) -> tuple[_Errors, _Errors, list[float]]:
+    """The proven error of each row (for statistics, whose proof is a lower bound, the likely error if larger), its size
+    as that of a gradient, and the known finite errors in order. Statistics may agree by chance: gradients have at least
+    the usual error."""
+    columns = _columns(findings)
+    if columns is None:
+        error, bound = (np.array([math.nan if one is None else one for one in side], dtype=np.float64) for side in (
+            [error_of(one) for one in findings], [one.measurement.bound for one in findings]))  # fmt: skip
+        is_open = np.array([one.error is None or math.isnan(one.error) for one in findings], dtype=bool)
+        likely = movements(findings).likely
+    else:
+        rows = columns.rows
+        error, bound = np.where(error_known(rows), rows["error"], math.nan), rows["bound"]
+        is_open = np.isnan(error)
+        error[is_open & error_known(rows)] = math.inf
+        from npucmp.localise.stat_columns import StatColumns
+
+        likely = StatColumns(cast(SearchRows, findings)).likely
+    known = np.where(~np.isnan(bound) & is_open, np.maximum(bound, likely), error)
+    finite = np.sort(known[np.isfinite(known)]).tolist()
+    of_gradients = np.where(np.isnan(bound), known, np.maximum(known, _usual_of(finite)))
+    every, sizes = ([None if one != one else one for one in side.tolist()] for side in (known, of_gradients))
+    return every, sizes, finite
 
 
-def _proven_error(finding: Finding) -> Optional[float]:
-    """The proven error; for statistics, whose proof is a lower bound, the likely error if larger; None if unknown."""
-    bound = finding.measurement.bound
-    if bound is not None:
-        bound = max(bound, likely_error(finding) or 0.0)
-    known = finding.error is not None and not math.isnan(finding.error)
-    return bound if bound is not None and not known else error_of(finding)
+def _usual_of(known: Sequence[float]) -> float:
+    return known[int(QUANTILE * (len(known) - 1))] if known else 0.0
 
 
-def _contents(findings: Iterable[Finding]) -> dict[tuple[str, str], tuple[int, int]]:
+def _contents(parameters: Iterable[Finding]) -> dict[_Key, tuple[int, int]]:
     """The contents of parameters in the golden and in the target, as far as both are known."""
-    found = {
-        _key(one): (content_of(one), target_content_of(one))
-        for one in findings
-        if is_parameter(one.pair) and not is_output(one.pair)
-    }
+    found = {_key(one.pair): (content_of(one), target_content_of(one)) for one in parameters if not is_output(one.pair)}
     return {key: contents for key, contents in found.items() if all(contents)}
 
 
-def _broken_ties(
-    before: Mapping[tuple[str, str], tuple[int, int]], now: Mapping[tuple[str, str], tuple[int, int]]
-) -> dict[tuple[str, str], str]:
+def _broken_ties(before: Mapping[_Key, tuple[int, int]], now: Mapping[_Key, tuple[int, int]]) -> dict[_Key, str]:
     """Another operator that reads the same tensor in the golden, and in the target did before and does not now, by
     parameter."""
-    readers: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    readers: dict[int, list[_Key]] = defaultdict(list)
     for key, (golden, _) in now.items():
         if key in before:
             readers[golden].append(key)
@@ -366,28 +403,16 @@ def _broken_ties(
     return found
 
 
-def _key(finding: Finding) -> tuple[str, str]:
-    return finding.pair.operator.name, finding.pair.slot
+def _key(pair: Pair) -> _Key:
+    return pair.operator.name, pair.slot
 
 
-def _updated_alone(finding: Finding) -> Hashable:
-    """The figures that an in-place operator of one run alone read where it writes; None for other tensors."""
-    pair = finding.pair
-    if (pair.target_op is None) == (pair.golden_op is None) or pair.slot != "input:0":
-        return None
-    return _figures_of(finding, int(pair.target_op is None)) if op_type_of(pair.operator).has("in place") else None
-
-
-def _figures_of(finding: Finding, side: int) -> Hashable:
+def _mark_of(finding: Finding, side: int) -> Hashable:
     """The side, the shape and the recorded figures of a tensor; None if they do not identify it."""
     tensor, recorded = (finding.pair.target, finding.pair.golden)[side], finding.measurement.recorded(side)
     if tensor is None or recorded is None or None in recorded or recorded.max == recorded.min:
         return None
     return side, tensor.shape, recorded
-
-
-def _shape(finding: Finding) -> tuple[int, ...]:
-    return finding.pair.golden.shape if finding.pair.golden is not None else ()
 
 
 TYPES = dict(zip(SHORT_BITS, ("bfloat16", "float16")))

@@ -20,7 +20,7 @@ from npucmp.localise.effective_precision import float_types
 from npucmp.localise.evidence import argument_reasons
 from npucmp.localise.golden_rows import MASKS
 from npucmp.localise.rule_context import AVERAGED_ELEMENTS
-from npucmp.localise.stat_shift import MASKED_TIMES, is_hidden, is_split, level, movement, shifts_of
+from npucmp.localise.stat_shift import MASKED_TIMES, is_hidden, is_split, level, likely_error, movement, shifts_of
 from npucmp.model import Finding, Pair, Verdict
 from npucmp.model.arguments import moves_other_axes
 from npucmp.model.dtypes import MOST, lookup
@@ -63,9 +63,7 @@ class NetworkColumns:
 
     def __init__(self, pairs: Sequence[Pair], nodes: Sequence[OperatorRows]) -> None:
         self.nodes, count = nodes, len(nodes)
-        shapes = [() if pair.golden is None else pair.golden.shape for pair in pairs]
-        many = [0 if pair.golden is None else math.prod(shape) for pair, shape in zip(pairs, shapes)]
-        self.elements = np.array([float(one) if one < MOST else 0.0 for one in many])
+        self.elements = np.array([float(pair.elements) if pair.elements < MOST else 0.0 for pair in pairs])
         self.round_off = np.array([round_off_of(pair) for pair in pairs])
         self.rounding = np.array([sum(one.rounding for one in (pair.target, pair.golden) if one) for pair in pairs])
         kinds = [*map(_round_offs, pairs)]
@@ -141,6 +139,7 @@ class StatColumns:
 
     extremes, sums  the levels of rows (stat_shift.level); `unit`: 0 where no figure of floats is on both sides
     size            the largest shift of any figure, in roundings
+    likely          the error that the figures make likely (stat_shift.likely_error)
     """
 
     def __init__(self, findings: SearchRows) -> None:
@@ -153,10 +152,10 @@ class StatColumns:
         is_other[[*rows_of_rule(findings, OTHER_NODE)]] = True
         is_plain = both & np.isfinite(x).all(axis=1) & np.isfinite(y).all(axis=1) & (y[:, 3] != 0.0)
         is_plain &= (network.elements > 0.0) & ~network.is_split & ~rows["shapes_differ"] & ~is_other
-        self.extremes, self.sums, self.unit, self.size = (np.zeros(count) for _ in range(4))
+        self.extremes, self.sums, self.unit, self.size, self.likely = (np.zeros(count) for _ in range(5))
         shifts = shifts_of(x[is_plain], y[is_plain], *(column[is_plain] for column in (
             network.round_off, network.elements, network.rounding)))  # fmt: skip
-        for column, values in zip((self.extremes, self.sums, self.unit, self.size), shifts):
+        for column, values in zip((self.extremes, self.sums, self.unit, self.size, self.likely), shifts):
             column[is_plain] = values
         self.has_norm = has_figures(rows, 1)
         self.differs = both & (x.view(np.int64) != y.view(np.int64)).any(axis=1)
@@ -176,6 +175,7 @@ class StatColumns:
         self.differs[at] = finding.measurement.shapes_differ or (x is not None and y is not None and repr(x) != repr(y))
         if moved is not None:
             (self.extremes[at], self.sums[at]), self.unit[at], self.size[at] = level(finding), moved.unit, moved.size
+            self.likely[at] = likely_error(finding)
 
     def reuse(self, at: int, row: int) -> float:
         """√ of the number of elements of an output that share one element of the smallest operand."""

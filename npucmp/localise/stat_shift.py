@@ -88,7 +88,7 @@ def _movement(finding: Finding) -> Optional[StatShift]:
     x, y = measurement.statistics
     if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
         return None
-    own, count = round_off_of(pair), math.prod(pair.golden.shape)
+    own, count = round_off_of(pair), pair.elements
     if not own or not 0 < count < MOST or measurement.shapes_differ or y.norm is None:
         return None
     unit = max(SINGLE, own)
@@ -179,12 +179,14 @@ def is_hidden(finding: Finding) -> bool:
 
 class StatShifts(NamedTuple):
     """The shifts of many tensors, as columns. `extremes` and `sums` are those of `level`, 0 if nothing is known; `unit`
-    is 0 without figures of floats on both sides; `size` is the largest shift of any figure, in roundings."""
+    is 0 without figures of floats on both sides; `size` is the largest shift of any figure, in roundings; `likely` is
+    that of `likely_error`, 0 if nothing is known."""
 
     extremes: Floats
     sums: Floats
     unit: Floats
     size: Floats
+    likely: Floats
 
 
 def movements(findings: Sequence[Finding]) -> StatShifts:
@@ -196,7 +198,7 @@ def movements(findings: Sequence[Finding]) -> StatShifts:
         rows = [findings[at] for at in plain]
         x, y = (np.array([one.measurement.statistics[side] for one in rows], dtype=np.float64) for side in range(2))
         own = np.array([round_off_of(one.pair) for one in rows])
-        elements = np.array([math.prod(one.pair.golden.shape) for one in rows], dtype=np.float64)  # type: ignore[union-attr]
+        elements = np.array([one.pair.elements for one in rows], dtype=np.float64)
         rounding = np.array([sum(one.rounding for one in row.pair[4:6] if one is not None) for row in rows])
         for column, values in zip(found, shifts_of(x, y, own, elements, rounding)):
             column[plain] = values
@@ -205,6 +207,7 @@ def movements(findings: Sequence[Finding]) -> StatShifts:
         if moved is not None:
             found.unit[at], found.size[at] = moved.unit, moved.size
             found.extremes[at], found.sums[at] = level(findings[at])
+            found.likely[at] = likely_error(findings[at])
     return found
 
 
@@ -216,7 +219,7 @@ def _is_plain(finding: Finding) -> bool:
         return False
     if is_split(pair) or measurement.shapes_differ or None in x or None in y or not math.isfinite(sum(x) + sum(y)):  # type: ignore[arg-type]
         return False
-    return finding.rule != OTHER_NODE and y[3] != 0.0 and 0 < math.prod(pair.golden.shape) < MOST
+    return finding.rule != OTHER_NODE and y[3] != 0.0 and 0 < pair.elements < MOST
 
 
 def shifts_of(x: Floats, y: Floats, own: Floats, count: Floats, rounding: Floats) -> StatShifts:
@@ -234,5 +237,6 @@ def shifts_of(x: Floats, y: Floats, own: Floats, count: Floats, rounding: Floats
         extremes = each[:, :2].max(axis=1)
         extremes = np.where(np.isfinite(extremes), extremes, 0.0)
         sums = np.where(np.isfinite(each[:, SUMS]), each[:, SUMS], 0.0).max(axis=1)
-        size = np.where(apart > 0.0, each, 0.0).max(axis=1)
-    return StatShifts(extremes * unit, np.maximum(sums, share * extremes) * unit, unit, size)
+        each = np.where(apart > 0.0, each, 0.0)
+        likely = np.where(unit > 0.0, np.minimum(1.0, each[:, SUMS].max(axis=1) * unit), 0.0)
+    return StatShifts(extremes * unit, np.maximum(sums, share * extremes) * unit, unit, each.max(axis=1), likely)

@@ -7,7 +7,6 @@ and these have the backward operators.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import defaultdict
 from functools import cached_property
@@ -32,12 +31,12 @@ class UpdatedParameters:
         reads, or its parameter is not known."""
         if finding.pair.order not in self._by_order:
             return []
-        size = _elements(finding)
+        size = finding.pair.elements
         pending, seen = [self._by_order[finding.pair.order]], 0
         while pending and seen < DISTANCE:
             node, seen = pending.pop(0), seen + 1
             for one in node.inputs:
-                calls = self._calls.get(self._before_update(content_of(one)), ()) if _elements(one) == size else ()
+                calls = self._calls.get(self._before_update(content_of(one)), ()) if one.pair.elements == size else ()
                 found = [self._backward[call] for call in calls if call in self._backward]
                 if found:
                     return found
@@ -96,8 +95,3 @@ class UpdatedParameters:
     @cached_property
     def _backward(self) -> dict[str, OperatorFindings]:
         return {node.operator.call: node for node in self._nodes if node.operator.phase == "backward"}
-
-
-def _elements(finding: Finding) -> int:
-    golden = finding.pair.golden
-    return math.prod(golden.shape) if golden is not None else -1

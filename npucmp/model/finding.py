@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Optional
@@ -48,6 +49,16 @@ class Pair(NamedTuple):
         operator = self.target_op or self.golden_op
         assert operator is not None
         return operator
+
+    @property
+    def golden_shape(self) -> tuple[int, ...]:
+        """The shape of the golden's tensor; () without one."""
+        return self.golden.shape if self.golden is not None else ()
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of the golden's tensor; 0 without one."""
+        return math.prod(self.golden.shape) if self.golden is not None else 0
 
     @property
     def is_inside(self) -> bool:

@@ -7,7 +7,6 @@ their outputs. Values are read again, unless both sides were already read for th
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 from heapq import nsmallest
@@ -221,7 +220,7 @@ def accused_of(
         figures, unread = [], []
         for finding in outputs.get(root.pair.order, ()):
             pair = finding.pair
-            size = math.prod(pair.golden.shape) if pair.golden is not None else 0
+            size = pair.elements
             if size > elements:
                 unread.append(f"{pair.slot}: {size:,} elements are too many to read again")
                 continue
