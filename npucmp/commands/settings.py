@@ -127,13 +127,13 @@ def _spellings(options: Sequence[click.Parameter]) -> Iterator[tuple[str, tuple[
 
 def _all_options() -> set[str]:
     """Return the names of the options of all commands."""
-    from npucmp.workflows import option_fields
+    from npucmp.workflows.option_fields import all_fields, flag, spell_options
 
     found: set[str] = set()
-    for kind in option_fields.KINDS:
-        for one, spelling in option_fields.spell_options(kind):
-            flags = spelling.flags or tuple(spelling.values) or (option_fields.flag(one.name),)
-            found.update(flag.lstrip("-") for word in flags for flag in word.split("/") if flag.startswith("--"))
+    for kind in all_fields():
+        for field, spelling in spell_options(kind):
+            flags = spelling.flags or tuple(spelling.values) or (flag(field.name),)
+            found.update(name.lstrip("-") for word in flags for name in word.split("/") if name.startswith("--"))
     return found
 
 

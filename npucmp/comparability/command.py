@@ -10,7 +10,8 @@ import click
 
 from npucmp.commands.options import declare_options
 from npucmp.commands.output import carry_out
-from npucmp.workflows.option_fields import PrecheckFields, ScreenFields
+from npucmp.comparability.option_fields import PrecheckFields
+from npucmp.workflows.option_fields import ScreenFields
 
 HELP = """Check whether two runs are comparable: network, data, weights and settings, before tensors are compared.
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Sequence
 
 from npucmp.comparability.check_item import CheckItem
+from npucmp.comparability.option_fields import PrecheckFields
 from npucmp.comparability.registry import NAMES, ROWS
 from npucmp.comparability.run_pair import Curves, RunPair, UserInput
 from npucmp.dump.formats import open_runs
@@ -22,7 +23,6 @@ from npucmp.model import Run
 from npucmp.model.dtypes import size_of
 from npucmp.model.precheck_result import CurvePair, ItemResult, Precheck
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
-from npucmp.workflows.option_fields import PrecheckFields
 from npucmp.workflows.options import of_two
 from npucmp.workflows.select_runs import (
     ProgressMeter,

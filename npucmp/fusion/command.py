@@ -9,7 +9,8 @@ import click
 
 from npucmp.commands.options import SHARED, declare_options
 from npucmp.commands.output import carry_out
-from npucmp.workflows.option_fields import FusionFields, ScreenFields
+from npucmp.fusion.option_fields import FusionFields
+from npucmp.workflows.option_fields import ScreenFields
 
 HELP = """Compare each fused operator with its unfused chain.
 

@@ -11,10 +11,10 @@ from npucmp.align.fused import guess_fusion
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import fusion_result
 from npucmp.errors import DumpError
+from npucmp.fusion.option_fields import FusionFields
 from npucmp.model import FusionPass, FusionResult, Run, first_of
 from npucmp.workflows.compare import compare_runs
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
-from npucmp.workflows.option_fields import FusionFields
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.select_runs import Sides, StrPath
 from npucmp.workflows.tensor_details import with_looks

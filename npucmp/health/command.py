@@ -9,7 +9,8 @@ import click
 
 from npucmp.commands.options import declare_options, drop_options
 from npucmp.commands.output import carry_out, write_stdout
-from npucmp.workflows.option_fields import CheckFields, FollowFields, ScreenFields, spell_options
+from npucmp.health.option_fields import CheckFields
+from npucmp.workflows.option_fields import FollowFields, ScreenFields, spell_options
 
 HELP = """Check the health of one run without a reference: weights that do not change, vanishing gradients, dead
 activations, wrong modes, implausible losses and labels, unusual inputs.

@@ -14,6 +14,7 @@ from npucmp.health.evaluate import RunExamination, examine
 from npucmp.health.facts import Health
 from npucmp.health.gather import ReadFacts, build
 from npucmp.health.measured_run import measured_tensors, run_network
+from npucmp.health.option_fields import CheckFields
 from npucmp.health.rule import Rule, own_rules
 from npucmp.health.rules import RULES
 from npucmp.health.rules.activations import range_
@@ -26,7 +27,6 @@ from npucmp.model.check_finding import CheckResult, RuleWords
 from npucmp.model.dtypes import size_of
 from npucmp.model.tensor_detail import image_axes
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
-from npucmp.workflows.option_fields import CheckFields
 from npucmp.workflows.options import of_one
 from npucmp.workflows.select_runs import ProgressMeter, RunSelection, StrPath
 from npucmp.workflows.unused_options import unfit_globs

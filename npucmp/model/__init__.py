@@ -8,6 +8,9 @@ Everything is immutable. dtypes.py is the table of element types, stack.py finds
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from npucmp.model.cause import Cause, Evidence, Fact, Root, Statement, brief, first_of, sentences
 from npucmp.model.comparison import (
     DECIDED,
@@ -37,41 +40,43 @@ from npucmp.model.dump import (
 )
 from npucmp.model.finding import DIFFERS, Finding, Match, Measurement, Pair, Tolerance, Verdict
 from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
-from npucmp.model.replay_result import (
-    GUILTY_ABOVE,
-    REPLAYED,
-    STATUSES,
-    Edge,
-    EdgeVerdict,
-    Gap,
-    Replay,
-    ReplayedOutput,
-    ReplayResult,
-    ReplayVerdict,
-    RoundingCounts,
-)
-from npucmp.model.result import (
-    Event,
-    FusionPass,
-    FusionResult,
-    Noise,
-    Overflow,
-    Report,
-    Rerun,
-    RerunResult,
-    Result,
-    Scan,
-)
-from npucmp.model.tensor_detail import (
-    DifferenceMap,
-    Histogram,
-    ImageBatch,
-    Number,
-    TensorDetail,
-    TensorPreview,
-    WorstElement,
-)
+from npucmp.model.result import Report, Result
 
+if TYPE_CHECKING:
+    from npucmp.model.fusion_result import FusionPass, FusionResult
+    from npucmp.model.overflow_result import Event, Overflow, Scan
+    from npucmp.model.replay_result import (
+        GUILTY_ABOVE,
+        REPLAYED,
+        STATUSES,
+        Edge,
+        EdgeVerdict,
+        Gap,
+        Replay,
+        ReplayedOutput,
+        ReplayResult,
+        ReplayVerdict,
+        RoundingCounts,
+    )
+    from npucmp.model.rerun_result import Noise, Rerun, RerunResult
+    from npucmp.model.tensor_detail import (
+        DifferenceMap,
+        Histogram,
+        ImageBatch,
+        Number,
+        TensorDetail,
+        TensorPreview,
+        WorstElement,
+    )
+
+_ON_USE = {  # module → names that few commands need
+    "fusion_result": "FusionPass FusionResult",
+    "overflow_result": "Event Overflow Scan",
+    "replay_result": "GUILTY_ABOVE REPLAYED STATUSES Edge EdgeVerdict Gap Replay ReplayedOutput ReplayResult "
+    "ReplayVerdict RoundingCounts",
+    "rerun_result": "Noise Rerun RerunResult",
+    "tensor_detail": "DifferenceMap Histogram ImageBatch Number TensorDetail TensorPreview WorstElement",
+}
 __all__ = [
     "DECIDED",
     "DIFFERS",
@@ -143,3 +148,10 @@ __all__ = [
     "position",
     "sentences",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _ON_USE.items():
+        if name in names.split():
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,19 +9,19 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Mapping, Optional, Sequence
 
-from npucmp.model.cause import Cause, Evidence, Root, Statement
 from npucmp.model.comparison import Comparison, Coverage, OpenTensor, StoredComparisons, VerdictTally, tallies_of
-from npucmp.model.dump import Operator, Run, TensorRef
-from npucmp.model.finding import Finding, Pair, Tolerance, Verdict
-from npucmp.model.moments import Extremes
-from npucmp.model.tensor_detail import DifferenceMap, ImageBatch, TensorDetail
-from npucmp.model.ticket_facts import TicketFacts
+from npucmp.model.finding import Verdict
 from npucmp.presenter import present
 
 if TYPE_CHECKING:
+    from npucmp.model.cause import Root
+    from npucmp.model.dump import Run
+    from npucmp.model.finding import Finding, Tolerance
     from npucmp.model.relation import LayoutFacts, TokenBits, TokenFacts, WeightFacts
+    from npucmp.model.tensor_detail import ImageBatch, TensorDetail
+    from npucmp.model.ticket_facts import TicketFacts
 
 
 class Presentable:
@@ -248,169 +248,3 @@ class Report(HasSteps, Result):
     def close(self) -> None:
         if isinstance(self.comparisons, StoredComparisons):
             self.comparisons.close()
-
-
-class FusionPass(NamedTuple):
-    """How often a fusion pass took effect with fusion on and off; None if unknown."""
-
-    name: str
-    kind: str
-    on: Optional[int]
-    off: Optional[int]
-
-
-@dataclass(frozen=True, repr=False)
-class FusionResult(Report):
-    """The result of `npucmp fusion-diff`. Paths are those of the run with fusion and of the run without."""
-
-    command = "fusion-diff"
-
-    passes: tuple[FusionPass, ...] = ()
-
-
-@dataclass(frozen=True)
-class Rerun(Statement):
-    """One operator that is not bit-equal in all runs; one row of rerun.csv.
-
-    `odd` numbers the runs, from 1, that do not agree with most of them (all, if no two agree). `excused` is True if the
-    operator is random or asynchronous by design. Numbers and evidence are of run `pictured`, which is the farthest from
-    run 1; None if unknown. `picture` maps where the two differ, None if it was not computed. `alike` is the place
-    of the first operator of the same type that differs for the same reason; 0 for that operator itself.
-    """
-
-    place: int
-    step: Optional[int]
-    rank: Optional[int]
-    pair: Pair
-    slot: str
-    cause: Cause
-    differing: Optional[int]
-    max_abs: Optional[float]
-    rel_l2: Optional[float]
-    max_ulp: Optional[int]
-    odd: tuple[int, ...]
-    evidence: tuple[Evidence, ...]
-    excused: bool = False
-    picture: Optional[DifferenceMap] = None
-    pictured: int = 0
-    alike: int = 0
-
-
-class Noise(NamedTuple):
-    """The largest differences of one tensor between repeated runs; one row of noise.csv."""
-
-    op: str
-    slot: str
-    rel_l2: float
-    max_abs_err: float
-    runs: int
-
-
-@dataclass(frozen=True, repr=False)
-class RerunResult(Report):
-    """The result of `npucmp rerun-diff`. Paths are all runs. Each later run (target) is compared with the first
-    (golden).
-
-    `warnings` are reasons why the answer may be invalid: runs that are not repeats.
-    """
-
-    command = "rerun-diff"
-
-    reruns: tuple[Rerun, ...] = ()
-    noise: tuple[Noise, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def target_path(self) -> str:
-        return self.paths[1]
-
-    @property
-    def golden_path(self) -> str:
-        return self.paths[0]
-
-
-@dataclass(frozen=True)
-class Event(Statement):
-    """A tensor at the limits of its type, or an overflow that the device recorded; one row of overflow.csv.
-
-    kind     "nan", "inf", "saturated", "device"; "" for a tensor that is only close to a limit
-    origin   "born" (no input of the operator has any), "propagated", "killed" (an input has it and no output does),
-             "unknown"; "" if nothing happened
-    counted  False if only statistics are known, which show that there is a NaN but not how many
-    golden   the golden run's values: "nan", "inf", "saturated", "none", or "would overflow" if they exceed the
-             target's type; "" without a golden run
-    alarm    False for explained events: memory that was never written, values close to a limit
-    outside  an input has it, and no dumped operator wrote that input
-    parents  orders of the operators from which it came
-    """
-
-    order: int
-    operator: Optional[Operator]
-    tensor: Optional[TensorRef]
-    kind: str
-    origin: str
-    evidence: tuple[Evidence, ...]
-    extremes: Optional[Extremes] = None
-    counted: bool = True
-    device_status: str = ""
-    device_bits: str = ""
-    golden: str = ""
-    alarm: bool = True
-    outside: bool = False
-    parents: tuple[int, ...] = ()
-
-    @property
-    def slot(self) -> str:
-        return self.tensor.slot if self.tensor is not None else ""
-
-
-@dataclass(frozen=True, repr=False)
-class Scan:
-    """The scan of one run. `tensors` counts those with known extremes; `unreadable` lists the others with their
-    reason."""
-
-    run: Run
-    events: tuple[Event, ...]
-    roots: tuple[Root, ...]
-    tensors: int
-    unreadable: tuple[str, ...] = ()
-    golden: Optional[Run] = None
-    notes: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"<{self.run!r}: {len(self.events)} events>"
-
-
-@dataclass(frozen=True, repr=False)
-class Overflow(Result):
-    """The result of `npucmp overflow`. Paths are the dump and the golden dump, if there is one."""
-
-    command = "overflow"
-
-    scans: tuple[Scan, ...] = ()
-
-    @property
-    def path(self) -> str:
-        return self.paths[0]
-
-    @property
-    def golden_path(self) -> str:
-        return "".join(self.paths[1:])
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        return tuple(event for scan in self.scans for event in scan.events)
-
-    @property
-    def roots(self) -> tuple[Root, ...]:
-        return tuple(sorted((root for scan in self.scans for root in scan.roots), key=lambda root: root.place))
-
-    @property
-    def differs(self) -> bool:
-        """Whether an event is an alarm; masks and memory that was never written are not."""
-        return any(event.alarm for event in self.events)
-
-    @property
-    def is_decided(self) -> bool:
-        unreadable = self.broken or any(scan.unreadable for scan in self.scans)
-        return not unreadable and any(scan.tensors or scan.run.records for scan in self.scans)

@@ -9,7 +9,8 @@ import click
 
 from npucmp.commands.options import declare_options
 from npucmp.commands.output import carry_out
-from npucmp.workflows.option_fields import OverflowFields, ScreenFields
+from npucmp.overflows.option_fields import OverflowFields
+from npucmp.workflows.option_fields import ScreenFields
 
 HELP = """Find the operators that produce NaN, Inf or saturation, trace the spread, and find where it is masked.
 

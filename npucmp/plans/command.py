@@ -8,7 +8,8 @@ import click
 
 from npucmp.commands.options import declare_options
 from npucmp.commands.output import write_stdout
-from npucmp.workflows.option_fields import PlanFields, ScreenFields
+from npucmp.plans.option_fields import PlanFields
+from npucmp.workflows.option_fields import ScreenFields
 
 HELP = """Prepare a dump that answers a question: write its configuration files into DIR, and print the lines for the
 training script, the commands to run, and the npucmp command that reads the dump.

@@ -15,13 +15,13 @@ from npucmp.model.relation import ranks_in_words
 from npucmp.plans.dump_config import LEVELS, recorded_operators
 from npucmp.plans.frameworks import framework as framework_of
 from npucmp.plans.frameworks import names as framework_names
+from npucmp.plans.option_fields import PlanFields
 from npucmp.plans.plan_result import Planned, Size, estimate_size, fit_to_disk, make_plan
 from npucmp.plans.plan_template import Framework
 from npucmp.plans.request import DETECTION, QUESTIONS, DumpRequest, Question, Ranges
 from npucmp.plans.sufficiency import MissingData, missing
 from npucmp.relations.layout_sizes import LayoutSizes, stated_layout
 from npucmp.workflows.graphs import with_graphs
-from npucmp.workflows.option_fields import PlanFields
 from npucmp.workflows.options import of_three, of_two
 from npucmp.workflows.select_runs import RunSelection, StrPath
 from npucmp.workflows.selectors import in_bytes, parse_numbers

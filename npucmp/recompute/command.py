@@ -10,7 +10,8 @@ import click
 from npucmp.commands.options import declare_options
 from npucmp.commands.output import carry_out
 from npucmp.recompute.extract_command import in_bytes, write_case
-from npucmp.workflows.option_fields import ReplayFields, ScreenFields
+from npucmp.recompute.option_fields import ReplayFields
+from npucmp.workflows.option_fields import ScreenFields
 
 HELP = """Recompute operators in float64 from their own inputs, and report wrong outputs. No golden run is needed.
 

@@ -16,13 +16,13 @@ from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
 from npucmp.model import REPLAYED, Operator, ReplayedOutput
 from npucmp.model.pseudonyms import Pseudonyms
 from npucmp.recompute.numpy_engine import NumpyCaseEngine
+from npucmp.recompute.option_fields import ExtractFields
 from npucmp.recompute.redacted_case import RedactedCaseEngine
 from npucmp.recompute.repro_case import CALL, NOT_KEPT
 from npucmp.recompute.run import replay_tasks
 from npucmp.recompute.task import Engine, ReplaySettings, Task, tasks_of
 from npucmp.recompute.torch_engine import CaseEngine, RecordedCaseEngine
 from npucmp.recompute.workflow import supported
-from npucmp.workflows.option_fields import ExtractFields
 from npucmp.workflows.options import of_three
 from npucmp.workflows.select_runs import RunSelection, StrPath, operator_of
 

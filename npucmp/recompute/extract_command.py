@@ -8,7 +8,8 @@ import click
 
 from npucmp.commands.options import declare_options
 from npucmp.commands.output import write_stdout
-from npucmp.workflows.option_fields import ExtractFields, ScreenFields
+from npucmp.recompute.option_fields import ExtractFields
+from npucmp.workflows.option_fields import ScreenFields
 
 HELP = """Write one operator of DUMP as a case that runs without npucmp: for the vendor, or to test another device.
 

@@ -39,11 +39,11 @@ from npucmp.recompute.error_budget import vendor_level
 from npucmp.recompute.every_operator import JOBS
 from npucmp.recompute.kind_baseline import excuse_kinds, explain_kinds, mark_doubtful
 from npucmp.recompute.numpy_engine import NumpyEngine
+from npucmp.recompute.option_fields import ReplayFields
 from npucmp.recompute.run import finish_edges, link_operators, with_edges
 from npucmp.recompute.task import GRAPH, Engine, ReplaySettings, Task, kind_of, tasks_of
 from npucmp.recompute.torch_engine import TorchEngine
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
-from npucmp.workflows.option_fields import ReplayFields
 from npucmp.workflows.options import of_one
 from npucmp.workflows.select_runs import ProgressMeter, RunSelection, StrPath, keys, pair_runs
 from npucmp.workflows.unused_options import unfit_globs

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
-from npucmp.model import Cause, DifferenceMap, Evidence, Operator, Rerun, Result, Root, TensorDetail, Tolerance
+from npucmp.model.cause import Cause
 
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
 if TYPE_CHECKING:
+    from npucmp.model import DifferenceMap, Evidence, Operator, Rerun, Result, Root, TensorDetail, Tolerance
     from npucmp.model.saved_report import FileRange
     from npucmp.report.rank_cell import Matrix
 

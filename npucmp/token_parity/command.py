@@ -9,7 +9,8 @@ import click
 
 from npucmp.commands.options import declare_options
 from npucmp.commands.output import carry_out
-from npucmp.workflows.option_fields import ParityFields, ScreenFields
+from npucmp.token_parity.option_fields import ParityFields
+from npucmp.workflows.option_fields import ScreenFields
 
 HELP = """Compare the log-probabilities of the same tokens from two engines: first bad token, class of the cause.
 

@@ -16,7 +16,7 @@ from npucmp.model.parity_result import ParityResult
 from npucmp.model.token_batch import TokenBatch, TokenRecording
 from npucmp.token_parity.judgement import judge
 from npucmp.token_parity.noise import DEFAULT_FLOOR
-from npucmp.workflows.option_fields import ParityFields
+from npucmp.token_parity.option_fields import ParityFields
 from npucmp.workflows.options import of_two
 from npucmp.workflows.select_runs import StrPath
 from npucmp.workflows.selectors import parse_numbers

@@ -1,4 +1,5 @@
-"""Declare every option once: its name, type, default, spelling on the command line and meaning.
+"""Declare every option once: its name, type, default, spelling on the command line and meaning. A feature declares its
+options in its folder (health/option_fields.py).
 
 A dataclass holds the options of a command, and inherits options that commands share. The options of the command line
 (commands/options.py), the keyword arguments of the Python function (options.py) and the manual page
@@ -8,6 +9,7 @@ are made from its fields. Importing this module loads neither numpy nor pandas.
 from __future__ import annotations
 
 from dataclasses import Field, dataclass, field, fields
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.dump.limits import Limits
@@ -94,7 +96,7 @@ def meaning(one: Field[Any]) -> str:
     return spelling.help if spelling is not None else str(one.metadata["help"])
 
 
-def _limits_option() -> Any:
+def limits_option() -> Any:
     """Return the field of --limit."""
     return option(
         Limits(),
@@ -145,7 +147,7 @@ class DumpFields:
         None, "Number of worker processes (default: the cores of this process).", least=1, is_whole=True
     )
     progress: Optional[Progress] = keyword(None, "A function that is called with (bytes done, bytes in all).")
-    limits: Limits = _limits_option()
+    limits: Limits = limits_option()
 
 
 @dataclass(frozen=True)
@@ -405,141 +407,6 @@ class FollowFields:
 
 
 @dataclass(frozen=True)
-class FusionFields(CompareFields):
-    """The options of fusion-diff."""
-
-    on_graph: Sequence[StrPath] = option((), "Graph of the run with fusion; repeatable.", metavar="FILE", repeats=True)
-    off_graph: Sequence[StrPath] = option(
-        (), "Graph of the run without fusion; repeatable.", metavar="FILE", repeats=True
-    )
-
-
-@dataclass(frozen=True)
-class OverflowFields(DumpFields):
-    """The options of overflow."""
-
-    golden: Optional[StrPath] = option(None, "A correct run to compare every event with.", metavar="DUMP")
-    headroom: Optional[float] = option(
-        None, "Also list tensors closer than this to their type's limit.", metavar="BITS", least=0
-    )
-
-
-@dataclass(frozen=True)
-class CheckFields(DumpFields):
-    """The options of check. Globs match names of rules. If an option is None, the file of --rules sets it."""
-
-    only: Sequence[str] = option((), "Only rules whose name matches; repeatable.", metavar="GLOB", repeats=True)
-    skip: Sequence[str] = option((), "No rules whose name matches; repeatable.", metavar="GLOB", repeats=True)
-    phase: Optional[str] = option(
-        None,
-        "Kind of the run; auto (default): training if it has a backward pass.",
-        choices=("auto", "train", "eval"),
-    )
-    start: Optional[str] = option(
-        None,
-        "Initial weights; auto (default): fresh if the weights of all normalisations are constant.",
-        choices=("auto", "fresh", "trained"),
-    )
-    fail_on: Optional[str] = option(
-        None,
-        "Lowest severity that causes exit status 1 (default: warning).",
-        choices=("error", "warning", "hint"),
-    )
-    loss: Optional[StrPath] = option(
-        None,
-        "Training log: CSV, JSON lines, trainer_state.json, a text log, event files.",
-        metavar="FILE",
-    )
-    column: str = option("", "The column of --loss that holds the loss.", metavar="NAME")
-    rules: Optional[StrPath] = option(None, "Settings in TOML: limits, severities, expectations.", metavar="FILE")
-    plugin: Sequence[StrPath] = option(
-        (), "A Python file with additional rules; npucmp executes it; repeatable.", metavar="FILE", repeats=True
-    )
-    plugins: bool = option(True, "Also apply rules of installed packages (default: yes).", "--plugins/--no-plugins")
-
-
-@dataclass(frozen=True)
-class PrecheckFields(DumpFields):
-    """The options of precheck. T G are a file of the target and a file of the golden."""
-
-    env: Optional[tuple[str, str]] = option(
-        None,
-        "Versions and environment of both: zips or folders of msprobe's config_check, or text of `pip freeze` or "
-        "`env`.",
-        metavar="T G",
-        words=2,
-    )
-    config: Optional[tuple[str, str]] = option(
-        None,
-        "Hyper-parameters of both: YAML, JSON, TOML, text with --name value, or logs in which the training printed its "
-        "configuration (verl, Megatron-LM, MindSpeed, transformers, DeepSpeed, Hydra).",
-        metavar="T G",
-        words=2,
-    )
-    data: Optional[tuple[str, str]] = option(
-        None,
-        "Recorded batches of both, for example of a training and a test: arrays or folders of arrays.",
-        metavar="T G",
-        words=2,
-    )
-    curve: Optional[tuple[str, str]] = option(
-        None,
-        "Logs of both trainings, to find where they diverge: CSV, JSON lines, trainer_state.json, text, TensorBoard "
-        "events.",
-        metavar="T G",
-        words=2,
-    )
-    repeat_curve: Optional[str] = option(
-        None, "Log of a second golden run. Differences within this noise are not faults.", metavar="FILE"
-    )
-    column: str = option("", "The column of the logs to compare (default: the training loss).", metavar="NAME")
-    repeat: Optional[StrPath] = option(
-        None, "A second dump of the TARGET run, to test whether it is bit-identical.", metavar="DUMP"
-    )
-    rules: Optional[StrPath] = option(
-        None, "Settings in TOML: rows to skip, severities and ignored names of rows.", metavar="FILE"
-    )
-    mixed: bool = option(False, "Mixed precision is intentionally compared with full precision.")
-    only: Sequence[str] = option((), "Only rows whose name matches; repeatable.", metavar="GLOB", repeats=True)
-    skip: Sequence[str] = option((), "No rows whose name matches; repeatable.", metavar="GLOB", repeats=True)
-    strict: bool = option(False, "Exit 1 also for rows that need an explanation.")
-
-
-_MEMORY = "Memory that {} may take (default 8192)."
-
-
-@dataclass(frozen=True)
-class ReplayFields(DumpFields):
-    """The options of replay."""
-
-    engine: Optional[str] = option(None, "Use only this engine: torch or numpy.", metavar="NAME")
-    golden: Optional[StrPath] = option(
-        None, "Another run of the network, also replayed, to find which run is wrong.", metavar="DUMP"
-    )
-    budget: float = option(1.0, "Multiply every limit by X.", metavar="X", least=0, is_open=True)
-    budget_from: Optional[StrPath] = option(
-        None, "A clean run; its error ratios per kind of operator set the limits.", metavar="DUMP"
-    )
-    limit_memory: Optional[int] = option(
-        None, _MEMORY.format("one operator"), metavar="MB", least=1, is_whole=True, python="limit_memory=BYTES"
-    )
-    strict: bool = option(False, "Exit 2 also if an output could not be replayed.")
-
-
-@dataclass(frozen=True)
-class ExtractFields(DumpFields):
-    """The options of extract."""
-
-    smallest: bool = option(False, "If rows are independent, write only the fewest rows that still show the fault.")
-    redact: bool = option(
-        False, "Replace all values and private names by others with the same verdict; if none has it, write nothing."
-    )
-    limit_memory: Optional[int] = option(
-        None, _MEMORY.format("it"), metavar="MB", least=1, is_whole=True, python="limit_memory=BYTES"
-    )
-
-
-@dataclass(frozen=True)
 class ShowFields(DumpFields):
     """The options of show."""
 
@@ -554,85 +421,14 @@ class ShowFields(DumpFields):
     )
 
 
-@dataclass(frozen=True)
-class ParityFields:
-    """The options of parity."""
-
-    floor: Union[float, StrPath, None] = option(
-        None,
-        "Error of a logit that is noise: --floor 0.02; or the report of a clean pair of the same setup: "
-        "--floor clean_report. Default: 0.06, two bfloat16 runs.",
-        metavar="LOGIT|REPORT",
+def all_fields() -> Iterator[Any]:
+    """Yield the declarations of the options of all commands; those of a feature are in its folder."""
+    places = (
+        "workflows.CompareFields fusion.FusionFields overflows.OverflowFields health.CheckFields "
+        "comparability.PrecheckFields recompute.ReplayFields recompute.ExtractFields workflows.ShowFields "
+        "token_parity.ParityFields plans.PlanFields workflows.DumpFields workflows.ScreenFields "
+        "workflows.ClusterFields workflows.FollowFields"
     )
-    step: Numbers = option(None, "Only these steps: --step 3, --step 0-9.", metavar="N", check="numbers")
-    progress: Optional[Progress] = keyword(None, "Is accepted and not called: a recording is read in one piece.")
-    limits: Limits = _limits_option()
-
-
-@dataclass(frozen=True)
-class PlanFields:
-    """The options of plan."""
-
-    side: str = option("target", "Side to dump: target or golden.", metavar="SIDE", shows_default=True)
-    step: Numbers = option(None, "Steps to dump, from 0: --steps 3, --steps 0-2.", "--steps", "--step", metavar="N")
-    rank: Numbers = option(None, "Ranks to dump: --ranks 0,8-15 (default: all).", "--ranks", "--rank", metavar="N")
-    layout: Optional[str] = option(
-        None,
-        "For compare, with msprobe: sizes of the target's parallel layout, as of compare: --layout tp=2,pp=2. Records "
-        "the ranks of one data-parallel replica at level mix, with the optimizer step.",
-        metavar="SIZES",
-    )
-    level: Optional[str] = option(
-        None,
-        "With msprobe: L0 records modules, L1 operators, mix both (default: L1; for check and precheck mix).",
-        metavar="LEVEL",
-    )
-    ops: Sequence[str] = option((), "Only operators whose name matches; repeatable.", metavar="GLOB", repeats=True)
-    kind: Optional[str] = option(
-        None,
-        "Recorded per tensor: values, statistics or md5. Default: values; for overflow statistics, or the detection of "
-        "the device; for rerun-diff md5.",
-        values={
-            "--values": ("values", "Record values of tensors (default, except for overflow and rerun-diff)."),
-            "--statistics": (
-                "statistics",
-                "Record maximum, minimum, mean, norm (default for overflow).",
-            ),
-            "--md5": ("md5", "Record checksums (default for rerun-diff)."),
-        },
-        python='kind="values"',
-    )
-    before: Optional[StrPath] = option(
-        None,
-        "An earlier dump of the same network (statistics suffice): the size of the new dump is estimated from it, and "
-        "--ops is matched with its operator names.",
-        "--from",
-        metavar="DUMP",
-        python="before=DUMP",
-    )
-    disk: int | str | None = option(None, "With --from: request only operators that fit: --disk 20GB.", metavar="SIZE")
-    model: str = option("model", "For acl: file name of the offline model, without .om.", metavar="NAME")
-    format: Optional[str] = option(
-        None,
-        "Format of the dumps (default: recognised): msprobe, cann, npy, …; npucmp formats lists them.",
-        metavar="NAME",
-    )
-    limits: Limits = _limits_option()
-
-
-KINDS = (
-    CompareFields,
-    FusionFields,
-    OverflowFields,
-    CheckFields,
-    PrecheckFields,
-    ReplayFields,
-    ExtractFields,
-    ShowFields,
-    ParityFields,
-    PlanFields,
-    DumpFields,
-    ScreenFields,
-    ClusterFields,
-    FollowFields,
-)
+    for place in places.split():
+        room, name = place.split(".")
+        yield getattr(import_module(f"npucmp.{room}.option_fields"), name)

@@ -7,7 +7,7 @@ from functools import cache, wraps
 from typing import Any, Callable
 
 from npucmp.errors import NpucmpError
-from npucmp.workflows.option_fields import KINDS, flag, spell_options
+from npucmp.workflows.option_fields import all_fields, flag, spell_options
 
 _COMMAND = r"\bnpucmp [a-z][a-z-]*(?: (?:--[a-z][a-z-]*|[A-Z]+\b))+"  # a command line to type, which keeps its options
 _OPTION = re.compile(_COMMAND + r"|(?<![\w-])(--[a-z][a-z-]*[a-z])(?![\w-])(?:=| (?=[A-Z]+\b|['\"]))?")
@@ -39,7 +39,7 @@ def reworded(text: str) -> str:
 def _arguments() -> dict[str, str]:
     """Return the argument of each option that has one, as "step=" for --step."""
     found: dict[str, str] = {}
-    for kind in KINDS:
+    for kind in all_fields():
         for one, spelling in spell_options(kind):
             known = {word: f"{one.name}={value!r}" for word, (value, _) in spelling.values.items()}
             if "(" not in spelling.python and spelling.python != "–":

@@ -1,0 +1,21 @@
+"""Declare the options of fusion-diff."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Sequence
+
+from npucmp.workflows.option_fields import CompareFields, option
+
+if TYPE_CHECKING:
+    from npucmp.workflows.option_fields import StrPath
+
+
+@dataclass(frozen=True)
+class FusionFields(CompareFields):
+    """The options of fusion-diff."""
+
+    on_graph: Sequence[StrPath] = option((), "Graph of the run with fusion; repeatable.", metavar="FILE", repeats=True)
+    off_graph: Sequence[StrPath] = option(
+        (), "Graph of the run without fusion; repeatable.", metavar="FILE", repeats=True
+    )

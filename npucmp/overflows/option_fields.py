@@ -1,0 +1,21 @@
+"""Declare the options of overflow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Optional
+
+from npucmp.workflows.option_fields import DumpFields, option
+
+if TYPE_CHECKING:
+    from npucmp.workflows.option_fields import StrPath
+
+
+@dataclass(frozen=True)
+class OverflowFields(DumpFields):
+    """The options of overflow."""
+
+    golden: Optional[StrPath] = option(None, "A correct run to compare every event with.", metavar="DUMP")
+    headroom: Optional[float] = option(
+        None, "Also list tensors closer than this to their type's limit.", metavar="BITS", least=0
+    )
