@@ -1,7 +1,7 @@
 """Align the operators of two runs and yield the pairs of their tensors: Run × Run → Pairs.
 
 The matchers read names, order, shapes, arguments and call stacks. They sample values only where these leave a choice.
-MATCHERS run in turn, each on the operators that the earlier ones left unmatched. A matcher is a function
+Matchers run in turn, each on the operators that the earlier ones left unmatched. A matcher is a function
     match(target, golden, so_far) -> list[Match]
 of the unmatched operators of both sides and the matches made so far. updates.py matches the calls of an optimizer
 before all of them, and order.py matches the rest after them; only these two may read values (content_match.py). No
@@ -15,17 +15,16 @@ from functools import partial
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align import fused, name, updates
+from npucmp.align import name, updates
 from npucmp.align.framework_names import differ_in_framework
-from npucmp.align.msprobe_mapping import MsprobeMapping, Names
 from npucmp.align.shape_match import same_but_for_rows, same_shapes
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
 from npucmp.model.finding import FOUND_BY_CONTENT
-from npucmp.model.relation import Relation
 
 if TYPE_CHECKING:
+    from npucmp.align.msprobe_mapping import MsprobeMapping, Names
     from npucmp.relations.frameworks.contents.matches import ContentMatches
     from npucmp.relations.frameworks.contents.operator_draft import TensorRow
 
@@ -36,7 +35,6 @@ SURE = 0.99  # confidence: definition: of a pair by value without a second candi
 DOUBTED = 0.2  # share of operators: chosen: fewer stand behind a fault that changes shapes, or have equal values
 NAMED = 0.8  # share of operators of the larger side: chosen: so many equal names are those of one network
 _ANCHORS = ("mapping", *_KNOWN)  # matchers that anchor an alignment by contents; order is a guess
-MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # order.match follows them
 
 
 class DifferentNetworks(UsageError):
@@ -76,33 +74,30 @@ def align(
     Raises DifferentNetworks if the runs have too little in common to be runs of one network.
     """
     matches: list[Match] = []
-    vendor = MsprobeMapping()
+    vendor: Optional[MsprobeMapping] = None
     if names:
         from npucmp.align import mapping
 
         own, vendor = mapping.split_mapping(names, target.operators)
-        if method == "auto" and not isinstance(names, MsprobeMapping) and FOUND_BY_CONTENT.items() <= names.items():
+        if method == "auto" and not isinstance(names, tuple) and FOUND_BY_CONTENT.items() <= names.items():
             method = "content"
         matches = mapping.match(target.operators, golden.operators, own)
     open_ones: Mapping[tuple[str, int], str] = {}
-    apart = differ_in_framework(target, golden, vendor)
+    apart = any(vendor or ()) or differ_in_framework(target, golden)
     by_golden = golden.ordered and not target.ordered
     if apart:
+        from npucmp.align.msprobe_mapping import MsprobeMapping
         from npucmp.relations.frameworks.by_name.alignment import line_up
 
-        matches, open_ones = line_up(target, golden, matches, vendor, context)
+        matches, open_ones = line_up(target, golden, matches, vendor or MsprobeMapping(), context)
     joined = None if apart or matches or method == "content" else name.join(target.operators, golden.operators)
     if joined is not None:
         contents = _contradicting(target, golden, joined, context) if method == "auto" else None
         found = Alignment(tuple(joined), (), (), by_golden=by_golden)
         return found if contents is None else _of_contents(target, golden, Alignment((), (), ()), contents)
     matches = matches or name.join_assembled(target.operators, golden.operators)
-    by_content: Matcher = partial(updates.match, context=context)
-    in_order: Matcher = partial(_in_order, context=context)
-    for matcher in () if apart else (by_content, *MATCHERS, in_order):
-        left, right = _unmatched(target, golden, matches)
-        if left and right:
-            matches += matcher(left, right, matches)
+    if not apart:
+        matches = _match_in_turn(target, golden, matches, context)
     matches = sorted((updates.by_entries(match, context) for match in matches), key=lambda match: match.target.order)
     only_target, only_golden = _unmatched(target, golden, matches)
     found = Alignment(tuple(matches), tuple(only_target), tuple(only_golden), open_ones, by_golden)
@@ -185,13 +180,17 @@ def _of_contents(target: Run, golden: Run, found: Alignment, contents: ContentMa
     return Alignment(tuple(matches), tuple(only_target), tuple(only_golden), contents.open, by_golden, contents)
 
 
-def _in_order(
-    target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match], context: ReadContext
-) -> list[Match]:
-    """Match the remaining operators by order."""
-    from npucmp.align import order
+def _match_in_turn(target: Run, golden: Run, matches: list[Match], context: ReadContext) -> list[Match]:
+    """Return the matches and those of each matcher."""
+    from npucmp.align import fused, order
 
-    return order.match(target, golden, so_far, context)
+    by_content: Matcher = partial(updates.match, context=context)
+    in_order: Matcher = partial(order.match, context=context)
+    for matcher in (by_content, fused.match, name.match, fused.match_parts, in_order):
+        left, right = _unmatched(target, golden, matches)
+        if left and right:
+            matches = [*matches, *matcher(left, right, matches)]
+    return matches
 
 
 def align_or_part(
@@ -384,8 +383,8 @@ def _why_missing(
     alone = target or golden
     if alone and alone.originals and tensor and not tensor.origin:
         return "inside an operator that the graph compiler made: the network has no such tensor"
-    if target and golden and tensor and isinstance(tensor.relation, Relation) and tensor.relation.absence:
-        return tensor.relation.absence
+    if target and golden and tensor and (absence := getattr(tensor.relation, "absence", "")):
+        return str(absence)
     if target and golden:
         others = (golden if tensor in target.tensors else target).tensors
         if any(one.problem and not one.slot for one in others):

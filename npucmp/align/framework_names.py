@@ -12,13 +12,15 @@ then match. Sources: documents of msprobe, mindspore.nn and mindspore.mint, vLLM
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align.msprobe_mapping import MsprobeMapping, Path
 from npucmp.align.shape_match import merge_leading_axes
 from npucmp.dump.readers.msprobe_record import module_path, parse_msprobe_name
 from npucmp.model import Operator, Run
 from npucmp.model.optypes import same_type
+
+if TYPE_CHECKING:
+    from npucmp.align.msprobe_mapping import MsprobeMapping, Path
 
 MINDSPORE, TORCH, ATB = "mindspore", "torch", "atb"
 _ROOTS = ("Cell", "Module", "root")
@@ -88,6 +90,8 @@ def neutral_operators(
 ) -> tuple[list[NeutralOperator], list[NeutralOperator]]:
     """Return the operators of two runs in neutral terms. A vendor's file applies to MindSpore's side, whichever it is,
     else to the target's."""
+    from npucmp.align.msprobe_mapping import MsprobeMapping
+
     own = MINDSPORE if MINDSPORE in (framework_of(target), framework_of(golden)) else framework_of(target)
     left, right = (
         [
@@ -222,10 +226,10 @@ def has_parts(target: set[Path], golden: set[Path]) -> bool:
     )
 
 
-def differ_in_framework(target: Run, golden: Run, vendor: MsprobeMapping = MsprobeMapping()) -> bool:
+def differ_in_framework(target: Run, golden: Run) -> bool:
     """Return whether the names of two runs are those of two frameworks."""
     frameworks = framework_of(target), framework_of(golden)
-    if vendor != MsprobeMapping() or (frameworks[0] != frameworks[1] and (all(frameworks) or ATB in frameworks)):
+    if frameworks[0] != frameworks[1] and (all(frameworks) or ATB in frameworks):
         return True
     if not all(frameworks):
         return False

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Optional
 
-from npucmp.dump.layouts import LAYOUTS, origins, stored_shape
 from npucmp.errors import UnsupportedError
 from npucmp.model import Device, Operator, Pair, TensorRef
 from npucmp.model.dtypes import lookup
@@ -114,6 +113,8 @@ def _with_shape(one: TensorRef, other: TensorRef) -> TensorRef:
 
 def _device(one: TensorRef, other: TensorRef, count: int) -> Optional[Device]:
     """The device layout in which the partner's shape has `count` stored elements; None if none fits or several do."""
+    from npucmp.dump.layouts import LAYOUTS, origins, stored_shape
+
     kind = lookup(one.dtype)
     orders = origins(one.layout) if one.layout in LAYOUTS and not other.layout else ()
     found = set()

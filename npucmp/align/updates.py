@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Hashable, Iterator, Mapping, Optional, Sequence
 
-from npucmp.align.content_match import content
 from npucmp.align.shape_match import output_shapes, signature
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.model import Match, Operator, Pair, TensorRef, first_of
@@ -71,6 +70,8 @@ def partners(left: Sequence[Operator], right: Sequence[Operator], context: ReadC
     """The operators of both sides that are each other's unique best match by content."""
     if not left or not right:
         return {}
+    from npucmp.align.content_match import content
+
     like = content(left, right, context).like
     found = {}
     for i, row in enumerate(like):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -18,9 +17,7 @@ import click
 
 from npucmp.commands.settings import sources_of
 from npucmp.errors import UsageError
-from npucmp.model import Result
 from npucmp.model.gc_pause import gc_paused
-from npucmp.model.saved_report import Difference, SavedReport
 from npucmp.presenter import is_chinese
 from npucmp.report.answer import Answer, Listing, Suspect, Suspects
 from npucmp.report.phrases import count_of
@@ -29,6 +26,8 @@ from npucmp.workflows.option_fields import ScreenFields, spell_options
 from npucmp.workflows.options import with_sources
 
 if TYPE_CHECKING:
+    from npucmp.model import Result
+    from npucmp.model.saved_report import Difference, SavedReport
     from npucmp.report import Form
     from npucmp.report.text_formats import TextOutput
 
@@ -250,7 +249,11 @@ def shows_colour(wanted: Optional[str]) -> bool:
 
 def width() -> int:
     """Return the columns of the terminal of stdout; 0 if it is no terminal, so that lines are not wrapped."""
-    return shutil.get_terminal_size((0, 0)).columns if _is_terminal(sys.stdout) else 0
+    if not _is_terminal(sys.stdout):
+        return 0
+    from shutil import get_terminal_size
+
+    return get_terminal_size((0, 0)).columns
 
 
 def _form(excel: bool, xlsx: bool, folder: Optional[str]) -> Form:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from npucmp.workflows.option_fields import StrPath
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class CheckFields(DumpFields):
     """The options of check. Globs match names of rules. If an option is None, the file of --rules sets it."""
 

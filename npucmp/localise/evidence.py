@@ -10,7 +10,6 @@ place, and the golden's are not. This hint decides nothing.
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import NamedTuple, Optional, Sequence, Union
 
 from npucmp.judge.precision import round_off_of, rounded_to
@@ -364,6 +363,8 @@ def _exact_factor(gain: float, limit: float) -> str:
     most = int(math.sqrt(FRACTION_CHANCE / max(limit, SUMS_RESIDUAL)))
     if most < 2 or not 1.0 / most <= size <= most:
         return digits
+    from fractions import Fraction
+
     below = Fraction(min(size, 1.0 / size)).limit_denominator(most)
     simple = (below if size < 1.0 else 1 / below) * (1 if factor > 0 else -1)
     is_near = abs(float(simple) - factor) <= max(limit, SUMS_RESIDUAL) * size

@@ -25,7 +25,6 @@ from npucmp.localise.sources import Sources
 from npucmp.localise.thresholds import mark_in_place
 from npucmp.model import Evidence, Finding, Verdict
 from npucmp.model.finding import OTHER_NODE
-from npucmp.model.relation import Relation
 from npucmp.model.roles import containers, is_output, names_of
 
 EXPLAINED = {  # the words for the explanation, by rule; for other rules the incoming errors explain it
@@ -142,7 +141,7 @@ class Explanations:
         """The explanation of a case. If the user's own rules decide, inputs that agree by them explain nothing; nor do
         they explain that each rank has its own part of a sum that agrees."""
         relation = case.pair.target.relation if case.pair.target is not None else None
-        if isinstance(relation, Relation) and relation.unreduced:
+        if getattr(relation, "unreduced", False):
             return None
         return self._rules.explanation(case) if self._by_round_off or case.input_error > 0 else None
 

@@ -11,7 +11,6 @@ from npucmp.localise import evidence
 from npucmp.localise.rule_context import error_of
 from npucmp.measure import metrics
 from npucmp.model import Cause, Evidence, Finding, Root, Verdict
-from npucmp.model.relation import AxisOrder
 from npucmp.model.table import ChangedRows, Table
 
 # of one rank: its rows, of which some have another finding, and its roots with their clocks
@@ -54,7 +53,11 @@ def root_of(
 def _relation(finding: Finding) -> str:
     """How the tensor of an alignment by contents corresponds to that of the golden run."""
     target = finding.pair.target
-    return target.relation.words if target is not None and isinstance(target.relation, AxisOrder) else ""
+    if target is None or target.relation is None:
+        return ""
+    from npucmp.model.relation import AxisOrder
+
+    return target.relation.words if isinstance(target.relation, AxisOrder) else ""
 
 
 def with_explanation(finding: Finding, by: Optional[Limit]) -> Finding:

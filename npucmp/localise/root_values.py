@@ -18,7 +18,6 @@ from npucmp.localise.rounded_tensors import with_rounding
 from npucmp.localise.value_reader import ValueReader
 from npucmp.measure.pairs import holds_other_ids
 from npucmp.model import Cause, Evidence, Finding, Root
-from npucmp.model.relation import BlockRelation
 from npucmp.model.roles import is_logits, is_output
 
 if TYPE_CHECKING:
@@ -66,8 +65,11 @@ def _with_values(
     own = next((finding for finding in node if finding.pair.slot == root.slot), None)
     if own is None or own.pair.target is None:
         return root
-    if own.pair.target.relation is not None and not isinstance(own.pair.target.relation, BlockRelation):
-        return root
+    if own.pair.target.relation is not None:
+        from npucmp.model.relation import BlockRelation
+
+        if not isinstance(own.pair.target.relation, BlockRelation):
+            return root
     if own.measurement.moments and is_logits(own.pair):
         from npucmp.localise.likely_tokens import likely_token_reasons
 
@@ -158,7 +160,7 @@ def _region(own: Finding, x: Array, y: Array) -> Iterator[Evidence]:
     region = region_of(wrong_elements(own, x, y))
     if region is not None and region.elements >= FEWEST and _is_clear(own, x, y, region):
         words = "{slot} differs in {region} only ({share}); the rest agrees"
-        if own.pair.target is not None and isinstance(own.pair.target.relation, BlockRelation):
+        if own.pair.target is not None and own.pair.target.relation is not None:  # of block tables: see _with_values
             words = "by the block tables of both runs, {slot} differs in {region} only ({share}); the rest agrees"
         yield reason("region", words, slot=own.pair.slot, region=str(region), share=region.share())
 

@@ -25,7 +25,6 @@ from npucmp.localise.golden_rows import MASKS
 from npucmp.model import Finding, Pair, Statistics
 from npucmp.model.dtypes import MOST
 from npucmp.model.finding import OTHER_NODE
-from npucmp.model.relation import Relation
 
 Floats = npt.NDArray[np.float64]
 
@@ -108,7 +107,7 @@ def _movement(finding: Finding) -> Optional[StatShift]:
 def is_split(pair: Pair) -> bool:
     """Whether the figures of the target are those of parts on several ranks."""
     relation = pair.target.relation if pair.target is not None else None
-    return isinstance(relation, Relation) and any(one.is_split for one in relation.placements)
+    return any(placement.is_split for placement in getattr(relation, "placements", ()))
 
 
 def _units(y: Statistics, norm: float, count: int, unit: float) -> tuple[float, ...]:

@@ -7,13 +7,12 @@ Cells are text as in the files: names of dumps in the form that is safe for a sp
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model.cause import Cause, Root
 from npucmp.model.finding import DIFFERS
+from npucmp.model.report_files import FileRange
 from npucmp.model.result import Result
 
 SOUND = "match"  # a verdict of SavedRow: no difference
@@ -25,24 +24,6 @@ NO_PARTNER = "missing"  # a verdict of SavedRow: no partner
 # noise, the F distribution agrees: at 16 elements one in 30,000 is beyond 3.
 RUN_TO_RUN = 3.0  # largest ratio of errors in two reports that counts as the same error
 MIN_ELEMENTS = 16  # elements: the size of an error in fewer elements is not reliable
-
-EARLIER = "earlier"  # the folder for a report that an error replaces
-TENSORS = re.compile(r"(tensors(?:-\d+){0,3})\.(csv|parquet)")  # of all steps and ranks, or of one
-# The columns of that table by type; all others, statistics and metrics, are floating.
-WHOLE = frozenset(
-    (
-        "step rank order elements max_abs_index max_rel_index nonfinite_mismatch target_nan target_inf golden_nan "
-        "golden_inf masked"
-    ).split(" ")
-)
-TEXT = frozenset(
-    (
-        "op op_type phase slot verdict because matched_by target_op golden_op target_tensor golden_tensor target_dtype "
-        "golden_dtype target_shape golden_shape target_layout golden_layout stack cause rule explained_by max_abs_at "
-        "max_rel_at golden_slot relation match_reason estimator"
-    ).split(" ")
-)
-BOOL = frozenset(("allclose",))
 
 
 class Key(NamedTuple):
@@ -158,14 +139,6 @@ class Difference(Result):
 
 
 Numbers = tuple[Optional[int], Optional[int]]  # step and rank, None if the dump has none
-
-
-class FileRange(NamedTuple):
-    """A part of a file, in bytes."""
-
-    path: Path
-    start: int
-    stop: int
 
 
 class SourceReport(NamedTuple):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from npucmp.workflows.option_fields import StrPath
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class OverflowFields(DumpFields):
     """The options of overflow."""
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from npucmp.workflows.selectors import Numbers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class PlanFields:
     """The options of plan."""
 

@@ -8,7 +8,7 @@ in-place form with an underscore. npucmp calls the function in this table, never
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from npucmp.recompute import call_copies as copies
 from npucmp.recompute import call_elements as elements
 from npucmp.recompute import call_losses as losses
 from npucmp.recompute import call_norms as norms
-from npucmp.recompute import call_npu as npu
 from npucmp.recompute import call_products as products
 from npucmp.recompute import call_reductions as reductions
 from npucmp.recompute.call_copies import copy_formula, selection_back
@@ -208,18 +207,25 @@ TABLE = (
     CallFormula("scatter_add", both(copies.scatter_add, copies.scatter_add_back)),
     CallFormula("index_fill", both(copies.index_fill, copies.index_fill_back)),
 )  # fmt: skip
+PREFIXES = ("Functional", "Torch", "Tensor", "Mint", "MintFunctional", "MindSpore.Tensor")
 _WHERE = CallFormula("where", both(elements.where, elements.where_back))
 _WHERE_METHOD = CallFormula("where", both(elements.where_method, elements.where_method_back))
-_NPU = (
-    CallFormula("npu_rms_norm", both(npu.rms_norm, npu.rms_norm_back), is_closed=False),
-    CallFormula("npu_add_rms_norm", both(npu.add_rms_norm)),
-    CallFormula("npu_swiglu", both(npu.swiglu, npu.swiglu_back), is_closed=False),
-    CallFormula("npu_rotary_mul", both(npu.rotary, npu.rotary_back), is_closed=False),
-    CallFormula("npu_gelu", elements.gelu, is_closed=False),
-    CallFormula("npu_fast_gelu fast_gelu", elementwise(npu.fast_gelu, npu.fast_gelu_slope), is_closed=False),
-    CallFormula("npu_fusion_attention", both(npu.fusion_attention, npu.fusion_attention_back), is_closed=False),
-)  # fmt: skip
-PREFIXES = ("Functional", "Torch", "Tensor", "Mint", "MintFunctional", "MindSpore.Tensor")
+
+
+@cache
+def _formulas_of_npu() -> dict[str, CallFormula]:
+    from npucmp.recompute import call_npu as npu
+
+    table = (
+        CallFormula("npu_rms_norm", both(npu.rms_norm, npu.rms_norm_back), is_closed=False),
+        CallFormula("npu_add_rms_norm", both(npu.add_rms_norm)),
+        CallFormula("npu_swiglu", both(npu.swiglu, npu.swiglu_back), is_closed=False),
+        CallFormula("npu_rotary_mul", both(npu.rotary, npu.rotary_back), is_closed=False),
+        CallFormula("npu_gelu", elements.gelu, is_closed=False),
+        CallFormula("npu_fast_gelu fast_gelu", elementwise(npu.fast_gelu, npu.fast_gelu_slope), is_closed=False),
+        CallFormula("npu_fusion_attention", both(npu.fusion_attention, npu.fusion_attention_back), is_closed=False),
+    )  # fmt: skip
+    return _by_name(table)
 
 
 def formula_of(call: Call) -> Optional[CallFormula]:
@@ -236,9 +242,8 @@ def formula_of(call: Call) -> Optional[CallFormula]:
 
 @cache
 def _formulas() -> dict[str, CallFormula]:
-    return {name: formula for formula in TABLE for name in formula.names.split()}
+    return _by_name(TABLE)
 
 
-@cache
-def _formulas_of_npu() -> dict[str, CallFormula]:
-    return {name: formula for formula in _NPU for name in formula.names.split()}
+def _by_name(table: Sequence[CallFormula]) -> dict[str, CallFormula]:
+    return {name: formula for formula in table for name in formula.names.split()}

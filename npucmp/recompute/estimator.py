@@ -20,7 +20,6 @@ from npucmp.model import REPLAYED, Call, Operator, ReplayedOutput, ReplayVerdict
 from npucmp.model.optypes import op_type_of
 from npucmp.model.replay_result import FarElements
 from npucmp.recompute.arguments import READ_ERRORS, read
-from npucmp.recompute.far_elements import far_elements
 from npucmp.recompute.kind_baseline import FEWEST, excuse_kinds, explain_kinds
 from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.numpy_sample import EVERY, HEAVY, LARGE, is_large
@@ -87,6 +86,8 @@ class RecomputedOperators:
     def far_elements(self, target: Operator, golden: Operator, slot: str) -> Optional[FarElements]:
         """Return the elements of an output that two right functions of the same bits do not give; None if the values
         cannot be read or are no 16-bit values."""
+        from npucmp.recompute.far_elements import far_elements
+
         try:
             tensors = [{tensor.slot: tensor for tensor in one.tensors} for one in (target, golden)]
             source = tensors[1].get("input:0")

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import reduce
-from statistics import median
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
 from npucmp.model import Operator, ReplayedOutput, ReplayVerdict, RoundingCounts
@@ -49,6 +48,8 @@ def explain_kinds(rows: Sequence[ReplayedOutput], operators: Mapping[int, Operat
         beyond = [place for place in places if rows[place].verdict in (ReplayVerdict.GUILTY, ReplayVerdict.AMPLIFIER)]
         if len({rows[place].order for place in beyond}) < FEWEST or len(beyond) < KIND_SHARE * len(places):
             continue
+        from statistics import median
+
         ratio, error = (
             median(getattr(rows[place], name) or 0.0 for place in beyond) for name in ("rms_ratio", "rel_l2")
         )

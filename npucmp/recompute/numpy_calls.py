@@ -325,6 +325,6 @@ def is_near(recorded: Array, exact: Optional[Array], unit: float, near: float = 
 def _factor(a: Array, b: Array) -> float:
     """The factor from `b` to `a`; 0 if `b` has fewer than FEW absolute values, so that a factor proves nothing."""
     use = np.isfinite(a) & np.isfinite(b) & (b != 0)
-    if np.unique(np.abs(b[use])).size < MIN_VALUES:
+    if len(np.unique(np.abs(b[use]), return_counts=True)[0]) < MIN_VALUES:  # without counts, numpy loads numpy.ma
         return 0.0
     return float(np.median(a[use] / b[use]))

@@ -21,10 +21,10 @@ class NumpyEngine:
         return ""
 
     def refuses(self, task: Task) -> tuple[str, str]:
-        from npucmp.recompute.numpy_table import plan_of
-
         if not task.call.prefix.startswith(GRAPH):
             return _refused_call(task)
+        from npucmp.recompute.numpy_table import plan_of
+
         kind = op_type(task.operator.op_type)
         if kind.has("random"):
             return "random", "it draws random numbers"

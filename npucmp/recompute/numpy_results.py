@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 import numpy as np
 
@@ -29,9 +29,11 @@ from npucmp.recompute.numpy_calls import (
 from npucmp.recompute.numpy_copies import as_type, shapes_fit
 from npucmp.recompute.numpy_inputs import Alternatives, Array, OperatorInputs
 from npucmp.recompute.numpy_sample import by_sample, is_large
-from npucmp.recompute.numpy_table import Plan, plan_of
 from npucmp.recompute.table import TURNED, row_of
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of
+
+if TYPE_CHECKING:
+    from npucmp.recompute.numpy_table import Plan
 
 MORE = 8  # times the trials, before an operator is GUILTY by measured noise
 SMALL = 1 << 22  # elements: up to this many, MORE times the trials are run
@@ -153,6 +155,8 @@ def _work(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTa
     floats = [one.dtype for slot, one in loaded.items() if slot.startswith("input") and _unit(one)]
     accumulator = 2.0**-53 if floats and set(floats) == {"float64"} else 2.0**-24
     values = {at: read(one, context) for at, one in outputs.items()}
+    from npucmp.recompute.numpy_table import plan_of
+
     return NumpyTask(plan_of(operator), op_inputs, outputs, values, unit, accumulator, settings.memory)
 
 

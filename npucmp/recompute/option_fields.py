@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _MEMORY = "Memory that {} may take (default 8192)."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class ReplayFields(DumpFields):
     """The options of replay."""
 
@@ -32,7 +32,7 @@ class ReplayFields(DumpFields):
     strict: bool = option(False, "Exit 2 also if an output could not be replayed.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class ExtractFields(DumpFields):
     """The options of extract."""
 

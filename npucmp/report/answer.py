@@ -17,7 +17,7 @@ Row = dict[str, Any]
 Columns = dict[str, list[Any]]
 if TYPE_CHECKING:
     from npucmp.model import DifferenceMap, Evidence, Operator, Rerun, Result, Root, TensorDetail, Tolerance
-    from npucmp.model.saved_report import FileRange
+    from npucmp.model.report_files import FileRange
     from npucmp.report.rank_cell import Matrix
 
 Piece = Union[bytes, Path, "FileRange"]  # a piece of a file: its bytes, or another file that contains them

@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, Union
 
-from npucmp.model.saved_report import EARLIER, TENSORS, FileRange
+from npucmp.model.report_files import EARLIER, TENSORS, FileRange
 
 LAST = "summary.json"
 # files that only some reports have; an earlier one never belongs to a new report

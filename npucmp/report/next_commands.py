@@ -6,10 +6,12 @@ A command is one line for a POSIX shell. An outcome without open questions has n
 from __future__ import annotations
 
 from shlex import quote
-from typing import Iterator, Sequence
+from typing import TYPE_CHECKING, Iterator, Sequence
 
-from npucmp.model.check_finding import Symptom
 from npucmp.report.answer import Answer, NextCommand, Suspect
+
+if TYPE_CHECKING:
+    from npucmp.model.check_finding import Symptom
 
 FORMAT = "--report-format"
 OPEN_CAUSES = ("SUSPECT", "UNKNOWN", "GAP")  # more tensors of the dump would decide these

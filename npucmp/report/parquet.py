@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, BinaryIO, Iterable, Iterator, Sequence
 
 from npucmp.errors import MissingExtra
-from npucmp.model.saved_report import BOOL, TEXT, WHOLE
+from npucmp.model.report_files import BOOL, TEXT, WHOLE
 from npucmp.report.files import ConcatFile
 
 BLOCK = 8 << 20  # bytes of CSV that become a row group

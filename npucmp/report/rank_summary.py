@@ -41,10 +41,10 @@ from npucmp.report.phrases import (
     size_of_run,
     where_words,
 )
-from npucmp.report.rank_cell import Cell
 
 if TYPE_CHECKING:
     from npucmp.localise.rank_digest import RankDigest
+    from npucmp.report.rank_cell import Cell
 
 LEFT_OUT = {  # verdicts that leave a tensor undecided
     Verdict.UNREADABLE: "unreadable",
@@ -329,6 +329,8 @@ def keys_of(parts: Sequence[RankSummary]) -> list[str]:
 def lost_part(number: int, where: StepRankNumbers, because: str) -> RankSummary:
     """Return the part of a comparison that ends its worker process."""
     tally = VerdictTally(Counter({Verdict.UNREADABLE: 1}), Counter())
+    from npucmp.report.rank_cell import Cell
+
     cell = Cell(*where, "", "", "UNREADABLE", because=because)
     lines = [Line("No result", "UNKNOWN", f": {because}")]
     section = Section(where=cell.where, sides=(), lines=lines)

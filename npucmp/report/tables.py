@@ -14,7 +14,6 @@ from npucmp.model import (
     Root,
 )
 from npucmp.report.answer import Answer, Columns, Listing, Piece, ReportTable, Row, Section
-from npucmp.report.csv_text import csv_of, encode
 from npucmp.report.phrases import line_of
 
 SUMMARISED = 50  # root causes in summary.json
@@ -178,9 +177,11 @@ def rows_of(table: ReportTable) -> Sequence[Piece]:
     """Return the lines of a table without its header."""
     if table.rows is not None:
         return [*table.rows()]
+    from npucmp.report.csv_text import csv_of, encode
+
     return [encode(csv_of(table.names, table.columns()).partition("\n")[2])]
 
 
 def head_of(table: ReportTable) -> bytes:
     """Return the header line."""
-    return encode(",".join(table.names) + "\n")
+    return (",".join(table.names) + "\n").encode("utf-8", "backslashreplace")

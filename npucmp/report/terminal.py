@@ -11,13 +11,15 @@ import unicodedata
 from collections import Counter
 from itertools import groupby
 from pathlib import Path
-from typing import Callable, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Iterator, Optional, Sequence
 
 from npucmp.model.cause import UNKNOWN_INPUTS
 from npucmp.report.answer import Answer, Line, Listing, Section, Suspect
 from npucmp.report.phrases import count_of, numbers, rate_of
-from npucmp.report.rank_cell import Matrix
 from npucmp.report.sanitise import visible
+
+if TYPE_CHECKING:
+    from npucmp.report.rank_cell import Matrix
 
 NOTES = 6  # of one kind, before "and n more"
 SAME = 3  # suspects that must share a sentence for it to be printed once

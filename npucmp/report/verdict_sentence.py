@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Iterator
 
 from npucmp.model import DIFFERS, Cause, Report, Verdict, VerdictTally
-from npucmp.model.relation import ranks_in_words
 from npucmp.report.coverage import covered_words, open_words
 from npucmp.report.phrases import count_of
 from npucmp.report.rank_summary import LEFT_OUT
@@ -57,13 +56,15 @@ def sentence_of(report: Report, tally: VerdictTally) -> str:
 def _absent_ranks(report: Report) -> str:
     """Describe the ranks that a step lacks: those without a partner, or those that the target's layout needs."""
     alone = [run.rank for run in report.left_out if run.rank is not None]
+    missing = report.layout.missing if report.layout is not None else ()
+    if not alone and not missing:
+        return ""
+    from npucmp.model.relation import ranks_in_words
+
     if alone:
         few = len({*alone}) == 1
         which = f"{'rank' if few else 'ranks'} {ranks_in_words(alone)} of the target"
         return f"{which} {'has' if few else 'have'} no partner (--rank selects ranks)"
-    missing = report.layout.missing if report.layout is not None else ()
-    if not missing:
-        return ""
     few = len(missing) == 1
     return f"{'rank' if few else 'ranks'} {ranks_in_words(missing)} of the layout {'is' if few else 'are'} missing"
 

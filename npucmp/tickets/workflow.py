@@ -12,7 +12,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 from npucmp.dump.limits import Limits, ReadContext
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import UsageError
-from npucmp.model.saved_report import TENSORS
+from npucmp.model.report_files import TENSORS
 from npucmp.model.ticket_facts import Cells, Files, Ticket
 from npucmp.report.phrases import count_of
 from npucmp.workflows.report_reader import CHUNK, PARQUET, TABLES, Folder

@@ -28,7 +28,8 @@ from npucmp.dump.readers.safe_open import Stream
 from npucmp.errors import DumpError, UsageError
 from npucmp.localise.root_order import Precedence, precedence
 from npucmp.model import Cause, first_of
-from npucmp.model.saved_report import FileRange, MergedReport, Numbers, SourceReport
+from npucmp.model.report_files import FileRange
+from npucmp.model.saved_report import MergedReport, Numbers, SourceReport
 from npucmp.version import __version__
 from npucmp.workflows.decisive_options import KEY, SCOPE
 from npucmp.workflows.report_reader import PARQUET, SUMMARY, Folder

@@ -3,7 +3,8 @@ options in its folder (health/option_fields.py).
 
 A dataclass holds the options of a command, and inherits options that commands share. The options of the command line
 (commands/options.py), the keyword arguments of the Python function (options.py) and the manual page
-are made from its fields. Importing this module loads neither numpy nor pandas.
+are made from its fields. A declaration itself is not made (init=False): the options that inherit it are. Importing this
+module loads neither numpy nor pandas.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def limits_option() -> Any:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class DumpFields:
     """The options of every command that reads a dump. In Python, options that take several values also accept one."""
 
@@ -227,7 +228,7 @@ class ScreenFields:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class CompareFields(DumpFields):
     """The options of compare, and of the commands that are built on it."""
 
@@ -356,7 +357,7 @@ class CompareFields(DumpFields):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class ClusterFields:
     """The option that runs compare on a cluster."""
 
@@ -370,7 +371,7 @@ class ClusterFields:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class FollowFields:
     """The options of check and compare for a run that is still going: with --follow, npucmp.follow_check,
     npucmp.follow_compare."""
@@ -406,7 +407,7 @@ class FollowFields:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class ShowFields(DumpFields):
     """The options of show."""
 

@@ -24,18 +24,8 @@ from npucmp.dump.readers.safe_open import RegularFile, Stream, open_regular
 from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
 from npucmp.model.check_finding import SEVERITIES
 from npucmp.model.replay_result import GUILTY_ABOVE
-from npucmp.model.saved_report import (
-    BOOL,
-    EARLIER,
-    SOUND,
-    TENSORS,
-    TEXT,
-    WHOLE,
-    Key,
-    SavedReport,
-    SavedRow,
-    SavedSuspect,
-)
+from npucmp.model.report_files import BOOL, EARLIER, TENSORS, TEXT, WHOLE
+from npucmp.model.saved_report import SOUND, Key, SavedReport, SavedRow, SavedSuspect
 
 SUMMARY = "summary.json"
 MERGED = {"merge": "compare"}  # reports that are made from other reports

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import difflib
 from fnmatch import fnmatchcase
-from typing import Iterable, Sequence
+from typing import TYPE_CHECKING, Iterable, Sequence
 
-from npucmp.align.msprobe_mapping import MsprobeMapping, Names
 from npucmp.errors import UsageError
 from npucmp.judge.tolerance import Tolerances, applies
 from npucmp.model import Operator, Pair, Run
 from npucmp.workflows.select_runs import RunSelection
 from npucmp.workflows.selectors import NumberedRecord, parse_numbers
+
+if TYPE_CHECKING:
+    from npucmp.align.msprobe_mapping import Names
 
 NOTED = 5  # notes of one kind
 
@@ -44,6 +46,7 @@ def unfit_names(names: Names, targets: Sequence[Run], goldens: Sequence[Run]) ->
     if not names:
         return []
     from npucmp.align.mapping import OperatorNames
+    from npucmp.align.msprobe_mapping import MsprobeMapping
     from npucmp.model.finding import FOUND_BY_CONTENT
 
     sides = [OperatorNames(operator.name for run in runs for operator in run.operators) for runs in (targets, goldens)]

@@ -27,7 +27,6 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple, Union
 
-from npucmp.dump.readers import npy
 from npucmp.dump.readers.safe_open import FileSlice, RegularFile
 from npucmp.errors import DumpError
 from npucmp.model import Payload
@@ -227,6 +226,8 @@ def _name(member: bytes) -> str:
 def _array(file: RegularFile, member: Member) -> Union[Payload, str]:
     if not member.name.endswith(_ENDING):
         return "not an NPY file, by its name"
+    from npucmp.dump.readers import npy
+
     try:
         start = data_offset(file, member)
         found = npy.header(FileSlice(file, start, member.size))

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from npucmp.dump.layouts import to_logical
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers.decode import NATIVE, decode, native
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
@@ -153,6 +152,8 @@ def _logical(payload: Payload, context: ReadContext) -> Array:
         stored = stored_values(payload, context)
     if device is None:
         return stored.reshape(payload.shape)
+    from npucmp.dump.layouts import to_logical
+
     return to_logical(stored, device.layout, device.origin, payload.shape, device.groups)
 
 
