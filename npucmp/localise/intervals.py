@@ -37,7 +37,6 @@ from npucmp.localise.rule_context import RuleContext, error_of, error_size
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.seen_errors import QUANTILE, SeenErrors
 from npucmp.localise.sources import Sources, TensorSource
-from npucmp.localise.stat_shift import likely_error
 from npucmp.model import DIFFERS, Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_folded, is_output, is_parameter, running_statistics
@@ -339,6 +338,8 @@ class Intervals:
 def _of_statistics(finding: Finding) -> Optional[Interval]:
     """The interval from statistics that prove no difference. Statistics of whole numbers and masks that agree give no
     error."""
+    from npucmp.localise.stat_shift import likely_error
+
     bound, likely = finding.measurement.bound, likely_error(finding)
     x, y = finding.measurement.statistics
     if likely is not None:

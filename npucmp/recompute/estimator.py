@@ -22,6 +22,7 @@ from npucmp.model.replay_result import FarElements
 from npucmp.recompute.arguments import READ_ERRORS, read
 from npucmp.recompute.kind_baseline import FEWEST, excuse_kinds, explain_kinds
 from npucmp.recompute.numpy_engine import NumpyEngine
+from npucmp.recompute.numpy_results import replay_rows
 from npucmp.recompute.numpy_sample import EVERY, HEAVY, LARGE, is_large
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of, tasks_of
 
@@ -172,7 +173,7 @@ class RecomputedOperators:
     def _computed(self, task: Task) -> tuple[ReplayedOutput, ...]:
         """Return the rows of a task; () if its record cannot be read or does not fit its formula."""
         try:
-            return tuple(self._engine.replay(task, self._context, self._settings))
+            return tuple(replay_rows(task, self._context, self._settings))
         except (*READ_ERRORS, ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
             self._note(task.operator.name, error)
             return ()

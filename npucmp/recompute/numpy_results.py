@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 import numpy as np
@@ -126,16 +127,16 @@ def _clear_rows(
 
 def compute_operator(task: Task, context: ReadContext, settings: ReplaySettings) -> tuple[NumpyTask, list[Any]]:
     """Return an operator and its results in float64. Raises RefusedRecord, and the errors of the readers."""
-    work = _work(task, context, settings)
+    work_of = _work_of_operator if task.call.prefix.startswith(GRAPH) else _work_of_call
+    work = work_of(task, context, settings)
     results = work.results(work.inputs)
     several = frozenset(at for at, one in enumerate(results) if isinstance(one, Alternatives) and len(one.among) > 1)
     return work._replace(versions=several), nearest_versions(work, results)
 
 
-def _work(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTask:
+def _work_of_operator(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTask:
+    """Return an operator of a graph with its values."""
     operator = task.operator
-    if not task.call.prefix.startswith(GRAPH):
-        return _work_of_call(task, context, settings)
     if 8 * sum(math.prod(one.shape) for one in operator.tensors) > settings.memory:
         raise CallTooLarge("its tensors alone exceed --limit-memory")
     loaded = {one.slot: one for one in operator.tensors}
@@ -161,7 +162,7 @@ def _work(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTa
 
 
 def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) -> NumpyTask:
-    """The same as _work, for a recorded call or for its gradients."""
+    """Return a recorded call, or its gradients, with its values."""
     call, operator = task.call, task.operator
     forward = task.forward_call if task.is_backward else call
     origin = task.forward if task.is_backward else operator
@@ -181,7 +182,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) ->
         slots = {one.slot: one for one in operator.tensors if one.slot.startswith("input:")}
         places = [f"input:{at}" for at in range(len(call.args))]
         gradients = [wide(slots[slot], context) if slot in slots else None for slot in places]
-    bound = bound_call(task, lambda one: wide(one, context), results, recorded, gradients)
+    bound = bound_call(task, partial(wide, context=context), results, recorded, gradients)
     floats = {one.dtype for one in read_from if _unit(one)}
     accumulator = 2.0**-53 if floats == {"float64"} else 2.0**-24
     if not task.is_backward:

@@ -107,21 +107,6 @@ def _has_hidden_writer(root: Root) -> bool:
     return "between" in kinds or ("fed" in kinds and root.pair.order > 0)
 
 
-def _compare_opened(sides: Sides, options: Options, context: ReadContext) -> Report:
-    """Return the report of opened runs. If both sides are files of log-probabilities, a note, or the error, names the
-    command for them."""
-    words = ""
-    if all(_holds_log_probs(runs, context) for runs in (sides.targets, sides.goldens)):
-        words = "both sides hold log-probabilities of tokens: npucmp parity compares them, token by token"
-    try:
-        report = _compare_sides(sides, options, context)
-    except UsageError as error:
-        if words:
-            raise UsageError(words) from error
-        raise
-    return replace(report, notes=(*report.notes, words)) if words else report
-
-
 def _holds_log_probs(runs: Sequence[Run], context: ReadContext) -> bool:
     """Return whether the tensors of runs have the names of log-probabilities, masks and tokens alone."""
     if any(len(run.operators) > FEW for run in runs):
@@ -138,17 +123,25 @@ def _holds_log_probs(runs: Sequence[Run], context: ReadContext) -> bool:
 
 
 def _compared_dumps(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Report:
-    """Return the report of two dumps of operators. Raises UsageError for an option that only checkpoints have."""
+    """Return the report of two dumps of operators. If both are files of log-probabilities, a note, or the error, names
+    the command for them. Raises UsageError for an option that only checkpoints have."""
     given = [name for name in ("kv_heads", "lora_scale", "fc1") if getattr(options, name) is not None]
     if given:
         words = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise UsageError(f"{words}: only for two checkpoints, compared whole; {target} and {golden} are dumps")
     pairing = runs_of_tasks(target, golden, options)
-    if pairing is None:
-        sides = _open_sides(target, golden, options, context)
-        return _compare_opened(sides, options, context)
-    executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
-    return compare_steps(ComparisonSource(target, golden, *pairing), options, executor)
+    if pairing is not None:
+        executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
+        return compare_steps(ComparisonSource(target, golden, *pairing), options, executor)
+    sides = _open_sides(target, golden, options, context)
+    if not all(_holds_log_probs(runs, context) for runs in (sides.targets, sides.goldens)):
+        return _compare_sides(sides, options, context)
+    words = "both sides hold log-probabilities of tokens: npucmp parity compares them, token by token"
+    try:
+        report = _compare_sides(sides, options, context)
+    except UsageError as error:
+        raise UsageError(words) from error
+    return replace(report, notes=(*report.notes, words))
 
 
 def _compared_weights(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Optional[Report]:
