@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Optional, Protocol, Sequence
 
 from npucmp.align import Alignment
 from npucmp.model import Match, Pair, Run
-from npucmp.model.precheck_result import ItemResult, Status
+from npucmp.model.item_result import ItemResult, Status
 
 RANDOM_SHARE = 0.9  # share of differing random parameters from which on seed or checkpoint differ
 

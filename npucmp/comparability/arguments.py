@@ -14,8 +14,8 @@ from typing import Iterator, NamedTuple
 from npucmp.comparability.answers import AlignedRuns, differs, same, unknown
 from npucmp.model import Match, Scalar
 from npucmp.model.arguments import named_arguments
+from npucmp.model.item_result import ItemResult
 from npucmp.model.optypes import op_type_of
-from npucmp.model.precheck_result import ItemResult
 from npucmp.report.phrases import count_of
 
 FATAL = frozenset(("eps", "training", "p", "dropout_p", "use_input_stats"))  # these change all numbers

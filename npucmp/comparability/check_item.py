@@ -9,7 +9,7 @@ import numpy as np
 from npucmp.comparability.answers import unknown
 from npucmp.comparability.run_pair import RunPair
 from npucmp.errors import NpucmpError, raise_in_tests
-from npucmp.model.precheck_result import ItemResult, Status
+from npucmp.model.item_result import ItemResult, Status
 
 # exceptions of a row on a dump of unexpected content
 UNEXPECTED = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError,

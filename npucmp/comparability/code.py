@@ -11,8 +11,8 @@ from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import RunPair
 from npucmp.comparability.settings import OPTIMIZER, equal, parameters_of, word_of
 from npucmp.model import Operator, first_of
+from npucmp.model.item_result import ItemResult
 from npucmp.model.optypes import op_type_of
-from npucmp.model.precheck_result import ItemResult
 from npucmp.model.stack import source_line
 from npucmp.report.phrases import count_of
 

@@ -21,8 +21,8 @@ from npucmp.comparability.run_pair import RunPair
 from npucmp.comparability.tensors import readable_values
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Run, first_of
+from npucmp.model.item_result import ItemResult
 from npucmp.model.optypes import holds_weights_alone
-from npucmp.model.precheck_result import ItemResult
 from npucmp.report.phrases import count_of
 
 FALSE_ALARMS = 0.01  # share of pairs of batches from one source that may be called different

@@ -13,8 +13,8 @@ from npucmp.health.facts import Tensor
 from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import Event, first_of
 from npucmp.model.check_finding import Symptom
+from npucmp.model.item_result import ItemResult
 from npucmp.model.optypes import is_gradient
-from npucmp.model.precheck_result import ItemResult
 from npucmp.report.phrases import count_of
 
 

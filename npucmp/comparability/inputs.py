@@ -22,8 +22,9 @@ from npucmp.health.facts import Step, Tensor
 from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import Operator, Statistics
 from npucmp.model.dtypes import DTYPES
+from npucmp.model.item_result import ItemResult, Status
 from npucmp.model.optypes import holds_weights_alone, op_type_of
-from npucmp.model.precheck_result import InputRelation, InputRow, ItemResult, Status
+from npucmp.model.precheck_result import InputRelation, InputRow
 from npucmp.model.roles import forward_of, is_layer, mark_of
 
 

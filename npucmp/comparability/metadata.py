@@ -9,8 +9,8 @@ from npucmp.comparability.answers import close, compare_words, differs, not_appl
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import RunPair
 from npucmp.model import Run
+from npucmp.model.item_result import ItemResult
 from npucmp.model.optypes import holds_weights_alone
-from npucmp.model.precheck_result import ItemResult
 
 LEVELS = ("L0", "L1", "L2", "mix", "debug")
 WEIGHTS_ALONE = "the dumps hold only weights"

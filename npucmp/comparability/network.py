@@ -17,8 +17,8 @@ from npucmp.localise.value_types import with_value_types
 from npucmp.model import Operator, Pair
 from npucmp.model.arguments import named_arguments
 from npucmp.model.dtypes import lookup
+from npucmp.model.item_result import ItemResult
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
-from npucmp.model.precheck_result import ItemResult
 from npucmp.report.phrases import count_of
 
 MEASURED = 256  # outputs: work: outputs whose values show the type of a run

@@ -12,8 +12,8 @@ from npucmp.comparability.answers import AlignedRuns, AlignedStep, differs, same
 from npucmp.comparability.consequences import bare_shape, shapes_by_value
 from npucmp.model import Operator, Pair, Run, TensorRef
 from npucmp.model.dtypes import is_short, lookup
+from npucmp.model.item_result import ItemResult
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
-from npucmp.model.precheck_result import ItemResult
 from npucmp.model.roles import mark_of
 
 UNPAIRED_SHARE = 0.05  # above this share of operators without a partner the networks differ

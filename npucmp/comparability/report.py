@@ -9,7 +9,8 @@ from collections import Counter
 from typing import Iterator, Sequence
 
 from npucmp.model import Evidence, Fact, Run
-from npucmp.model.precheck_result import SEVERITIES, CurvePair, InputRow, ItemResult, Precheck, Status
+from npucmp.model.item_result import ItemResult, Status
+from npucmp.model.precheck_result import SEVERITIES, CurvePair, InputRow, Precheck
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, Plot, Row, Section, Suspect, Suspects
 from npucmp.report.next_commands import of_precheck

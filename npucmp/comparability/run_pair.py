@@ -25,7 +25,8 @@ from npucmp.measure.pairs import measure_pairs
 from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.measure.tensor_stats import TensorStats
 from npucmp.model import Measurement, Pair, Run, TensorRef
-from npucmp.model.precheck_result import InputRow, ItemResult, Status
+from npucmp.model.item_result import ItemResult, Status
+from npucmp.model.precheck_result import InputRow
 
 SIDES = ("target", "golden")
 

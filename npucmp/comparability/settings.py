@@ -12,7 +12,7 @@ from npucmp.comparability.answers import close, differs, same, unknown
 from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import RunPair
 from npucmp.model import first_of
-from npucmp.model.precheck_result import ItemResult
+from npucmp.model.item_result import ItemResult
 
 NEEDED = ("transformers", "deepspeed", "megatron", "numpy", "datasets", "peft", "mindspore", "torch")  # msprobe's list
 PACKAGES = (*NEEDED, "torch_npu", "mindspeed", "mindspeed_llm", "megatron_core", "accelerate", "tokenizers", "apex",

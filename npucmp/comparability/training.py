@@ -23,8 +23,8 @@ from npucmp.health.curves.log_reader import read_log
 from npucmp.health.facts import Op, Parameter, Step, Tensor
 from npucmp.localise.update_roots import loss_scale_words, spelled_factor
 from npucmp.model import Pair, first_of
+from npucmp.model.item_result import ItemResult
 from npucmp.model.optypes import op_type_of
-from npucmp.model.precheck_result import ItemResult
 
 EQUAL, NEAR = 1e-6, 1e-2  # relative difference of a loss; 1 % in the vendor's guide
 CALLED = 0.02  # largest deviation from 1 of the median ratio of |dw| for equal steps

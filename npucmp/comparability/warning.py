@@ -16,7 +16,7 @@ from npucmp.comparability.consequences import own_difference
 from npucmp.dump.limits import ReadContext
 from npucmp.localise.rule_context import error_of
 from npucmp.model import DIFFERS, Comparison, Finding, Match, Pair, first_of
-from npucmp.model.precheck_result import Status
+from npucmp.model.item_result import Status
 from npucmp.model.roles import Weight, inputs_of, weights_of
 
 INPUTS = 4

@@ -19,8 +19,8 @@ from npucmp.health.facts import Health, Op, Parameter, Step, Tensor
 from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import Pair, TensorRef, first_of
 from npucmp.model.dtypes import is_short
+from npucmp.model.item_result import ItemResult
 from npucmp.model.optypes import is_gradient
-from npucmp.model.precheck_result import ItemResult
 from npucmp.model.roles import is_output, is_parameter, mark_of, running_statistics, weights_of
 
 REPEATED_CALL = re.compile(r"\.forward\.[1-9]\d*$")  # suffix of a module's record from its second call on

@@ -21,7 +21,8 @@ from npucmp.health.settings import CheckSettings, load_settings
 from npucmp.measure.executor import default_jobs
 from npucmp.model import Run
 from npucmp.model.dtypes import size_of
-from npucmp.model.precheck_result import CurvePair, ItemResult, Precheck
+from npucmp.model.item_result import ItemResult
+from npucmp.model.precheck_result import CurvePair, Precheck
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.options import of_two
 from npucmp.workflows.select_runs import (

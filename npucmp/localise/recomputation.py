@@ -64,7 +64,7 @@ from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import DTYPES, ROUNDING, lookup
 from npucmp.model.finding import OTHER_NODE
 from npucmp.model.moments import SINGLE_BITS
-from npucmp.model.replay_result import DIRECTIONS, SIDED_RESULTS, VERSIONS, FarElements
+from npucmp.model.replayed_output import DIRECTIONS, SIDED_RESULTS, VERSIONS, FarElements
 
 BFLOAT16 = DTYPES["bfloat16"]
 NAME = "recompute"  # the rule name in roots.csv and tensors.csv

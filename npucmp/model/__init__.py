@@ -45,16 +45,12 @@ from npucmp.model.result import Report, Result
 if TYPE_CHECKING:
     from npucmp.model.fusion_result import FusionPass, FusionResult
     from npucmp.model.overflow_result import Event, Overflow, Scan
-    from npucmp.model.replay_result import (
+    from npucmp.model.replay_result import Edge, EdgeVerdict, Gap, Replay, ReplayResult
+    from npucmp.model.replayed_output import (
         GUILTY_ABOVE,
         REPLAYED,
         STATUSES,
-        Edge,
-        EdgeVerdict,
-        Gap,
-        Replay,
         ReplayedOutput,
-        ReplayResult,
         ReplayVerdict,
         RoundingCounts,
     )
@@ -72,8 +68,8 @@ if TYPE_CHECKING:
 _ON_USE = {  # module → names that few commands need
     "fusion_result": "FusionPass FusionResult",
     "overflow_result": "Event Overflow Scan",
-    "replay_result": "GUILTY_ABOVE REPLAYED STATUSES Edge EdgeVerdict Gap Replay ReplayedOutput ReplayResult "
-    "ReplayVerdict RoundingCounts",
+    "replay_result": "Edge EdgeVerdict Gap Replay ReplayResult",
+    "replayed_output": "GUILTY_ABOVE REPLAYED STATUSES ReplayedOutput ReplayVerdict RoundingCounts",
     "rerun_result": "Noise Rerun RerunResult",
     "tensor_detail": "DifferenceMap Histogram ImageBatch Number TensorDetail TensorPreview WorstElement",
 }

@@ -18,7 +18,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import REPLAYED, Call, Operator, ReplayedOutput, ReplayVerdict, Run, TensorRef, first_of
 from npucmp.model.optypes import op_type_of
-from npucmp.model.replay_result import FarElements
+from npucmp.model.replayed_output import FarElements
 from npucmp.recompute.arguments import READ_ERRORS, read
 from npucmp.recompute.kind_baseline import FEWEST, excuse_kinds, explain_kinds
 from npucmp.recompute.numpy_engine import NumpyEngine

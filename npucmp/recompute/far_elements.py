@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from npucmp.measure.kernel.numpy_kernel import widen
 from npucmp.model.dtypes import DTYPES, SINGLE, Dtype
-from npucmp.model.replay_result import FarElements
+from npucmp.model.replayed_output import FarElements
 from npucmp.recompute.error_budget import SHORT, round_to
 
 Array = NDArray[Any]

@@ -12,7 +12,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import ROUNDING, Dtype, lookup
 from npucmp.model.optypes import op_type
-from npucmp.model.replay_result import VERSIONS
+from npucmp.model.replayed_output import VERSIONS
 from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, read
 from npucmp.recompute.call_inputs import CallInputs
 from npucmp.recompute.call_table import formula_of

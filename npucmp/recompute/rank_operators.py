@@ -11,7 +11,7 @@ from typing import Mapping, Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.model import REPLAYED, Operator, ReplayedOutput, ReplayVerdict, Run
 from npucmp.model.optypes import op_type_of
-from npucmp.model.replay_result import FarElements
+from npucmp.model.replayed_output import FarElements
 from npucmp.recompute.estimator import RecomputedOperators
 
 

@@ -23,7 +23,7 @@ from npucmp.dump.readers.csv_table import read_rows
 from npucmp.dump.readers.safe_open import RegularFile, Stream, open_regular
 from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
 from npucmp.model.check_finding import SEVERITIES
-from npucmp.model.replay_result import GUILTY_ABOVE
+from npucmp.model.replayed_output import GUILTY_ABOVE
 from npucmp.model.report_files import BOOL, EARLIER, TENSORS, TEXT, WHOLE
 from npucmp.model.saved_report import SOUND, Key, SavedReport, SavedRow, SavedSuspect
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from npucmp import precheck
-from npucmp.model.precheck_result import Precheck, Status
+from npucmp.model.item_result import Status
+from npucmp.model.precheck_result import Precheck
 from tests.health.craft import Writer
 
 CLASSES, BATCH, STEPS = 5, 6, 2
