@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Optional
 
 import click
 
-from npucmp.errors import UsageError
+from npucmp.errors import UsageError, nearest
 from npucmp.presenter import LANGUAGE, is_chinese
 from npucmp.version import __version__
 
@@ -77,9 +77,7 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            near = nearest(args[0], COMMANDS, 1)
             context.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         name, command, rest = super().resolve_command(context, args)
         if command is not None and not context.resilient_parsing and not {"-h", "--help", "--no-config"} & {*rest}:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any, Optional, Sequence
+from typing import Any, Iterable, Optional, Sequence
 
 RAISE = "NPUCMP_RAISE"
 
@@ -110,3 +110,10 @@ class UsageError(NpucmpError):
         self.because = because
         self.near = tuple(near)
         super().__init__(f"{because}; nearest: {', '.join(self.near)}" if self.near else because)
+
+
+def nearest(word: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6) -> list[str]:
+    """Return the known words that a mistyped word resembles, for the message about it."""
+    from difflib import get_close_matches
+
+    return get_close_matches(word, [*known], most, cutoff)

@@ -13,7 +13,6 @@ that looks like a dump. The command line comes before the environment (NPUCMP_CO
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 import click
 
 from npucmp.dump.readers.text import load_toml, read_text
-from npucmp.errors import NpucmpError, UsageError
+from npucmp.errors import NpucmpError, UsageError, nearest
 
 NAMES = ("npucmp.toml", "pyproject.toml")
 MOST_BYTES = 1 << 20  # of a settings file
@@ -138,7 +137,7 @@ def _all_options() -> set[str]:
 
 
 def _unknown(settings: Settings, name: str, known: Any) -> UsageError:
-    near = difflib.get_close_matches(name.rpartition(".")[2].replace("_", "-"), known, 3)
+    near = nearest(name.rpartition(".")[2].replace("_", "-"), known, 3)
     return UsageError(f"{settings.path}: {name} is no option", near)
 
 

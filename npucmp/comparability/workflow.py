@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Sequence
@@ -15,7 +14,7 @@ from npucmp.comparability.option_fields import PrecheckFields
 from npucmp.comparability.registry import NAMES, ROWS
 from npucmp.comparability.run_pair import Curves, RunPair, UserInput
 from npucmp.dump.formats import open_runs
-from npucmp.errors import UsageError
+from npucmp.errors import UsageError, nearest
 from npucmp.health.rules import RULES
 from npucmp.health.settings import CheckSettings, load_settings
 from npucmp.measure.executor import default_jobs
@@ -105,7 +104,7 @@ def select_items(
     UsageError for a glob that matches no item."""
     for glob in (*only, *skip):
         if not any(fnmatchcase(name, glob) for name in NAMES):
-            raise UsageError(f"no row {glob!r}", get_close_matches(glob, NAMES) or NAMES)
+            raise UsageError(f"no row {glob!r}", nearest(glob, NAMES) or NAMES)
     of_rows = [glob for glob in settings.only if any(fnmatchcase(name, glob) for name in NAMES)]
     wanted, unwanted = (*only,) or (*of_rows,), (*skip, *settings.skip)
     return [

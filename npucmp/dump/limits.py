@@ -18,10 +18,9 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from typing import NamedTuple, Optional
 
-from npucmp.errors import DumpError, UsageError
+from npucmp.errors import DumpError, UsageError, nearest
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def _parse_limit(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
     name = name.strip()
     if name not in NAMES:
-        raise UsageError(f"--limit {text}: no limit {name!r}", get_close_matches(name, NAMES) or NAMES)
+        raise UsageError(f"--limit {text}: no limit {name!r}", nearest(name, NAMES) or NAMES)
     found = re.fullmatch(r"\s*([0-9]{1,18})\s*([KMGTP]?)(?:i?B)?\s*", value, re.IGNORECASE)
     if not found or not int(found[1]):
         raise UsageError(f"--limit {text}: needs a positive number, for example --limit tensor_bytes=32T")

@@ -18,7 +18,6 @@ The command line overrides the file, the file overrides the defaults.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
@@ -27,7 +26,7 @@ from typing import Annotated, Any, Literal, Mapping, NamedTuple, Optional, Seque
 from msgspec import Meta, ValidationError, convert
 
 from npucmp.dump.readers.text import load_toml, read_text
-from npucmp.errors import UsageError
+from npucmp.errors import UsageError, nearest
 from npucmp.health.rule import SEVERITIES, Rule
 
 # The accepted values of a setting that is one word.
@@ -103,7 +102,7 @@ class CheckSettings:
         names = [rule.name for rule in rules]
         for glob in (*self.only, *self.skip, *self.own):
             if not any(fnmatchcase(name, glob) for name in names):
-                near = get_close_matches(glob, names)
+                near = nearest(glob, names)
                 where = "" if near else "; npucmp check --list lists all rules"
                 raise UsageError(f"no rule is called {glob!r}{where}", near)
 
@@ -177,7 +176,7 @@ def _read(where: str, table: Mapping[str, Any], known: Mapping[str, _Kind], what
     found = {}
     for name, value in table.items():
         if name not in known:
-            near = get_close_matches(name, known) or (known if what == "word" else ())
+            near = nearest(name, known) or (known if what == "word" else ())
             raise UsageError(f"{where}: unknown {what} {name!r:.60}", [*near])
         try:
             found[name] = convert(value, known[name].type)
@@ -190,6 +189,6 @@ def check_glob(where: str, glob: str, names: Sequence[str], others: bool = False
     """Raise UsageError for a glob without a match. If `others` is true, raise only if a similar name exists."""
     if any(fnmatchcase(name, glob) for name in names):
         return
-    near = get_close_matches(glob, names)
+    near = nearest(glob, names)
     if near or not others:
         raise UsageError(f"{where}: unknown rule {glob!r:.60}", near)

@@ -18,7 +18,6 @@ bounded.
 from __future__ import annotations
 
 import csv
-import difflib
 import math
 import re
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Mapping, NamedTuple, Optional, Tuple
 
 from npucmp.dump.readers.text import read_text
-from npucmp.errors import UsageError
+from npucmp.errors import UsageError, nearest
 from npucmp.judge.precision import is_mixed, is_quantised, linear_fit, narrower_dtype, round_off_of
 from npucmp.measure import metrics
 from npucmp.measure.recorded_stats import SUMS_SLACK, has_equal_xor
@@ -132,7 +131,7 @@ def _tolerances_tolerance(path: Path, number: int, row: object) -> Tolerance:
     words = {key: str(cells.get(key) or "") for key in ("op_type", "why")}
     dtype = canonical(str(cells.get("dtype") or ""))
     if dtype and lookup(dtype) is None:
-        raise UsageError(f"{path}: row {number}: no dtype {dtype!r:.60}", difflib.get_close_matches(dtype, DTYPES))
+        raise UsageError(f"{path}: row {number}: no dtype {dtype!r:.60}", nearest(dtype, DTYPES))
     return Tolerance(name, limit, dtype, **words)
 
 

@@ -9,12 +9,11 @@ differs from that of an Ascend tool, docs/metrics.md explains why.
 
 from __future__ import annotations
 
-import difflib
 import math
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, NamedTuple, Optional, Sequence, Union
 
-from npucmp.errors import UsageError
+from npucmp.errors import UsageError, nearest
 from npucmp.model import Moments, Side
 
 if TYPE_CHECKING:
@@ -211,7 +210,7 @@ def require_metric(name: str, words: str) -> None:
         by_name(name)
     except KeyError:
         known = [*_BY_NAME, *(name for name in _extensions() if name not in _BY_NAME)]
-        raise UsageError(words, difflib.get_close_matches(name, known) or known) from None
+        raise UsageError(words, nearest(name, known) or known) from None
 
 
 def columns(extra: Sequence[str] = ()) -> list[Metric]:

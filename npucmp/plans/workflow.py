@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Optional, Sequence
 
 from npucmp.dump.formats import heads, open_head
-from npucmp.errors import NpucmpError, UsageError
+from npucmp.errors import NpucmpError, UsageError, nearest
 from npucmp.model import Run
 from npucmp.model.relation import ranks_in_words
 from npucmp.plans.dump_config import LEVELS, recorded_operators
@@ -38,9 +37,7 @@ class PlanOptions(PlanFields):
 def question_of(name: str) -> Question:
     """Return the question of that name. Raises UsageError with the nearest names."""
     if name not in QUESTIONS:
-        raise UsageError(
-            f"no question {name!r:.60}", difflib.get_close_matches(name, [*QUESTIONS, WEIGHTS]) or [*QUESTIONS]
-        )
+        raise UsageError(f"no question {name!r:.60}", nearest(name, [*QUESTIONS, WEIGHTS]) or [*QUESTIONS])
     return QUESTIONS[name]
 
 
@@ -247,9 +244,7 @@ def _names(runs: Sequence[Run], globs: Sequence[str], dump: str) -> tuple[str, .
     names = tuple(name for name in found if name)
     if not names:
         every = [operator.name for operator in runs[0].operators]
-        raise UsageError(
-            f"{dump}: no operator fits --ops {' '.join(globs)}", difflib.get_close_matches(globs[0], every)
-        )
+        raise UsageError(f"{dump}: no operator fits --ops {' '.join(globs)}", nearest(globs[0], every))
     return names
 
 

@@ -12,7 +12,6 @@ wrong names, and `help` lists them. Each is declared once, in the options:
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from dataclasses import dataclass, fields, replace
 from functools import wraps
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, AbstractSet, Any, Callable, Mapping, Optional
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import UsageError
+from npucmp.errors import UsageError, nearest
 from npucmp.judge.tolerance import DEFAULT_RULES, Tolerances, load_noise, load_tolerances
 from npucmp.model import Tolerance
 from npucmp.model.result import Result
@@ -151,7 +150,7 @@ def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> A
 
         for name in passed:
             if name not in declared and name not in plain.parameters:
-                near = difflib.get_close_matches(name, declared, 1)
+                near = nearest(name, declared, 1)
                 words = f"; did you mean {near[0]}?" if near else ""
                 raise TypeError(f"{function.__name__}() has no argument {name}{words}")
         bound = plain.bind(*args, **{name: value for name, value in passed.items() if name not in declared})

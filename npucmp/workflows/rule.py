@@ -5,7 +5,6 @@ The sentences, reasons and constants are those of the modules that apply the rul
 
 from __future__ import annotations
 
-import difflib
 import dis
 import inspect
 import textwrap
@@ -15,7 +14,7 @@ from importlib import import_module
 from types import CodeType, FunctionType
 from typing import Any, Callable, Iterator, Optional, Sequence
 
-from npucmp.errors import UsageError
+from npucmp.errors import UsageError, nearest
 from npucmp.localise.rules import RULES
 from npucmp.model.rule_page import Constant, RulePage
 from npucmp.workflows.constants import WORK, ModuleText
@@ -118,7 +117,7 @@ def rule(names: str | Sequence[str] = ()) -> tuple[RulePage, ...]:
     asked = (names,) if isinstance(names, str) else tuple(names)
     for name in asked:
         if not any(_fits(page, name) for page in every):
-            near = difflib.get_close_matches(name, [page.name for page in every], cutoff=NEAR)
+            near = nearest(name, [page.name for page in every], cutoff=NEAR)
             last = [page.name for page in every if name.lower() in page.name.lower()]
             raise UsageError(f"no rule {name!r:.60}", near or last[:3])
     return tuple(page for page in every if not asked or any(_fits(page, name) for name in asked))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections import deque
 from dataclasses import dataclass, fields
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Callable, Iterator, NamedTuple, Optional, Sequ
 
 from npucmp.dump.formats import early_heads, heads, open_head, open_runs
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import DumpError, UsageError
+from npucmp.errors import DumpError, UsageError, nearest
 from npucmp.model import Operator, Pair, Run, RunHeader, first_of
 from npucmp.model.gc_pause import gc_paused
 from npucmp.workflows.option_fields import DumpFields
@@ -152,7 +151,7 @@ def operator_of(op: str, dump: StrPath, runs: Sequence[Run]) -> tuple[Run, Opera
         near = [name for name in names if part and part in name.lower()]
         raise UsageError(
             f"{dump}: no operator {op!r}",
-            (near or difflib.get_close_matches(op, names, MOST_SUGGESTED))[:MOST_SUGGESTED],
+            (near or nearest(op, names, MOST_SUGGESTED))[:MOST_SUGGESTED],
         )
     if len({id(run) for run, _ in found}) > 1:
         raise UsageError(f"{dump}: {op} is in {keys([run for run, _ in found])}: choose one by --step and --rank")

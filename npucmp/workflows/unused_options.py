@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import difflib
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Iterable, Sequence
 
-from npucmp.errors import UsageError
+from npucmp.errors import UsageError, nearest
 from npucmp.judge.tolerance import Tolerances, applies
 from npucmp.model import Operator, Pair, Run
 from npucmp.workflows.select_runs import RunSelection
@@ -55,7 +54,7 @@ def unfit_names(names: Names, targets: Sequence[Run], goldens: Sequence[Run]) ->
     missing = [(side, name, known) for entry in names.items() if entry[0] not in FOUND_BY_CONTENT
                for side, name, known in zip(("target", "golden"), entry, sides) if not known.has(name)]  # fmt: skip
     return _notes(
-        _sentence(f"mapping: no operator {name!r:.100} in the {side}", difflib.get_close_matches(name, known.names))
+        _sentence(f"mapping: no operator {name!r:.100} in the {side}", nearest(name, known.names))
         for side, name, known in missing[: NOTED + 1]
     ) + _more(missing)
 
@@ -70,7 +69,7 @@ def unfit_tolerances(tolerances: Tolerances, pairs: Iterable[Pair]) -> list[str]
     words = []
     for row in left:
         what = " ".join(f"{key} {value}" for key, value in (("dtype", row.dtype), ("op_type", row.op_type)) if value)
-        near = difflib.get_close_matches(row.op_type, types) if row.op_type not in types else []
+        near = nearest(row.op_type, types) if row.op_type not in types else []
         words.append(_sentence(f"tolerances: the row of {what or row.metric} fits no tensor", near))
     return _notes(words)
 
@@ -91,7 +90,7 @@ def _near(glob: str, operators: Sequence[Operator]) -> list[str]:
         return [f"*{core}*"]
     words = {word for operator in operators for word in (operator.name, operator.op_type, *operator.name.split("."))}
     spelled = {word.lower(): word for word in sorted(words)}
-    return [f"*{spelled[word]}*" for word in difflib.get_close_matches(core.lower(), spelled)]
+    return [f"*{spelled[word]}*" for word in nearest(core.lower(), spelled)]
 
 
 def _sentence(words: str, near: Sequence[str]) -> str:

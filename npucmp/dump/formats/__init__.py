@@ -16,7 +16,6 @@ installed packages (installed_formats.py) come after all of them, and only if --
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections import deque
 from contextlib import suppress
@@ -32,7 +31,7 @@ from npucmp.dump.readers.folders import first_names
 from npucmp.dump.readers.msprobe_files import DATA_FOLDER
 from npucmp.dump.readers.names import place_of
 from npucmp.dump.readers.safe_open import forget_links, open_regular
-from npucmp.errors import DumpError, UsageError, is_closed, raise_system_failure
+from npucmp.errors import DumpError, UsageError, is_closed, nearest, raise_system_failure
 from npucmp.model import Call, Run, RunHeader, first_of
 from npucmp.model.gc_pause import gc_paused
 
@@ -283,7 +282,7 @@ def _near(path: Path) -> list[str]:
     """Return a path in the same folder with a similar name; [] if there is none."""
     with suppress(OSError):
         names = (entry.name for entry in islice(os.scandir(path.parent), NEIGHBOURS))
-        return [str(path.with_name(name)) for name in difflib.get_close_matches(path.name, names, 1)]
+        return [str(path.with_name(name)) for name in nearest(path.name, names, 1)]
     return []
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from npucmp.errors import UsageError
+from npucmp.errors import UsageError, nearest
 from npucmp.model import first_of
 from npucmp.model.check_finding import LoggedCurve
 
@@ -70,7 +69,7 @@ class Log(NamedTuple):
         """Return the curve of this name; without a name, the training loss. Raise UsageError if it does not exist."""
         if name:
             if name not in self.curves:
-                near = get_close_matches(name, self.curves) or [*self.curves][:8]
+                near = nearest(name, self.curves) or [*self.curves][:8]
                 raise UsageError(f"{self.path}: no column {name!r:.60}", near)
             return self.curves[name]
         found = self.loss

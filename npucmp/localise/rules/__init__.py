@@ -11,11 +11,10 @@ nothing else depends on it. --skip-rule switches a rule off.
 
 from __future__ import annotations
 
-import difflib
 import math
 from typing import Iterable, Optional
 
-from npucmp.errors import UsageError
+from npucmp.errors import UsageError, nearest
 from npucmp.judge.precision import BOTH_SIDES, SINGLE, STEP_BITS
 from npucmp.judge.tolerance import FACTOR, Limit
 from npucmp.localise.parameter_drift import ERROR_GROWTH, UPDATE, UPDATE_FACTOR
@@ -355,7 +354,7 @@ class Rulebook:
         left_out, names = [*skip, *(() if alike else ["reduced_alike"])], [rule.name for rule in RULES]
         for name in left_out:
             if name not in names:
-                raise UsageError(f"no rule {name!r:.60}", difflib.get_close_matches(name, names))
+                raise UsageError(f"no rule {name!r:.60}", nearest(name, names))
         self.rules = {rule.name: rule for rule in RULES if rule.name not in left_out}
         self._of = {
             kind: [rule for rule in self.rules.values() if rule.kind == kind] for kind in {rule.kind for rule in RULES}

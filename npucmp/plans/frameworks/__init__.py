@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import Any, cast
 
-from npucmp.errors import UsageError
+from npucmp.errors import UsageError, nearest
 from npucmp.plans.plan_template import Framework
 
 FRAMEWORKS = (
@@ -23,6 +22,6 @@ def framework(name: str) -> Framework:
     """Return the framework of a name; UsageError with the nearest names."""
     module = name.replace("-", "_")
     if module not in FRAMEWORKS:
-        raise UsageError(f"no framework {name!r:.60}", difflib.get_close_matches(name, names()) or names())
+        raise UsageError(f"no framework {name!r:.60}", nearest(name, names()) or names())
     found: Any = import_module(f"{__name__}.{module}")
     return cast(Framework, found)
