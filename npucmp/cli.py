@@ -102,7 +102,11 @@ class LazyGroup(click.Group):
         found: Any = getattr(importlib.import_module(f"npucmp.{COMMANDS[name][0]}"), name.replace("-", "_"))
         assert isinstance(found, click.Command)
         if all(one.name != "no_config" for one in found.params):
-            found.params.append(_no_config())
+            found.params.append(
+                click.Option(
+                    ["--no-config"], is_flag=True, expose_value=False, help="Do not read npucmp.toml or pyproject.toml."
+                )
+            )
         if context.resilient_parsing:  # a shell completes the command line
             for one in found.params:
                 one.type = click.Path() if _is_path(one) else one.type
@@ -117,12 +121,6 @@ _LANGUAGE_HELP = (
     "Language of the screen, page and ticket; may stand anywhere (default: NPUCMP_LANG, else the locale, else en)."
 )
 _VERSION_HELP = "Show the version and the kernel in use, and exit."
-
-
-def _no_config() -> click.Option:
-    return click.Option(
-        ["--no-config"], is_flag=True, expose_value=False, help="Do not read npucmp.toml or pyproject.toml."
-    )
 
 
 def _version(context: click.Context, _: click.Parameter, value: bool) -> None:

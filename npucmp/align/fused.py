@@ -78,16 +78,16 @@ def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequen
             via = "name" if file_name_of(found.name) == file_name_of(operator.name) else "fused"
             matches.append(Match(operator, found, via, 1.0, tuple(covered)))
     compared = {order for match in matches if _writes(match.golden) for order in (match.golden.order, *match.inside)}
-    return [match if _writes(match.golden) else _only(match, compared) for match in matches]
+    return [
+        match
+        if _writes(match.golden)
+        else match._replace(inside=tuple(order for order in match.inside if order in compared))
+        for match in matches
+    ]
 
 
 def _writes(operator: Operator) -> bool:
     return any(tensor.is_output for tensor in operator.tensors)
-
-
-def _only(match: Match, compared: set[int]) -> Match:
-    """A match without an output: keep only those originals inside it whose outputs another match compares."""
-    return match._replace(inside=tuple(order for order in match.inside if order in compared))
 
 
 def _is_itself(operator: Operator, own: Mapping[str, Operator]) -> bool:

@@ -58,7 +58,11 @@ def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
             tables.table(
                 "curves.csv",
                 CURVES,
-                lambda: (_window(one, at) for one in report.curves for at in range(len(one.windows))),
+                lambda: (
+                    dict(zip(CURVES, (*one.windows[at], one.name)))
+                    for one in report.curves
+                    for at in range(len(one.windows))
+                ),
             ),
         ],
         plots=[*map(_plot, report.curves)],
@@ -173,10 +177,6 @@ def _plot(one: CurvePair) -> Plot:
     curves = [(side, curve.steps, curve.values) for side, curve in (("target", one.target), ("golden", one.golden))]
     parting = [window[:2] for window in one.windows if window[-1]]
     return Plot(f"Curves of {one.name}", "windows in which they part" if parting else one.words, curves, parting)
-
-
-def _window(one: CurvePair, at: int) -> Row:
-    return dict(zip(CURVES, (*one.windows[at], one.name)))
 
 
 def _detail(report: Precheck) -> Detail:

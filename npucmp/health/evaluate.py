@@ -17,7 +17,6 @@ from npucmp.errors import raise_in_tests
 from npucmp.health.facts import Health, Op, Parameter, Tensor
 from npucmp.health.rule import Found, Rule
 from npucmp.health.settings import CheckSettings, RuleSettings
-from npucmp.model import Operator
 from npucmp.model.check_finding import SEVERITIES, RuleDecision, Symptom
 
 INPUT_NONFINITE = ("input.nonfinite", "weight.nonfinite", "divide.zero", "overflow.summary")
@@ -225,7 +224,7 @@ def _symptoms(
     for severity, group in groupby(with_severity, key=lambda item: item[0]):
         members = [one for _, one in group]
         first = members[0]
-        operator, step = _operator_of(first.at), _step_of(first)
+        operator, step = first.at.operator if isinstance(first.at, (Op, Tensor, Parameter)) else None, _step_of(first)
         others = (*first.also, *(_name_of(one.at) for one in members[1:]))
         yield Symptom(
             0,
@@ -246,10 +245,6 @@ def _symptoms(
             limit=limit if first.limit is None else first.limit,
             unit=first.unit,
         )
-
-
-def _operator_of(at: object) -> Optional[Operator]:
-    return at.operator if isinstance(at, (Op, Tensor, Parameter)) else None
 
 
 def _step_of(found: Found) -> Optional[int]:

@@ -229,13 +229,14 @@ def _verdict(report: CheckResult) -> tuple[str, str]:
 
 def symptom_row(one: Symptom) -> Row:
     row: Row = {name: getattr(one, name, None) for name in HEALTH}
-    row.update(count=one.places, follows=one.follows or None, also="; ".join(one.also), order=_priority(one))
+    row.update(
+        count=one.places,
+        follows=one.follows or None,
+        also="; ".join(one.also),
+        order=one.order if one.order >= 0 else None,
+    )
     row.update(of_operator(one.operator) if one.operator is not None else {"op": None})
     return {**row, "stack": source_line(one.operator) if one.operator is not None else None}
-
-
-def _priority(one: Symptom) -> int | None:
-    return one.order if one.order >= 0 else None
 
 
 def _check(one: RuleDecision) -> Row:

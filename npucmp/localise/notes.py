@@ -201,7 +201,11 @@ def _other_dtypes(findings: Sequence[Finding]) -> Iterator[str]:
     sides = ((one.measurement.pair.target, one.measurement.pair.golden) for one in findings)
     if all(target is None or golden is None or target.dtype == golden.dtype for target, golden in sides):
         return
-    others = [one for one in findings if one.verdict in DECIDED_VERDICTS and not _are_measured_floats(one)]
+    others = [
+        one
+        for one in findings
+        if one.verdict in DECIDED_VERDICTS and not (one.measurement.moments is not None and _are_floats(one.pair))
+    ]
     words = _differing([one.pair for one in others], "other tensors" if len(others) < len(findings) else "tensors")
     if words:
         yield words
@@ -222,10 +226,6 @@ def _differing(pairs: Sequence[Pair], what: str) -> str:
         if len(found) <= NAMED_TENSORS
         else f"{words}, the first is {first.operator.name} {first.slot}"
     )
-
-
-def _are_measured_floats(finding: Finding) -> bool:
-    return finding.measurement.moments is not None and _are_floats(finding.pair)
 
 
 def _error(finding: Finding) -> float:

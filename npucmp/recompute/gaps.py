@@ -279,15 +279,13 @@ def with_peers(gaps: Sequence[Gap], operators: Mapping[int, Operator]) -> list[G
     found = []
     for gap in gaps:
         alike = kinds[_gap_key(gap, operators)] if gap.function in UNARY else []
-        others = Counter(one.function for one in alike if not _may_be_the_same(gap, one))
+        others = Counter(
+            one.function for one in alike if {gap.function, *gap.others}.isdisjoint((one.function, *one.others))
+        )
         is_odd = bool(others) and others.most_common(1)[0][1] >= len(alike) - sum(others.values())
         words = " and ".join(f"{name} in {count} of {len(alike)}" for name, count in others.most_common(3))
         found.append(gap._replace(differs=words if is_odd else ""))
     return found
-
-
-def _may_be_the_same(one: Gap, other: Gap) -> bool:
-    return bool({one.function, *one.others} & {other.function, *other.others})
 
 
 def _gap_key(gap: Gap, operators: Mapping[int, Operator]) -> tuple[str, ...]:

@@ -175,7 +175,11 @@ def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) ->
         raise CallTooLarge("its tensors alone exceed --limit-memory")
     refs = {one.slot: one for one in origin.tensors}
     results = {at: refs[slot] for at, slot in enumerate(slots_of(forward)) if slot in refs}
-    known = {at: one for at, one in results.items() if not task.is_backward or _has_values(one)}
+    known = {
+        at: one
+        for at, one in results.items()
+        if not task.is_backward or ((one.file or one.payload is not None) and not one.problem)
+    }
     recorded = {at: wide(one, context) for at, one in known.items()}
     gradients: list[Any] = []
     if task.is_backward:
@@ -213,10 +217,6 @@ class OverwrittenInput(RefusedRecord):
     """A call whose input was recorded after the call had overwritten it."""
 
     status = "overwritten"
-
-
-def _has_values(one: TensorRef) -> bool:
-    return bool(one.file or one.payload is not None) and not one.problem
 
 
 def _is_overwritten(inputs: CallInputs, recorded: Mapping[int, Array]) -> bool:
@@ -371,17 +371,18 @@ def _rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySetting
             row = _another(task, tensor, words)
         elif row.verdict is ReplayVerdict.GUILTY and chosen is not None and _passes_gradient(work, actual, dtype):
             row = _another(task, tensor, "it equals the incoming gradient: the call may end in a cast or a view")
-        elif row.verdict is ReplayVerdict.CLEAN and is_backward and _ends_in_view(task, work, actual, dtype):
+        elif (
+            row.verdict is ReplayVerdict.CLEAN
+            and is_backward
+            and task.call.name in TURNED
+            and _passes_gradient(work, actual, dtype)
+        ):
             words = "the record holds the incoming gradient, not the computed gradients"
             row = row._replace(budget="exact", rms_ratio=0.0, max_ratio=0.0, explanation=words)
         if work.others and row.verdict is not ReplayVerdict.GUILTY:  # a rounded scalar has an error of one sign
             row = row._replace(rounding=None)
         rows.append(_doubted(row, work)._replace(treated=work.treated))
     return rows
-
-
-def _ends_in_view(task: Task, work: NumpyTask, actual: Array, dtype: Dtype) -> bool:
-    return task.call.name in TURNED and _passes_gradient(work, actual, dtype)
 
 
 def _passes_gradient(work: NumpyTask, actual: Array, dtype: Dtype) -> bool:

@@ -63,14 +63,9 @@ def cut_of(operator: Operator, call: Call, row: CallRow, least: int = LARGE) -> 
     streamed = [one for one in inputs if one.shape[:leading] == head and len(one.shape) >= len(outputs[0].shape)
                 and one not in weights]  # fmt: skip
     shared = [one for one in inputs if one not in streamed]
-    if not streamed or any(len(one.shape) > len(outputs[0].shape) - leading for one in shared if _spreads(row)):
+    if not streamed or any(len(one.shape) > len(outputs[0].shape) - leading for one in shared if row.kind != "sum"):
         return None
     return RowSplit(leading, math.prod(head), frozenset(one.slot for one in [*streamed, *outputs]))
-
-
-def _spreads(row: CallRow) -> bool:
-    """Whether shared tensors are broadcast from the last dimension."""
-    return row.kind != "sum"
 
 
 def _leading(name: str, args: list[Any], kwargs: dict[str, Any], shape: tuple[int, ...]) -> int:

@@ -303,7 +303,7 @@ class RankOperator:
         self.outputs = [HeldTensor(self, one, values) for one in op.tensors if one.is_output]
         self.tensors = self.inputs + self.outputs
         self.by_slot = {one.slot: one for one in reversed(self.tensors)}
-        self.key = _without_numbers(op.kind) if op.path else op.kind
+        self.key = ".".join("#" if part.isdecimal() else part for part in op.kind.split(".")) if op.path else op.kind
         own = [(slot, value) for slot, value in op.arguments.items() if not isinstance(value, RankGroup)]
         self.arguments = tuple((slot, repr(value)) for slot, value in own)
         first = op.op_type.endswith("_")  # it writes into its first input: a gradient that adds up
@@ -335,7 +335,3 @@ class RankOperator:
 def tensor_in(operator: RankOperator, slot: str) -> Optional[HeldTensor]:
     """The tensor in a slot of an operator; None if it has none."""
     return operator.by_slot.get(slot)
-
-
-def _without_numbers(path: str) -> str:
-    return ".".join("#" if part.isdecimal() else part for part in path.split("."))

@@ -105,7 +105,11 @@ def _finding(evidence: StepEvidence, fits: tuple[CandidateFit, ...], accepted: l
     place = first_place(pair.far & evidence.tokens)
     if parts is not None and parts.may_be_settings:  # a model that fits the others speaks against another context
         spared = set(evidence.refuted_by_parts)
-        others = (fit._replace(refuted=_besides(fit, spared)) for fit in fits if fit.refuted)
+        others = (
+            fit._replace(refuted=tuple(reason for reason in fit.refuted if reason not in spared))
+            for fit in fits
+            if fit.refuted
+        )
         accepted += [fit for fit in others if state_of(fit) == "accepted" or _may_be(fit)]
     proven = [fit for fit in accepted if fit.proven]
     accepted = proven or accepted + [fit for fit in fits if accepted and _may_be(fit) and fit not in accepted]
@@ -150,10 +154,6 @@ def first_of_candidate(pair: TokenPair, fit: CandidateFit) -> Optional[tuple[int
 def _may_be(fit: CandidateFit) -> bool:
     """Return whether a candidate that is not proven explains the difference as well."""
     return fit.remains is not None and state_of(fit) == "open"
-
-
-def _besides(fit: CandidateFit, spared: set[str]) -> tuple[str, ...]:
-    return tuple(reason for reason in fit.refuted if reason not in spared)
 
 
 def _names(fits: list[CandidateFit], last: str) -> str:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Sequence, Union
+from typing import Any, Iterator, Mapping, Union
 
 from npucmp.dump.readers.safetensors import WORDS, write_tensors
 from npucmp.errors import UsageError
@@ -80,13 +80,11 @@ def _tensor(name: str, value: Any) -> tuple[str, tuple[int, ...], Any]:
         raise UsageError(f"{name}: {type(value).__name__} is no array ({error})") from None
     dtype = canonical(dtype or array.dtype.name)
     if dtype not in WORDS:
-        raise UsageError(f"{name}: elements of type {dtype} cannot be compared", _near(dtype))
+        raise UsageError(
+            f"{name}: elements of type {dtype} cannot be compared", [word for word in WORDS if word[:4] == dtype[:4]]
+        )
     data = np.ascontiguousarray(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
     return dtype, array.shape, data.reshape(-1).view(np.uint8)
-
-
-def _near(dtype: str) -> Sequence[str]:
-    return [word for word in WORDS if word[:4] == dtype[:4]]
 
 
 def _of_torch(value: Any) -> tuple[str, Any]:

@@ -175,10 +175,7 @@ def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> A
     last = options.replace(default=None, annotation=f"Optional[{kind.__name__}]")
     vars(called)["__signature__"] = plain.replace(parameters=[*paths, last, *keywords])
     vars(called)["options"] = kind
-    called.__doc__ = "\n\n    ".join(filter(None, [function.__doc__, _api_signature_words(kind)]))
+    called.__doc__ = "\n\n    ".join(
+        filter(None, [function.__doc__, "\n    ".join(f"{one.name}  {meaning(one)}" for one in fields(kind))])
+    )
     return called
-
-
-def _api_signature_words(kind: Any) -> str:
-    """Return a line on each option."""
-    return "\n    ".join(f"{one.name}  {meaning(one)}" for one in fields(kind))

@@ -121,10 +121,6 @@ def _open_all(files: MsprobeFiles, context: ReadContext) -> Run:
     return join_batches(str(files.path), runs)
 
 
-def _load(path: Path, context: ReadContext) -> Any:
-    return _tree(path, read_bytes(path, "json_bytes", context))
-
-
 def _tree(path: Path, data: bytes) -> Any:
     if _ENDLESS not in data.translate(_ALIKE):
         with suppress(MsgspecError, ValueError, RecursionError):  # json parses texts that msgspec refuses (NaN)
@@ -275,7 +271,7 @@ def calls(run: Run, context: ReadContext = ANYWHERE) -> dict[str, Call]:
 
     found: dict[str, Call] = {}
     for batch, file in files_at(run.path).batches:
-        top = _load(file, context)
+        top = _tree(file, read_bytes(file, "json_bytes", context))
         framework = str(top.get("framework") or _framework(top["data"]))
         unclear = _unclear(top)
         known = ((name, record) for name, record in top["data"].items() if name not in unclear)

@@ -88,13 +88,12 @@ def _plain(value: Any, array: Callable[[PickledTensor], Any], depth: int) -> Any
     if depth < _DEPTH and isinstance(value, OpaqueObject):
         return _plain(value.state, array, depth + 1)  # of a TensorDict: its dict of tensors
     if depth < _DEPTH and isinstance(value, dict):
-        return {str(key): _plain(one, array, depth + 1) for key, one in value.items() if _is_wanted(key, depth)}
+        return {
+            str(key): _plain(one, array, depth + 1)
+            for key, one in value.items()
+            if depth < 2 or key in KNOWN or key in WRAPPERS
+        }
     if depth < _DEPTH and isinstance(value, (list, tuple)):
         plain = {*map(type, value)} <= _PLAIN
         return [*value] if plain else [_plain(one, array, depth + 1) for one in value]
     return value if type(value) in _PLAIN else None
-
-
-def _is_wanted(key: object, depth: int) -> bool:
-    """Return whether a key can lead to log-probabilities: the outer ones may, inner ones have known names."""
-    return depth < 2 or key in KNOWN or key in WRAPPERS

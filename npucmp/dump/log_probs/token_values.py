@@ -43,7 +43,11 @@ def floats_of(values: Any) -> tuple[Floats, Optional[Bools]]:
         return (found.reshape(len(found)) if found.ndim == 2 and found.shape[1] == 1 else _flat(found)), None
     if not isinstance(values, (list, tuple)):
         raise ValueError(f"log-probabilities of type {type(values).__name__}")
-    odd = [one for one in values if one is not None and type(one) not in (float, int) and not _is_number(one)]
+    odd = [
+        one
+        for one in values
+        if one is not None and type(one) not in (float, int) and not isinstance(one, (np.floating, np.integer))
+    ]
     if odd:
         raise ValueError(f"a log-probability is no number but {type(odd[0]).__name__}")
     missing = np.fromiter((one is None for one in values), np.bool_, len(values))
@@ -52,10 +56,6 @@ def floats_of(values: Any) -> tuple[Floats, Optional[Bools]]:
     except OverflowError:
         raise ValueError("a log-probability is beyond the range of float64") from None
     return read, (~missing if missing.any() else None)
-
-
-def _is_number(one: Any) -> bool:
-    return isinstance(one, (np.floating, np.integer))
 
 
 def _flat(found: Floats) -> Floats:

@@ -24,7 +24,10 @@ _WIDE = {"float64", "int64", "uint64"}
 def joined(parts: Sequence[Payload], axis: int) -> Payload:
     """Parts side by side along an axis."""
     flat = [
-        piece for part in parts for piece in (part.parts if _joins(part, axis) else (part,)) if 0 not in piece.shape
+        piece
+        for part in parts
+        for piece in (part.parts if part.made_by == JOIN and part.axis == axis else (part,))
+        if 0 not in piece.shape
     ]
     if len(flat) == 1:
         return flat[0]
@@ -130,7 +133,3 @@ def _joined_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[An
 def is_sequence(payload: Payload) -> bool:
     """Return whether the values of a payload are those of its parts one behind the other."""
     return payload.made_by == JOIN and math.prod(payload.shape[: payload.axis]) == 1
-
-
-def _joins(payload: Payload, axis: int) -> bool:
-    return payload.made_by == JOIN and payload.axis == axis

@@ -122,7 +122,7 @@ def open_checkpoint(path: Union[str, os.PathLike[str]], context: ReadContext = A
     for number, (place, file) in enumerate(files):
         chunks = [*_tensors_of(file, config, notes, context, states[place])]
         if not number and not any(
-            ref.slot and not _is_unnamed(name, file) for one in chunks for name, ref in one.items()
+            ref.slot and not name.startswith(os.path.basename(file)) for one in chunks for name, ref in one.items()
         ):
             return None  # single tensors, or no file of this kind
         if len(files) > _MOST:
@@ -222,11 +222,6 @@ def _place(parts: Sequence[str]) -> tuple[int, ...]:
         if found := _RANK.search(part) or _CONSOLIDATED.match(part):
             return (int(found[1]),)
     return (0,)
-
-
-def _is_unnamed(name: str, file: str) -> bool:
-    """Return whether a tensor of a file has the name of the file, because the file names none."""
-    return name.startswith(os.path.basename(file))
 
 
 def _tensors_of(

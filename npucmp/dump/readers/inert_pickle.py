@@ -211,16 +211,15 @@ def tensors_in(value: object, limits: Limits) -> dict[str, PickledTensor]:
             found[name if name not in found else f"{name} ({len(found)})"] = one  # the keys 1 and "1"
         elif isinstance(one, (dict, list, tuple)):
             items = one.items() if isinstance(one, dict) else enumerate(one)
-            inside = [(f"{name}.{key}" if name else str(key), item, depth + 1) for key, item in items if _holds(item)]
+            inside = [
+                (f"{name}.{key}" if name else str(key), item, depth + 1)
+                for key, item in items
+                if type(item) in (PickledTensor, dict, list, tuple)
+            ]
             waiting.extend(reversed(inside))
     if waiting:
         raise RefusedPickle(limits.limit_message("parts of a value", "pickle_opcodes"))
     return found
-
-
-def _holds(item: object) -> bool:
-    """Return whether an item is a tensor or may contain one."""
-    return type(item) in (PickledTensor, dict, list, tuple)
 
 
 class IncompletePickle(RefusedPickle):

@@ -327,12 +327,12 @@ def missing(health: Health, limit: Optional[float]) -> Finds:
     """Report a loss gradient of at most 1 with float16 outputs of backward operators. Clean float16 runs have 65536."""
     for step in health.steps:
         scale = step.loss_scale
-        half = [op for op in step.operators if op.is_gradient and _half(op)]
+        half = [
+            op
+            for op in step.operators
+            if op.is_gradient and any(one.dtype == "float16" and is_float(one) for one in op.outputs)
+        ]
         if scale is not None and 0 < scale <= 1 and half:
             words = f"loss scale {scale:g}, {len(half)} gradients of operators are float16"
             yield Found(half[0], words, scale, places=len(half))
             return
-
-
-def _half(op: Op) -> bool:
-    return any(one.dtype == "float16" and is_float(one) for one in op.outputs)

@@ -8,7 +8,6 @@ from typing import Iterator, Optional
 from npucmp.health.facts import Health
 from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import Loss, data_of, full_values, losses_in
-from npucmp.model import Event
 from npucmp.model.roles import is_layer
 
 
@@ -118,7 +117,12 @@ def divide_zero(health: Health, limit: None) -> Iterator[Found]:
 )
 def overflow(health: Health, limit: None) -> Iterator[Found]:
     """Report the scan of `npucmp overflow`, unchanged: masks and uninitialised memory raise no alarm."""
-    found = [(step, event) for step in health.steps for event in step.events if _is_root(event)]
+    found = [
+        (step, event)
+        for step in health.steps
+        for event in step.events
+        if event.alarm and event.operator is not None and (event.origin == "born" or event.outside)
+    ]
     if not found:
         return
     step, first = found[0]
@@ -128,7 +132,3 @@ def overflow(health: Health, limit: None) -> Iterator[Found]:
         f"{first.slot}: {first.kind} comes in")  # fmt: skip
     more = f"; {len(names)} operators in all" if names[1:] else ""
     yield Found(op, words + more, float(len(names)), step=step.index, places=len(names), also=tuple(names[1:]))
-
-
-def _is_root(event: Event) -> bool:
-    return event.alarm and event.operator is not None and (event.origin == "born" or event.outside)

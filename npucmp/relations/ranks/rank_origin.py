@@ -356,17 +356,16 @@ def _odd_type(search: PlacementSearch) -> Optional[tuple[str, str, int, str, str
             for rank, part in parts:
                 if part is not None:
                     types[key][rank].add(part.ref.dtype)
-            if any(part is not None and _is_coarser(part.ref.dtype, tensor.ref.dtype) for _, part in parts):
+            if any(
+                part is not None and size_of(part.ref.dtype, (1,)) < size_of(tensor.ref.dtype, (1,))
+                for _, part in parts
+            ):
                 coarser.append((key, golden, tensor))
     for key, golden, tensor in coarser:
         odd = [rank for rank, own in types[key].items() if own != {tensor.ref.dtype}]
         if len(odd) == 1 and len(types[key]) > 1:
             return golden.name, tensor.slot, odd[0], min(types[key][odd[0]]), tensor.ref.dtype
     return None
-
-
-def _is_coarser(own: str, golden: str) -> bool:
-    return size_of(own, (1,)) < size_of(golden, (1,))
 
 
 def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tuple[int, float, float]]:

@@ -13,7 +13,6 @@ from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload, TensorRef
 from npucmp.relations.token_records import IDS, record_of
-from npucmp.relations.tokens.token_axes import TokenShape
 from npucmp.relations.tokens.token_lengths import recorded_positions
 from npucmp.relations.tokens.token_rows import StepTensor, all_rows, row_blocks, row_values, selected
 from npucmp.relations.tokens.token_tensors import TensorPair, TokenSide, tensors_of
@@ -209,7 +208,13 @@ def _of_rows(
         return None
     try:
         left, right = (
-            read(selected(found, _every_row(side.shapes), (pair.width,)))
+            read(
+                selected(
+                    found,
+                    [run for step, shape in enumerate(side.shapes) for run in all_rows(step, shape)],
+                    (pair.width,),
+                )
+            )
             for found, side in zip(steps, (target, golden))
         )
     except SystemFailure:
@@ -217,10 +222,6 @@ def _of_rows(
     except NpucmpError:
         return None
     return left, right
-
-
-def _every_row(shapes: Sequence[TokenShape]) -> Any:
-    return [run for step, shape in enumerate(shapes) for run in all_rows(step, shape)]
 
 
 def _sketch(values: Any) -> Any:

@@ -118,7 +118,10 @@ def _candidates(pairs: ContentPairs) -> Iterator[NearContents]:
         if not targets or not goldens:
             continue
         values = all(one.sketch.quantiles is not None for one in (*targets, *goldens))
-        here, there = (np.array([_vector(one, values) for one in side]) for side in (targets, goldens))
+        here, there = (
+            np.array([one.sketch.quantiles if values else one.sketch.figures for one in side])
+            for side in (targets, goldens)
+        )
         scales = [np.array([one.rms for one in side]) for side in (targets, goldens)]
         for start in range(0, len(targets), _CHUNK):
             part = here[start : start + _CHUNK]
@@ -130,10 +133,6 @@ def _candidates(pairs: ContentPairs) -> Iterator[NearContents]:
                     if distances[row, column] < _FARTHEST * pairs.noise:
                         target, golden = targets[start + row].number, goldens[int(column)].number
                         yield NearContents(float(distances[row, column]), target, golden)
-
-
-def _vector(content: Content, values: bool) -> Any:
-    return content.sketch.quantiles if values else content.sketch.figures
 
 
 def sketch_distances(here: Any, there: Any, scale: Any, other: Any) -> Any:
