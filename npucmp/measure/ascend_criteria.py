@@ -18,7 +18,7 @@ from npucmp.measure.pairs import READ, alike, payload_of
 from npucmp.model.dtypes import Dtype, lookup, narrower
 from npucmp.model.dump import Payload
 from npucmp.model.finding import Pair
-from npucmp.model.ticket_facts import AscendCriteria
+from npucmp.model.tensor_detail import AscendCriteria
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from npucmp.model.dump import Run
     from npucmp.model.finding import Finding, Tolerance
     from npucmp.model.relation import LayoutFacts, TokenBits, TokenFacts, WeightFacts
-    from npucmp.model.tensor_detail import ImageBatch, TensorDetail
-    from npucmp.model.ticket_facts import TicketFacts
+    from npucmp.model.tensor_detail import ImageBatch, TensorDetail, TicketFacts
 
 
 class Presentable:

@@ -1,12 +1,12 @@
-"""Details from the values of tensors: worst elements, position of the error, distribution of the values."""
+"""Details of tensors that diverged: worst elements, position of the error, distribution of the values; and the facts
+about a suspect for a ticket that its rows lack: its call, and the vendor's statistics of its outputs."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Union
+from typing import Mapping, NamedTuple, Optional, Union
 
 from npucmp.model.dtypes import lookup
 from npucmp.model.finding import Pair
-from npucmp.model.ticket_facts import AscendCriteria
 
 Number = Union[int, float, complex]
 
@@ -100,6 +100,57 @@ class TensorPreview(NamedTuple):
     zeros: int
     corners: tuple[tuple[str, tuple[tuple[Optional[Number], ...], ...]], ...]
     elements: tuple[tuple[int, Number], ...] = ()
+
+
+class AscendCriteria(NamedTuple):
+    """One output by the vendor's rules for single operators, target against golden.
+
+    dtype        the coarser type of both sides, which selects the limits
+    compared     elements that are finite on both sides; `mismatched` are NaN or infinite on one side only
+    mere, mare   mean and largest |x - y| / (|y| + 1e-7)
+    inside       share of elements within atol + rtol·|y|; `largest` is the largest |x - y|
+    small        elements of the golden below the vendor's bound for small values; `small_wrong` of them fail
+    mixed, mere_mare   whether it passes the mixed tolerance, and the older rule of mean and largest relative error
+    limits       of the type, by name: rtol, atol, most, mean, small, small_error
+    """
+
+    slot: str
+    dtype: str
+    compared: int
+    mismatched: int
+    mere: float
+    mare: float
+    inside: float
+    largest: float
+    small: int
+    small_wrong: int
+    mixed: bool
+    mere_mare: bool
+    limits: Mapping[str, float]
+
+
+class ArgumentDifference(NamedTuple):
+    """A non-tensor argument in words, by name; None on a side that lacks it."""
+
+    name: str
+    target: Optional[str]
+    golden: Optional[str]
+
+
+class TicketFacts(NamedTuple):
+    """An operator that bears error, by its priority, step and rank. `evidence` has its reasons, one sentence each.
+    `stack` has the frames of its call, innermost first, from either dump. `unread` lists outputs without statistics by
+    the vendor's rules, because they could not be read again or are too large."""
+
+    place: int
+    step: Optional[int]
+    rank: Optional[int]
+    op: str
+    evidence: tuple[str, ...] = ()
+    arguments: tuple[ArgumentDifference, ...] = ()
+    stack: tuple[str, ...] = ()
+    vendor: tuple[AscendCriteria, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 class TensorDetail(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Iterator, Sequence
 from npucmp.model import Report, StepRankNumbers, Verdict, VerdictTally, brief, map_comparisons
 from npucmp.model.cause import first_of
 from npucmp.model.comparison import where_of
-from npucmp.model.ticket_facts import TicketFacts
+from npucmp.model.tensor_detail import TicketFacts
 from npucmp.report import tables
 from npucmp.report.answer import DumpSummary, Listing, Row
 from npucmp.report.coverage import AlignedShare, coverage_facts

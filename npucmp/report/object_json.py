@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from npucmp.dump.catalogue import Producer
     from npucmp.model import ReplayedOutput
-    from npucmp.model.ticket_facts import Ticket
+    from npucmp.model.ticket import Ticket
     from npucmp.plans.plan_result import Planned
     from npucmp.plans.sufficiency import MissingData
 

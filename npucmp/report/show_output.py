@@ -23,7 +23,7 @@ from npucmp.model import (
 from npucmp.model.cause import first_of_names
 from npucmp.model.check_finding import RuleDecision, RuleWords
 from npucmp.model.stack import source_line
-from npucmp.model.ticket_facts import Ticket
+from npucmp.model.ticket import Ticket
 from npucmp.report.phrases import count_of, describe, where_words
 from npucmp.report.sanitise import visible
 

@@ -12,7 +12,7 @@ from typing import Any, Iterable, Iterator, Mapping, Optional
 
 from npucmp.errors import UsageError
 from npucmp.model.pseudonyms import Pseudonyms
-from npucmp.model.ticket_facts import Cells, Files, Ticket
+from npucmp.model.ticket import Cells, Files, Ticket
 
 NAMES = frozenset(
     "op target_op golden_op target_ops fused_op original_ops parameter first_op same_bits_as golden_input".split()

@@ -7,7 +7,7 @@ import re
 import shlex
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
-from npucmp.model.ticket_facts import Cells, Ticket
+from npucmp.model.ticket import Cells, Ticket
 from npucmp.presenter import is_chinese
 from npucmp.report.sanitise import block, code, strip_folders, visible
 

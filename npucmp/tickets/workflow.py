@@ -13,7 +13,7 @@ from npucmp.dump.limits import Limits, ReadContext
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import UsageError
 from npucmp.model.report_files import TENSORS
-from npucmp.model.ticket_facts import Cells, Files, Ticket
+from npucmp.model.ticket import Cells, Files, Ticket
 from npucmp.report.phrases import count_of
 from npucmp.workflows.report_reader import CHUNK, PARQUET, TABLES, Folder
 from npucmp.workflows.select_runs import StrPath

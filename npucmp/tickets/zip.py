@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Iterable, Optional
 
 from npucmp.errors import DumpError, UsageError
-from npucmp.model.ticket_facts import Ticket
+from npucmp.model.ticket import Ticket
 from npucmp.report.csv_text import csv_of
 from npucmp.report.files import place_file, replace_file, temporary_folder
 from npucmp.report.html import IN_AN_ELEMENT, LEVEL

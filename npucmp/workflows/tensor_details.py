@@ -35,8 +35,7 @@ from npucmp.model import (
 from npucmp.model.arguments import named_arguments
 from npucmp.model.comparison import tallies_of
 from npucmp.model.roles import is_output, is_parameter
-from npucmp.model.tensor_detail import image_axes
-from npucmp.model.ticket_facts import ArgumentDifference, AscendCriteria, TicketFacts
+from npucmp.model.tensor_detail import ArgumentDifference, AscendCriteria, TicketFacts, image_axes
 from npucmp.workflows.select_runs import RunSelection
 
 AnyReport = TypeVar("AnyReport", bound=Report)
