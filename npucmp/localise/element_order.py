@@ -11,6 +11,7 @@ import math
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, Optional, Sequence
 
+from npucmp.dump.readers.values import distinct
 from npucmp.localise.evidence import reason
 from npucmp.localise.value_reader import ValueReader
 from npucmp.model import DIFFERS, Evidence, Finding
@@ -60,7 +61,7 @@ def _is_telling(values: Array) -> bool:
 
     if values.dtype.kind != "f" or values.size < FEWEST or not np.isfinite(values).all():
         return False
-    return len(np.unique(values)) >= min(DISTINCT, values.size)
+    return len(distinct(values)) >= min(DISTINCT, values.size)
 
 
 def _limit(finding: Finding) -> float:
@@ -130,7 +131,7 @@ def _slice_order(x: Array, y: Array, limit: float) -> Optional[Array]:
     orders = np.argsort(keys[0], kind="stable"), np.argsort(keys[1], kind="stable")
     found = np.empty(len(x), int)
     found[orders[1]] = orders[0]
-    if (found == np.arange(len(found))).all() or len(np.unique(keys[1])) < len(found):
+    if (found == np.arange(len(found))).all() or len(distinct(keys[1])) < len(found):
         return None
     return found if _is_near(a[found], b, limit) else None
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.values import distinct
 from npucmp.localise.element_order import order_reasons
 from npucmp.localise.evidence import reason
 from npucmp.localise.rounded_tensors import with_rounding
@@ -119,7 +120,7 @@ def _negation(x: Array, y: Array) -> Optional[Evidence]:
 
     if y.size < FEWEST:
         return None
-    golden = np.unique(y)
+    golden = distinct(y)
     if y.dtype.kind == "b" and x.dtype.kind == "b":
         is_negated = bool((x != y).all())
     else:
@@ -143,7 +144,7 @@ def _offset(own: Finding, x: Array, y: Array) -> Optional[Evidence]:
     if y.size < FEWEST or "b" in (x.dtype.kind, y.dtype.kind) or not (np.isfinite(x).all() and np.isfinite(y).all()):
         return None
     shift = x.flat[0] - y.flat[0]
-    if not shift or (x - y != shift).any() or (y % 1 != 0).any() or len(np.unique(y)) < FEWEST:
+    if not shift or (x - y != shift).any() or (y % 1 != 0).any() or len(distinct(y)) < FEWEST:
         return None
     words = "{slot} is the golden's {shift} in all {elements} elements"
     facts = {"slot": own.pair.slot, "shift": f"{'+' if shift > 0 else '-'} {abs(shift):g}", "elements": f"{y.size:,}"}

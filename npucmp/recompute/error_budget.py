@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from npucmp.dump.readers.values import distinct
 from npucmp.measure.ascend_criteria import BARS, SMALL, passes_mere_mare, passes_mixed
 from npucmp.measure.heat_map import Grid
 from npucmp.model import GUILTY_ABOVE, DifferenceMap, ReplayedOutput, ReplayVerdict, RoundingCounts
@@ -218,9 +219,7 @@ class BudgetTally:
         self.toward += float(np.dot(error, signs))
         self.due_toward += float(np.dot(round_to(exact, self.dtype) - exact, signs))
         if abs(self.toward - self.due_toward) > BIAS * self.used:
-            self.different = max(
-                self.different, len(np.unique(actual, return_counts=True)[0])
-            )  # without counts, numpy loads numpy.ma
+            self.different = max(self.different, len(distinct(actual)))  # without counts, numpy loads numpy.ma
 
     def row(self, order: int, slot: str, limit: float = 1.0) -> ReplayedOutput:
         """Return the row. `limit` multiplies the limits."""

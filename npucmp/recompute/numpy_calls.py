@@ -12,6 +12,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping, NamedTuple, Opt
 
 import numpy as np
 
+from npucmp.dump.readers.values import distinct
 from npucmp.model import Call, Slot, SpelledArgument, TensorRef, Tree
 from npucmp.model.dtypes import canonical, lookup, numpy_dtype
 from npucmp.recompute.arguments import MissingTensor, arguments_of, floats_in
@@ -325,6 +326,7 @@ def is_near(recorded: Array, exact: Optional[Array], unit: float, near: float = 
 def _factor(a: Array, b: Array) -> float:
     """The factor from `b` to `a`; 0 if `b` has fewer than FEW absolute values, so that a factor proves nothing."""
     use = np.isfinite(a) & np.isfinite(b) & (b != 0)
-    if len(np.unique(np.abs(b[use]), return_counts=True)[0]) < MIN_VALUES:  # without counts, numpy loads numpy.ma
+    if len(distinct(np.abs(b[use]))) < MIN_VALUES:
         return 0.0
-    return float(np.median(a[use] / b[use]))
+    ratios = np.sort(a[use] / b[use])
+    return float(ratios[(len(ratios) - 1) // 2 : len(ratios) // 2 + 1].mean())  # as np.median, which imports numpy.ma

@@ -157,6 +157,11 @@ def _logical(payload: Payload, context: ReadContext) -> Array:
     return to_logical(stored, device.layout, device.origin, payload.shape, device.groups)
 
 
+def distinct(values: Array) -> Array:
+    """Return the distinct values in order. np.unique without counts imports numpy.ma, which takes 15 ms."""
+    return np.unique(values, return_counts=True)[0]
+
+
 def stored_values(payload: Payload, context: ReadContext = ANYWHERE) -> Array:
     """Return all values in the order of the file, in the stored shape."""
     shape = payload.device.shape if payload.device else payload.shape
