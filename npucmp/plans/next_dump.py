@@ -7,23 +7,16 @@ from __future__ import annotations
 
 import shlex
 from functools import partial
-from typing import Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.next_dump import OpenRoot, OpenRoots, in_order
 from npucmp.model import Comparison, Operator, Report, map_comparisons
 from npucmp.model.table import run_fact
-from npucmp.plans.dump_config import (
-    FORMATS,
-    RecordedOperators,
-    RunFacts,
-    SideSelection,
-    Sizes,
-    network,
-    recorded_operators,
-)
-from npucmp.plans.tool_configs import text_of
 from npucmp.report.answer import Row
 from npucmp.report.phrases import count_of, in_bytes
+
+if TYPE_CHECKING:
+    from npucmp.plans.dump_config import RecordedOperators, RunFacts, Sizes
 
 SIDES = ("target", "golden")
 FILES = ("next_dump.json", "next_dump_golden.json")  # the second if the configurations of the sides differ
@@ -46,11 +39,14 @@ class RequestedOperators(NamedTuple):
     @classmethod
     def of(cls, one: Comparison, wishes: OpenRoots) -> RequestedOperators:
         runs = one.target, one.golden
+        where = tuple((run.format, run.step, run.rank) for run in runs)
+        if not wishes.roots:
+            return cls((), where, {})
+        from npucmp.plans.dump_config import network, recorded_operators
+
         both = [*map(recorded_operators, runs)]
         names = {order: tuple(map(_request, both, sides)) for order, sides in wishes.operators.items()}
-        where = tuple((run.format, run.step, run.rank) for run in runs)
-        networks = tuple(run_fact(run, network, "payload") for run in runs) if wishes.roots else ("", "")
-        return cls(wishes.roots, where, names, networks)
+        return cls(wishes.roots, where, names, tuple(run_fact(run, network, "payload") for run in runs))
 
 
 def _request(run: Optional[RecordedOperators], operator: Optional[Operator]) -> Optional[tuple[str, bool]]:
@@ -63,6 +59,8 @@ def _request(run: Optional[RecordedOperators], operator: Optional[Operator]) -> 
 def requested_tensors(names: Mapping[int, frozenset[str]], number: int, one: Comparison) -> dict[int, RunFacts]:
     """Return the tensors that both sides of a comparison contain for the requested names; a plain function, for
     workers."""
+    from npucmp.plans.dump_config import RunFacts
+
     return {side: RunFacts.of((one.target, one.golden)[side], requested) for side, requested in names.items()}
 
 
@@ -108,6 +106,11 @@ def next_dump(report: Report, wanted: Sequence[RequestedOperators]) -> Optional[
     """Return the dump that would decide more than a comparison does; None if there is none, or if its tool has no known
     configuration. `wanted` has the request of each comparison."""
     found = in_order([one.roots for one in wanted])
+    if not found:
+        return None
+    from npucmp.plans.dump_config import SideSelection
+    from npucmp.plans.tool_configs import text_of
+
     asks = [(number, wanted[number].names[order]) for number, order in found]
     lacking = [at for at in range(len(SIDES)) if any(request[1] for _, one in asks if (request := one[at]) is not None)]
     plans = {side: SideSelection(runs) for side, runs in _tensors_by_side(report, wanted, asks, lacking).items()}
@@ -146,6 +149,8 @@ def _tensors_by_side(
 ) -> dict[int, dict[int, RunFacts]]:
     """Return, by side, the tensors that such a dump would contain in the runs of all comparisons. Sides without a known
     dump configuration are skipped."""
+    from npucmp.plans.dump_config import FORMATS
+
     sides = [at for at in lacking if {one.runs[at][0] for one in wanted if one.runs} <= {*FORMATS}]
     names = {at: frozenset(request[0] for _, one in asks if (request := one[at]) and request[0]) for at in sides}
     meant: set[int] = set()
