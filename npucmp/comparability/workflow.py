@@ -23,16 +23,9 @@ from npucmp.model.dtypes import size_of
 from npucmp.model.item_result import ItemResult
 from npucmp.model.precheck_result import CurvePair, Precheck
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import of_two
-from npucmp.workflows.select_runs import (
-    ProgressMeter,
-    RunSelection,
-    StrPath,
-    keys,
-    odd_pairs,
-    pair_runs,
-    pair_suggestion,
-)
+from npucmp.workflows.select_runs import ProgressMeter, RunSelection, keys, odd_pairs, pair_runs, pair_suggestion
 from npucmp.workflows.unused_options import unfit_names
 
 NO_DUMP = "-"  # in place of a dump: only files are compared

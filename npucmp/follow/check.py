@@ -28,9 +28,8 @@ from npucmp.model import Run
 from npucmp.model.check_finding import CheckResult, Symptom
 from npucmp.model.step_findings import StepFindings
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
-from npucmp.workflows.option_fields import FollowFields
+from npucmp.workflows.option_fields import FollowFields, StrPath
 from npucmp.workflows.options import of_one
-from npucmp.workflows.select_runs import StrPath
 from npucmp.workflows.unused_options import unfit_globs
 
 FIRST, KEPT = 4, 32  # steps: chosen; rules of starts read the first, rules of changes neighbours

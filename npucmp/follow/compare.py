@@ -25,9 +25,8 @@ from npucmp.model import Report, Run, StoredComparisons
 from npucmp.model.comparison import where_of
 from npucmp.model.step_findings import StepFindings
 from npucmp.workflows.compare import compare
-from npucmp.workflows.option_fields import FollowFields
+from npucmp.workflows.option_fields import FollowFields, StrPath
 from npucmp.workflows.options import Options, of_two
-from npucmp.workflows.select_runs import StrPath
 
 VERDICTS = ("DIVERGED", "SUSPECTED", "UNDECIDED", "AGREES")
 

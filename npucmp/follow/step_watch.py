@@ -25,8 +25,8 @@ from npucmp.dump.readers.names import place_of
 from npucmp.dump.step_files import RECORDS, SIDECARS, RankFiles, StepFiles, files_by_step, folder_labels
 from npucmp.errors import NpucmpError
 from npucmp.model import Run
-from npucmp.workflows.option_fields import FollowFields
-from npucmp.workflows.select_runs import RunSelection, StrPath
+from npucmp.workflows.option_fields import FollowFields, StrPath
+from npucmp.workflows.select_runs import RunSelection
 from npucmp.workflows.selectors import parse_numbers
 
 Number = Optional[int]  # of a step or rank; None if the dump has no numbers

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Sequence
+from typing import Sequence
 
-from npucmp.workflows.option_fields import CompareFields, option
-
-if TYPE_CHECKING:
-    from npucmp.workflows.option_fields import StrPath
+from npucmp.workflows.option_fields import CompareFields, StrPath, option
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)

@@ -15,8 +15,9 @@ from npucmp.fusion.option_fields import FusionFields
 from npucmp.model import FusionPass, FusionResult, Run, first_of
 from npucmp.workflows.compare import compare_runs
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, of_two
-from npucmp.workflows.select_runs import Sides, StrPath
+from npucmp.workflows.select_runs import Sides
 from npucmp.workflows.tensor_details import with_looks
 
 ANCESTORS = 5  # folders above that may hold fusion_result.json; "{time}/{device}/{model}/{id}/{step}" are of a dump

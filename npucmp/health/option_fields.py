@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import Optional, Sequence
 
-from npucmp.workflows.option_fields import DumpFields, option
-
-if TYPE_CHECKING:
-    from npucmp.workflows.option_fields import StrPath
+from npucmp.workflows.option_fields import DumpFields, StrPath, option
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)

@@ -27,8 +27,9 @@ from npucmp.model.check_finding import CheckResult, RuleWords
 from npucmp.model.dtypes import size_of
 from npucmp.model.tensor_detail import image_axes
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import of_one
-from npucmp.workflows.select_runs import ProgressMeter, RunSelection, StrPath
+from npucmp.workflows.select_runs import ProgressMeter, RunSelection
 from npucmp.workflows.unused_options import unfit_globs
 
 

@@ -24,8 +24,9 @@ from npucmp.overflows.events import device_event, event_of, events_of
 from npucmp.overflows.option_fields import OverflowFields
 from npucmp.overflows.special_values import amount, headroom, kinds_of
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import of_one
-from npucmp.workflows.select_runs import ProgressMeter, RunSelection, StrPath, keys, pair_runs
+from npucmp.workflows.select_runs import ProgressMeter, RunSelection, keys, pair_runs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names
 
 NO_TENSOR = Evidence("no tensor", "the dump has no tensor of this operator")

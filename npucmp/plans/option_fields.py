@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import Optional, Sequence
 
-from npucmp.workflows.option_fields import limits_option, option
-
-if TYPE_CHECKING:
-    from npucmp.dump.limits import Limits
-    from npucmp.workflows.option_fields import StrPath
-    from npucmp.workflows.selectors import Numbers
+from npucmp.dump.limits import Limits
+from npucmp.workflows.option_fields import StrPath, limits_option, option
+from npucmp.workflows.selectors import Numbers
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)

@@ -21,8 +21,9 @@ from npucmp.plans.request import DETECTION, QUESTIONS, DumpRequest, Question, Ra
 from npucmp.plans.sufficiency import MissingData, missing
 from npucmp.relations.layout_sizes import LayoutSizes, stated_layout
 from npucmp.workflows.graphs import with_graphs
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import of_three, of_two
-from npucmp.workflows.select_runs import RunSelection, StrPath
+from npucmp.workflows.select_runs import RunSelection
 from npucmp.workflows.selectors import in_bytes, parse_numbers
 
 WEIGHTS = "weights"  # a question whose records are no dump of operators

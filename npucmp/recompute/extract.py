@@ -23,8 +23,9 @@ from npucmp.recompute.run import replay_tasks
 from npucmp.recompute.task import Engine, ReplaySettings, Task, tasks_of
 from npucmp.recompute.torch_engine import CaseEngine, RecordedCaseEngine
 from npucmp.recompute.workflow import supported
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import of_three
-from npucmp.workflows.select_runs import RunSelection, StrPath, operator_of
+from npucmp.workflows.select_runs import RunSelection, operator_of
 
 
 class ExtractResult(NamedTuple):

@@ -44,8 +44,9 @@ from npucmp.recompute.run import finish_edges, link_operators, with_edges
 from npucmp.recompute.task import GRAPH, Engine, ReplaySettings, Task, kind_of, tasks_of
 from npucmp.recompute.torch_engine import TorchEngine
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import of_one
-from npucmp.workflows.select_runs import ProgressMeter, RunSelection, StrPath, keys, pair_runs
+from npucmp.workflows.select_runs import ProgressMeter, RunSelection, keys, pair_runs
 from npucmp.workflows.unused_options import unfit_globs
 
 RATIOS = {"golden_mare_ratio": "mare", "golden_mere_ratio": "mere", "golden_rmse_ratio": "rmse"}

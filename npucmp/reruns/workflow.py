@@ -27,8 +27,9 @@ from npucmp.reruns.causes import with_causes
 from npucmp.reruns.parameters import ParameterFaults
 from npucmp.reruns.table import FirstRunPlace, place_of, reruns_of
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, of_one
-from npucmp.workflows.select_runs import ProgressMeter, StrPath, odd_pairs, pair_runs
+from npucmp.workflows.select_runs import ProgressMeter, odd_pairs, pair_runs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names
 
 NO_REPEATS = "these runs are not repeats"

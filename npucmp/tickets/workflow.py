@@ -15,8 +15,8 @@ from npucmp.errors import UsageError
 from npucmp.model.report_files import TENSORS
 from npucmp.model.ticket import Cells, Files, Ticket
 from npucmp.report.phrases import count_of
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.report_reader import CHUNK, PARQUET, TABLES, Folder
-from npucmp.workflows.select_runs import StrPath
 
 CASE = "case"  # the folder of a report that may contain a case
 CALL = "call.json"

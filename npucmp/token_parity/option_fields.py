@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional, Union
+from typing import Optional, Union
 
-from npucmp.workflows.option_fields import keyword, limits_option, option
-
-if TYPE_CHECKING:
-    from npucmp.dump.limits import Limits
-    from npucmp.workflows.option_fields import Progress, StrPath
-    from npucmp.workflows.selectors import Numbers
+from npucmp.dump.limits import Limits
+from npucmp.workflows.option_fields import Progress, StrPath, keyword, limits_option, option
+from npucmp.workflows.selectors import Numbers
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)

@@ -17,8 +17,8 @@ from npucmp.model.token_batch import TokenBatch, TokenRecording
 from npucmp.token_parity.judgement import judge
 from npucmp.token_parity.noise import DEFAULT_FLOOR
 from npucmp.token_parity.option_fields import ParityFields
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import of_two
-from npucmp.workflows.select_runs import StrPath
 from npucmp.workflows.selectors import parse_numbers
 
 HIGHEST_FLOOR = 100.0

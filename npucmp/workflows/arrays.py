@@ -16,7 +16,7 @@ from typing import Any, Iterator, Mapping, Union
 from npucmp.dump.readers.safetensors import WORDS, write_tensors
 from npucmp.errors import UsageError
 from npucmp.model.dtypes import canonical
-from npucmp.workflows.select_runs import StrPath
+from npucmp.workflows.option_fields import StrPath
 
 Arrays = Mapping[str, Any]
 Dump = Union[StrPath, Arrays]

@@ -21,9 +21,10 @@ from npucmp.workflows.layout_detection import (
     may_have_other_batches,
     may_hold_other_tokens,
 )
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
-from npucmp.workflows.select_runs import Sides, StrPath, keys, pair_runs, pair_suggestion
+from npucmp.workflows.select_runs import Sides, keys, pair_runs, pair_suggestion
 from npucmp.workflows.task_choice import runs_of_tasks
 from npucmp.workflows.tensor_details import with_accused, with_images, with_looks
 

@@ -11,8 +11,8 @@ from npucmp.errors import UsageError
 from npucmp.model.result import Result
 from npucmp.model.saved_report import NO_PARTNER, SOUND, Change, Difference, Key, SavedReport
 from npucmp.workflows.decisive_options import other_settings, refusal
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.report_reader import of_files, read
-from npucmp.workflows.select_runs import StrPath
 
 # share of the smaller report's operators that the other must have, for both to be of the same network
 COMMON_SHARE = 0.5

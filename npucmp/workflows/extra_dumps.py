@@ -8,7 +8,8 @@ from typing import Iterator, NamedTuple, Sequence
 
 from npucmp.errors import UsageError
 from npucmp.model import Run
-from npucmp.workflows.select_runs import StrPath, distance, keys, meets
+from npucmp.workflows.option_fields import StrPath
+from npucmp.workflows.select_runs import distance, keys, meets
 
 SIDES = ("target", "golden")
 _CLEAR = 0.25  # how much larger a share must be to decide

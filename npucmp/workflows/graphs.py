@@ -10,7 +10,7 @@ from npucmp.dump.formats import graph_source, own_graphs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import DumpError, SystemFailure, UsageError, raise_system_failure
 from npucmp.model import Run
-from npucmp.workflows.select_runs import StrPath
+from npucmp.workflows.option_fields import StrPath
 
 if TYPE_CHECKING:
     from npucmp.dump.graphs.graph import Graph

@@ -32,9 +32,9 @@ from npucmp.model.report_files import FileRange
 from npucmp.model.saved_report import MergedReport, Numbers, SourceReport
 from npucmp.version import __version__
 from npucmp.workflows.decisive_options import KEY, SCOPE
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.report_reader import PARQUET, SUMMARY, Folder
 from npucmp.workflows.scratch import ScratchFolder
-from npucmp.workflows.select_runs import StrPath
 
 LINE = 16 << 20  # bytes of a row
 BLOCK = 4 << 20  # bytes that are read at once

@@ -11,22 +11,20 @@ from __future__ import annotations
 
 from dataclasses import Field, dataclass, field, fields
 from importlib import import_module
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.dump.limits import Limits
+from npucmp.workflows.selectors import Numbers
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from npucmp.align.msprobe_mapping import Names
     from npucmp.measure.executor import Executor
     from npucmp.model import Tolerance
     from npucmp.model.step_findings import StepFindings
-    from npucmp.workflows.selectors import Numbers
 
-    StrPath = Union[str, PathLike[str]]
-    Progress = Callable[[int, int], None]
-
+StrPath = Union[str, "PathLike[str]"]
+Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 _KEY = "option"
 
 

@@ -25,8 +25,8 @@ from npucmp.judge.tolerance import DEFAULT_RULES, Tolerances, load_noise, load_t
 from npucmp.model import Tolerance
 from npucmp.model.result import Result
 from npucmp.workflows.decisive_options import settings_of
-from npucmp.workflows.option_fields import CompareFields, meaning
-from npucmp.workflows.select_runs import RunSelection, StrPath
+from npucmp.workflows.option_fields import CompareFields, StrPath, meaning
+from npucmp.workflows.select_runs import RunSelection
 
 if TYPE_CHECKING:
     from typing import ParamSpec, Protocol, TypeVar, overload

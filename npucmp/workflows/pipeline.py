@@ -31,6 +31,7 @@ from npucmp.model import PartOf, Report, Run, RunHeader, StoredComparisons
 from npucmp.model.comparison import FailedTask
 from npucmp.model.gc_pause import gc_paused
 from npucmp.workflows import rank_tasks
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.rank_tasks import (
     ComparisonWork,
@@ -43,7 +44,6 @@ from npucmp.workflows.rank_tasks import (
     StepRank,
     Store,
 )
-from npucmp.workflows.select_runs import StrPath
 from npucmp.workflows.unused_options import unfit_numbers
 
 if TYPE_CHECKING:

@@ -64,9 +64,10 @@ from npucmp.model import (
 from npucmp.model.comparison import Coverage
 from npucmp.model.network import by_network, pairs_by_network
 from npucmp.model.table import Table, rows_of_rule
+from npucmp.workflows.option_fields import Progress, StrPath
 from npucmp.workflows.options import Options
 from npucmp.workflows.recorded_frames import PairedRuns, RecordedNetwork, recorded_network
-from npucmp.workflows.select_runs import Progress, ProgressMeter, StrPath, odd_pairs
+from npucmp.workflows.select_runs import ProgressMeter, odd_pairs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 
 if TYPE_CHECKING:

@@ -10,23 +10,21 @@ from itertools import compress
 from operator import not_
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Iterator, NamedTuple, Optional, Sequence, TypeVar, Union
+from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.dump.formats import early_heads, heads, open_head, open_runs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import DumpError, UsageError, nearest
 from npucmp.model import Operator, Pair, Run, RunHeader, first_of
 from npucmp.model.gc_pause import gc_paused
-from npucmp.workflows.option_fields import DumpFields
+from npucmp.workflows.option_fields import DumpFields, Progress, StrPath
 from npucmp.workflows.selectors import End, NumberedRecord, Partner, parse_numbers, partners
 
 if TYPE_CHECKING:
     from npucmp.align.msprobe_mapping import Names
 
-StrPath = Union[str, "PathLike[str]"]
 MOST_SUGGESTED = 5  # number of suggested names
 One = TypeVar("One", Run, RunHeader)
-Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
 
 class Sides(NamedTuple):

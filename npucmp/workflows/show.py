@@ -16,9 +16,9 @@ from npucmp.measure.pairs import measure
 from npucmp.measure.preview import array_of, preview
 from npucmp.model import Measurement, Operator, Pair, Run, TensorPreview, TensorRef
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
-from npucmp.workflows.option_fields import ShowFields
+from npucmp.workflows.option_fields import ShowFields, StrPath
 from npucmp.workflows.options import of_one
-from npucmp.workflows.select_runs import MOST_SUGGESTED, RunSelection, StrPath, operator_of
+from npucmp.workflows.select_runs import MOST_SUGGESTED, RunSelection, operator_of
 from npucmp.workflows.selectors import Numbers
 from npucmp.workflows.unused_options import unfit_globs
 

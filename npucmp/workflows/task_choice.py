@@ -13,8 +13,9 @@ from typing import NamedTuple, Optional, Sequence
 from npucmp.dump.formats import graph_source
 from npucmp.errors import UsageError
 from npucmp.model import RunHeader
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options
-from npucmp.workflows.select_runs import StrPath, keys, most_ranks, pair_runs
+from npucmp.workflows.select_runs import keys, most_ranks, pair_runs
 
 SMALL = 4 << 20  # bytes of records up to which this process opens all runs; they take about 50 MB of memory
 

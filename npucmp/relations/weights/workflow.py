@@ -33,9 +33,9 @@ from npucmp.relations.weights.training_states import PairedStates, paired_states
 from npucmp.relations.weights.weight_fault import JudgedWeight
 from npucmp.relations.weights.weight_faults import FaultFinder
 from npucmp.relations.weights.weight_roots import judged, weight_roots
+from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
-from npucmp.workflows.select_runs import StrPath
 
 KNOWN = 0.8  # share of tensors: chosen: names of parameters; activations of a dump have other names
 CONVENTIONS = ("meta", "transformers")  # orders of rotary embedding that --layout names
