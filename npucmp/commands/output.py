@@ -11,7 +11,7 @@ import os
 import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Sequence
 
 import click
 
@@ -48,17 +48,25 @@ def carry_out(
         raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
     if resumable and folder:
         parameters["journal"] = folder
-    form = _form(screen.excel, screen.xlsx, folder)
-    metrics = _columns(screen.metrics or "")
-    parts, parquet = _layout(folder, screen.parts, screen.parquet)
+    form = _form(screen)
+    metrics: list[str] = []
+    if screen.metrics:
+        from npucmp.report.tables import optional_columns
+
+        metrics = optional_columns(screen.metrics)
     _require_own(context, folder)
     outputs = _outputs(screen)
     with _errors_written(str(context.info_name), folder, outputs):
         known = _baseline_report(screen.baseline, str(context.info_name), parameters, work)
         is_watched = not screen.quiet and _is_terminal(sys.stderr)
-        showing = _progress(is_watched if screen.show_progress is None else screen.show_progress)
-        with showing as progress, _resumable("journal" in parameters):
-            result = replace(work(**parameters, progress=progress), argv=tuple(sys.argv))
+        has_bar = is_watched if screen.show_progress is None else screen.show_progress
+        try:
+            with bar() if has_bar else nullcontext() as progress:
+                result = replace(work(**parameters, progress=progress), argv=tuple(sys.argv))
+        except SystemExit as end:  # by a signal
+            if "journal" in parameters:
+                end.args += ("to continue, repeat the command with --resume",)
+            raise
         sources = sources_of(context, context.obj or "")
         if sources:
             result = with_sources(result, sources)
@@ -73,7 +81,7 @@ def carry_out(
         if folder:
             from npucmp.report.tables import with_table_files
 
-            answer = with_table_files(answer, parts, parquet)
+            answer = with_table_files(answer, screen.parts, screen.parquet)
         if answer.result.exit_status == 2:
             answer = _with_missing_data(answer, parameters)
         for output in outputs:
@@ -104,8 +112,7 @@ def carry_out(
     elif not screen.quiet:
         paint, columns = terminal.colours(shows_colour(screen.color)), width()
         shown = terminal.render(answer, screen.top, files, paint, screen.verbose, columns or WIDTH)
-        shown = localised(shown, answer)
-        shown = _wrap(shown, columns) if columns else shown
+        shown = terminal.wrap_text(localised(shown, answer), columns, is_chinese())
         write_stdout(shown, is_needed=not folder, is_translated=False)
     result.close()
     context.exit(answer.result.exit_status)
@@ -150,32 +157,6 @@ def _value_words(value: Any) -> str:
     if isinstance(value, tuple):
         value = ",".join(map(str, value))
     return f"{value} " if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
-
-
-def _progress(wanted: bool) -> ContextManager[Any]:
-    """Return the context of the progress bar; its value is None if no bar is wanted."""
-    if not wanted:
-        return nullcontext()
-
-    return bar()
-
-
-@contextmanager
-def _resumable(has_journal: bool) -> Iterator[None]:
-    """Add to the message of a signal that the run can be resumed, if it has a journal."""
-    try:
-        yield
-    except SystemExit as end:
-        if has_journal:
-            end.args += ("to continue, repeat the command with --resume",)
-        raise
-
-
-def _wrap(text: str, columns: int) -> str:
-    """Return the text, wrapped to the width of a terminal."""
-    from npucmp.report.terminal import wrap_text
-
-    return wrap_text(text, columns, is_chinese())
 
 
 def _require_own(context: click.Context, folder: Optional[str]) -> None:
@@ -256,37 +237,26 @@ def width() -> int:
     return get_terminal_size((0, 0)).columns
 
 
-def _form(excel: bool, xlsx: bool, folder: Optional[str]) -> Form:
-    """Return the form of the files. A missing package is reported before a dump is read."""
+def _form(screen: ScreenFields) -> Form:
+    """Return the form of the files. A missing folder or package is reported before a dump is read."""
     from npucmp.report import Form
 
-    if (excel or xlsx) and not folder:
-        raise UsageError(f"--{'xlsx' if xlsx else 'excel'} needs -o DIR, the folder for the files")
-    if xlsx:
-        from npucmp.report.xlsx import require
+    if not screen.output:
+        for name in ("xlsx", "excel"):
+            if getattr(screen, name):
+                raise UsageError(f"--{name} needs -o DIR, the folder for the files")
+        for name in ("parts", "parquet"):
+            if getattr(screen, name):
+                raise UsageError(f"--{name} needs -o DIR, the folder of the report")
+    if screen.xlsx:
+        from npucmp.report import xlsx
 
-        require()
-    return Form(excel, xlsx)
+        xlsx.require()
+    if screen.parquet:
+        from npucmp.report import parquet
 
-
-def _layout(folder: Optional[str], parts: bool, parquet: bool) -> tuple[bool, bool]:
-    """Return --parts and --parquet. A missing folder or package is reported before a dump is read."""
-    if (parts or parquet) and not folder:
-        raise UsageError(f"{'--parts' if parts else '--parquet'} needs -o DIR, the folder of the report")
-    if parquet:
-        from npucmp.report.parquet import require
-
-        require()
-    return parts, parquet
-
-
-def _columns(names: str) -> list[str]:
-    """Return the columns that --metrics requests."""
-    if not names:
-        return []
-    from npucmp.report.tables import optional_columns
-
-    return optional_columns(names)
+        parquet.require()
+    return Form(screen.excel, screen.xlsx)
 
 
 def _is_terminal(stream: Any) -> bool:
