@@ -34,17 +34,17 @@ COMMANDS = {  # name → module, imported only for a call of the command or its 
         "token_parity.command",
         "Compare log-probabilities of two engines: first bad token, class of the cause.",
     ),
-    "merge": ("commands.merge", "Merge reports that compare wrote on several machines."),
+    "merge": ("commands.reports", "Merge reports that compare wrote on several machines."),
     "plan": ("plans.command", "Write the files, script lines and commands for a dump that answers a question."),
     "extract": ("recompute.extract_command", "Write one operator of a dump as a case that runs without npucmp."),
     "ticket": ("tickets.command", "Write a report as one page or an archive for a vendor's engineers."),
-    "diff": ("commands.diff", "Compare two reports: new, gone and unchanged findings."),
+    "diff": ("commands.reports", "Compare two reports: new, gone and unchanged findings."),
     "show": ("commands.show", "Show the contents of a dump: runs, operators, tensors, statistics."),
     "rule": (
-        "commands.rule",
+        "commands.explain",
         "Explain the rules: when each applies, its limits, and its constants with their sources.",
     ),
-    "columns": ("commands.columns", "Explain the columns of the tables of a report."),
+    "columns": ("commands.explain", "Explain the columns of the tables of a report."),
     "formats": ("commands.show", "List the dump formats by producer, and the path to pass to npucmp."),
 }
 

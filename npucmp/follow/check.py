@@ -17,7 +17,7 @@ from typing import Optional
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import DumpError, NpucmpError, UsageError
 from npucmp.follow.step_watch import CompleteStep, Number, StepWatch, step_order
-from npucmp.follow.workflow import complete_steps, reasons, require_times
+from npucmp.follow.workflow import StepFindings, complete_steps, reasons, require_times
 from npucmp.health.curves.curve import Log
 from npucmp.health.evaluate import RunExamination, examine, order_symptoms
 from npucmp.health.facts import Health
@@ -26,7 +26,6 @@ from npucmp.health.rule import SEVERITIES, Rule
 from npucmp.health.workflow import CheckOptions, check_result, healths_of
 from npucmp.model import Run
 from npucmp.model.check_finding import CheckResult, Symptom
-from npucmp.model.step_findings import StepFindings
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.option_fields import FollowFields, StrPath
 from npucmp.workflows.options import of_one

@@ -10,8 +10,8 @@ import click
 
 from npucmp.commands.output import carry_out
 from npucmp.follow.report import json_lines, text_lines
+from npucmp.follow.workflow import StepFindings
 from npucmp.model import Result
-from npucmp.model.step_findings import StepFindings
 
 
 def carry_out_followed(context: click.Context, parameters: dict[str, Any], work: Callable[..., Result]) -> None:

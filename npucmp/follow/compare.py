@@ -19,11 +19,10 @@ from typing import Any, Optional
 
 from npucmp.errors import DumpError, NpucmpError, UsageError
 from npucmp.follow.step_watch import CompleteStep, Number, StepWatch, step_order
-from npucmp.follow.workflow import complete_steps, reasons, require_times
+from npucmp.follow.workflow import StepFindings, complete_steps, reasons, require_times
 from npucmp.measure import checkpoint
 from npucmp.model import Report, Run, StoredComparisons
 from npucmp.model.comparison import where_of
-from npucmp.model.step_findings import StepFindings
 from npucmp.workflows.compare import compare
 from npucmp.workflows.option_fields import FollowFields, StrPath
 from npucmp.workflows.options import Options, of_two

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Iterator
 
+from npucmp.follow.workflow import StepFindings
 from npucmp.health import report as check
 from npucmp.model import Cause, Report
 from npucmp.model.check_finding import Symptom
 from npucmp.model.comparison import where_of
-from npucmp.model.step_findings import StepFindings
 from npucmp.report.answer import Row
 from npucmp.report.json import strict
 from npucmp.report.sanitise import visible

@@ -19,9 +19,9 @@ from npucmp.workflows.selectors import Numbers
 
 if TYPE_CHECKING:
     from npucmp.align.msprobe_mapping import Names
+    from npucmp.follow.workflow import StepFindings
     from npucmp.measure.executor import Executor
     from npucmp.model import Tolerance
-    from npucmp.model.step_findings import StepFindings
 
 StrPath = Union[str, "PathLike[str]"]
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, Iterator, Sequence
 
-from npucmp.dump.readers.block_stream import Blocks, BlockStream
-from npucmp.dump.readers.computed_weights import COMPUTED, sliced_weight, weight_blocks
+from npucmp.dump.readers.computed_weights import COMPUTED, Blocks, BlockStream, sliced_weight, weight_blocks
 from npucmp.dump.readers.strides import c_strides
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload

@@ -11,15 +11,36 @@ the whole matrix. Types: float32; NaN and infinities follow IEEE 754.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence
 
-from npucmp.dump.readers.block_stream import Blocks, BlockStream
 from npucmp.model import Payload
 
 SCALED, STEP, PRODUCT, TURNED = "scaled", "step", "product", "turned"
 COMPUTED = frozenset((SCALED, STEP, PRODUCT, TURNED))
 Slice = Callable[[Payload, int, int, int], Payload]
 Join = Callable[[Sequence[Payload], int], Payload]
+Blocks = Callable[[Payload, int], Iterator[Any]]  # yields the values of a payload in blocks of so many elements
+
+
+class BlockStream:
+    """Blocks, of which any number of elements can be taken."""
+
+    def __init__(self, blocks: Iterator[Any]) -> None:
+        self._blocks = blocks
+        self._rest: Optional[Any] = None
+
+    def take(self, count: int) -> Any:
+        import numpy as np
+
+        found: list[Any] = []
+        missing = count
+        while missing:
+            if self._rest is None or not len(self._rest):
+                self._rest = next(self._blocks)
+            piece, self._rest = self._rest[:missing], self._rest[missing:]
+            missing -= len(piece)
+            found.append(piece if not missing and not found else np.array(piece))
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def sliced_weight(payload: Payload, axis: int, start: int, stop: int, cut: Slice, join: Join) -> Payload:

@@ -1,4 +1,4 @@
-"""npucmp rule."""
+"""npucmp rule and npucmp columns, which explain verdicts and reports."""
 
 from __future__ import annotations
 
@@ -42,3 +42,33 @@ def rule(names: tuple[str, ...], json: bool) -> None:
             write_stdout(f"{line}\n", is_translated=is_message)
     if any(page.command == "compare" for page in pages):
         write_stdout(f"{LETTERS}\n")
+
+
+@click.command(
+    help="""Explain the columns of the tables that -o DIR writes, and the keys of summary.json.
+
+NAME is a table (roots.csv, roots), a column, or a glob; without NAME the tables are listed. docs/metrics.md explains
+how the figures are computed.
+
+\b
+  npucmp columns
+  npucmp columns roots.csv
+  npucmp columns 'max_abs*' explained_by
+"""
+)
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@declare_options(ScreenFields, only="json")
+def columns(names: tuple[str, ...], json: bool) -> None:
+    from npucmp.report.columns import columns as describe
+    from npucmp.report.columns import columns_object, table_list, table_text
+
+    tables = describe(names)
+    if json:
+        from npucmp.report.object_json import object_text
+
+        write_stdout(object_text("columns", columns_object(tables)), is_translated=False)
+        return
+    if not names:
+        write_stdout("".join(f"{line}\n" for line in table_list(tables)), is_translated=False)
+    for table in tables if names else ():
+        write_stdout("".join(f"{line}\n" for line in table_text(table)), is_translated=False)
