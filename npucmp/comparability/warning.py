@@ -12,7 +12,7 @@ from typing import Iterator, Mapping, NamedTuple, Sequence
 from npucmp.align import Alignment
 from npucmp.comparability import arguments, operators
 from npucmp.comparability.answers import RANDOM_SHARE, AlignedStep
-from npucmp.comparability.consequences import own_difference
+from npucmp.comparability.operators import own_difference
 from npucmp.dump.limits import ReadContext
 from npucmp.localise.rule_context import error_of
 from npucmp.model import DIFFERS, Comparison, Finding, Match, Pair, first_of

@@ -1,11 +1,10 @@
-"""The text of `npucmp rule`: the list of all rules, and the pages of those that were asked for."""
+"""The pages of rules, and their text as `npucmp rule` prints it: the list of all rules, and those that were asked for."""
 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Iterator, Sequence
+from typing import Iterator, NamedTuple, Sequence
 
-from npucmp.model.rule_page import RulePage
 from npucmp.report.answer import Row
 
 KINDS = {
@@ -18,6 +17,35 @@ LETTERS = (
     "e: error (rel_l2) of the inputs · u: unit round-off of the working precision · n: number of elements · "
     "K: number of terms · s: share of elements"
 )
+
+
+class Constant(NamedTuple):
+    """A numeric constant of a module, whose name has no "npucmp.". The first word of the source is its kind."""
+
+    module: str
+    name: str
+    value: str
+    unit: str
+    source: str
+
+
+class RulePage(NamedTuple):
+    """One rule.
+
+    command   the command that applies it
+    kind      limit, explanation, accusation or fact; a severity; or the decision that a module makes
+    sentence  the rule in a sentence
+    text      when it applies, its reasons and its evidence, as the code states them
+    facts     further facts by name, such as the advice for a finding
+    """
+
+    name: str
+    command: str
+    kind: str
+    sentence: str
+    text: str
+    facts: tuple[tuple[str, str], ...] = ()
+    constants: tuple[Constant, ...] = ()
 
 
 def rule_list(pages: Sequence[RulePage]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 
 from npucmp.errors import UsageError, nearest
 from npucmp.localise.rules import RULES
-from npucmp.model.rule_page import Constant, RulePage
+from npucmp.report.rule_page import Constant, RulePage
 from npucmp.workflows.constants import WORK, ModuleText
 
 WIDTH = 120

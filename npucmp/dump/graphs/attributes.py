@@ -36,7 +36,6 @@ WANTED = frozenset(
     "use_nesterov gradient_scale is_grad approximate exclusive count_include_pad power scale shift min max src_format "
     "dst_format batch_dims squeeze_dims offset_x multiples begin size num_axes reduction sens".split()
 ) | {NAMES, PLACES}
-_INTEGERS = ("DT_INT32", "DT_INT64", "int32", "int64")
 _CONTENT = {"DT_INT32": "i", "DT_INT64": "q", "DT_FLOAT": "f", 3: "i", 9: "q", 1: "f"}
 _BYTE = re.compile(rb"\\x([0-9a-f]{2})")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Hashable, NamedTuple, Optional, Sequence
+from typing import Hashable, NamedTuple, Optional
 
 from npucmp.model import Run
 from npucmp.relations.held_values import HeldTensor, RankOperator, Values
@@ -86,8 +86,3 @@ class RankRun:
                         self._readers[one.content].append(one)
         some = self._readers.get(tensor.content, ()) if tensor.content is not None else ()
         return any(one.operator.order > tensor.operator.order for one in some)
-
-
-def operators_end_in_backward(operators: Sequence[RankOperator]) -> bool:
-    """Whether the last operator that is no collective belongs to a backward pass."""
-    return next((one.is_backward for one in reversed(operators) if not one.is_collective), False)
