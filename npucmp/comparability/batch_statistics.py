@@ -22,7 +22,7 @@ from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from npucmp.comparability.data_relation import Array
+from npucmp.dump.readers.values import Array
 
 DRAWS = 1999  # random divisions: the smallest p is 0.0005
 MOST_SAMPLES = 512  # of a batch

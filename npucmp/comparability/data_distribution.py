@@ -14,12 +14,12 @@ import numpy as np
 from npucmp.comparability.answers import close, differs, not_applicable, same, unknown
 from npucmp.comparability.batch_statistics import IN_SHARES, SHARES, Batch, DistributionTest, batch_of, compare_batches
 from npucmp.comparability.check_item import CheckItem
-from npucmp.comparability.data_relation import Array
 from npucmp.comparability.inputs import INPUT, LABELS, input_rows, known_values, pairings
 from npucmp.comparability.metadata import WEIGHTS_ALONE
 from npucmp.comparability.run_pair import RunPair
 from npucmp.comparability.tensors import readable_values
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.values import Array
 from npucmp.model import Run, first_of
 from npucmp.model.item_result import ItemResult
 from npucmp.model.optypes import holds_weights_alone

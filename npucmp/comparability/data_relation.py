@@ -13,16 +13,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from itertools import permutations
-from typing import Any, Iterator, NamedTuple, Optional
+from typing import Iterator, NamedTuple, Optional
 
 import numpy as np
-from numpy.typing import NDArray
 
+from npucmp.dump.readers.values import Array
 from npucmp.measure.kernel.numpy_kernel import difference, widen
 from npucmp.measure.recorded_stats import SUMS_SLACK
 from npucmp.model.precheck_result import InputRelation
-
-Array = NDArray[Any]
 
 CLOSE = 1e-5, 1e-8  # rtol, atol
 ROUNDED = 1e-2  # rel_l2

@@ -12,9 +12,9 @@ from typing import Mapping, Optional
 
 import numpy as np
 
-from npucmp.comparability.data_relation import Array
 from npucmp.comparability.tensors import readable_values
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.values import Array
 from npucmp.model import Operator, Pair, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import Weight, containers, is_output, is_parameter, kind_of, mark_of, names_of

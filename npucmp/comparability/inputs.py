@@ -11,13 +11,14 @@ import numpy as np
 
 from npucmp.comparability.answers import AlignedStep, close, differs, not_applicable, same, unknown
 from npucmp.comparability.check_item import CheckItem
-from npucmp.comparability.data_relation import HARMLESS, Array, same_values
+from npucmp.comparability.data_relation import HARMLESS, same_values
 from npucmp.comparability.metadata import WEIGHTS_ALONE
 from npucmp.comparability.operators import own_difference
 from npucmp.comparability.run_pair import RunPair
 from npucmp.comparability.settings import compare_setups
 from npucmp.comparability.tensors import TensorSummary, readable_values, relation_of
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.values import Array
 from npucmp.health.facts import Step, Tensor
 from npucmp.measure.recorded_stats import equal_by_record
 from npucmp.model import Operator, Statistics

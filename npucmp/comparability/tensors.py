@@ -13,9 +13,9 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
-from npucmp.comparability.data_relation import HARMLESS, SAME_BITS, Array, by_statistics, relation
+from npucmp.comparability.data_relation import HARMLESS, SAME_BITS, by_statistics, relation
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.readers.values import blocks
+from npucmp.dump.readers.values import Array, blocks
 from npucmp.errors import NpucmpError
 from npucmp.measure.kernel.numpy_kernel import widen
 from npucmp.measure.pairs import payload_of

@@ -12,11 +12,11 @@ import numpy as np
 from npucmp.comparability.answers import close, differs, not_applicable, same, unknown
 from npucmp.comparability.arguments import alike
 from npucmp.comparability.check_item import CheckItem
-from npucmp.comparability.data_relation import Array
 from npucmp.comparability.inputs import known_values
 from npucmp.comparability.network import rate_of
 from npucmp.comparability.run_pair import Curves, MatchedParameter, RunPair
 from npucmp.comparability.weights import same_start
+from npucmp.dump.readers.values import Array
 from npucmp.health.curves.curve import Curve
 from npucmp.health.curves.curve_pair import CurveComparison, compare_curves
 from npucmp.health.curves.log_reader import read_log

@@ -7,18 +7,16 @@ of top-k, argmax and sort do. It is a tie if the values to which the two sides p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.localise.evidence import reason
 from npucmp.model import Evidence, Finding, position
 from npucmp.model.roles import is_output
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from npucmp.dump.readers.values import Array
     from npucmp.localise.value_reader import ValueReader
 
-    Array = npt.NDArray[Any]
 
 SHOWN = 4  # ids of a row in a sentence: work: readers need no more
 

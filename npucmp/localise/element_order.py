@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from itertools import permutations
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import TYPE_CHECKING, Optional, Sequence
 
 from npucmp.dump.readers.values import distinct
 from npucmp.localise.evidence import reason
@@ -18,9 +18,8 @@ from npucmp.model import DIFFERS, Evidence, Finding
 from npucmp.model.roles import is_output
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from npucmp.dump.readers.values import Array
 
-    Array = npt.NDArray[Any]
 
 ROUNDING = 2.0**-20  # rel_l2: chosen: the limit of a tensor without one of its own, not measured
 FEWEST = 6  # elements: chosen: fewer are in some order by chance, not measured

@@ -8,18 +8,15 @@ less than the noise of such a difference, the tokens were as good as equally lik
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional
+from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 
 from npucmp.localise.evidence import reason
 from npucmp.model import Evidence, Finding, position
 from npucmp.model.roles import is_logits
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from npucmp.localise.value_reader import ValueReader
 
-    Array = npt.NDArray[Any]
 
 LEAST_TOKENS = 8  # elements: chosen: a shorter last axis is no vocabulary
 BEYOND = 4.0  # times the noise of a difference of logits: chosen: normal errors of 10,000 positions reach 3.9

@@ -16,11 +16,9 @@ from npucmp.model import Evidence, Finding, Verdict, position
 from npucmp.model.roles import is_output
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from npucmp.dump.readers.values import Array
     from npucmp.localise.value_reader import ValueReader
 
-    Array = npt.NDArray[Any]
 
 ORDERS = 24  # orders of axes: work: all of four axes, the given one first
 RESIDUAL = 0.01  # of the largest value: chosen: a factor that leaves less explains the values, not measured

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.values import distinct
@@ -22,11 +22,9 @@ from npucmp.model import Cause, Evidence, Finding, Root
 from npucmp.model.roles import is_logits, is_output
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from npucmp.dump.readers.values import Array
     from npucmp.measure.region import Region
 
-    Array = npt.NDArray[Any]
 
 MOST = 8  # roots of a step and rank: work
 # limits: chosen: an element that is off by less, in rms of the tensor, may be one that rounding makes, not measured

@@ -10,7 +10,7 @@ is one by the recorded loss scale, the evidence names that scale.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.flow.contents import content_of
@@ -22,9 +22,8 @@ from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output, is_parameter, running_statistics
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from npucmp.dump.readers.values import Array
 
-    Array = npt.NDArray[Any]
 
 MOST = 16  # parameters whose values of two steps are read: work
 SAME = 0.02  # relative difference of two factors that are one, and of the rest that a relation leaves: chosen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Iterator, Optional
+from typing import TYPE_CHECKING, Iterator, Optional
 
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
@@ -11,9 +11,8 @@ from npucmp.model import Finding, TensorRef
 from npucmp.model.dtypes import lookup
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from npucmp.dump.readers.values import Array
 
-    Array = npt.NDArray[Any]
 
 ELEMENTS = 1 << 22  # of a tensor that is read again: work
 STREAMED = 1 << 28  # of a tensor that is read again in blocks: work

@@ -11,6 +11,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 
+from npucmp.dump.readers.values import Array
 from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.call_inputs import (
     CallInputs,
@@ -24,7 +25,6 @@ from npucmp.recompute.call_inputs import (
     tensor,
 )
 from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import Array
 
 PADDED = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 

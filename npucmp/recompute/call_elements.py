@@ -10,11 +10,11 @@ from typing import Any, Callable, Optional
 
 import numpy as np
 
+from npucmp.dump.readers.values import Array
 from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, Random, is_float, reduced, tensor
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import ROOT_2, gelu_of, rsqrt, sigmoid
-from npucmp.recompute.numpy_inputs import Array
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 Pair = tuple[Callable[..., Any], Optional[Callable[..., Any]]]

@@ -12,9 +12,9 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 
+from npucmp.dump.readers.values import Array
 from npucmp.recompute.arguments import MissingTensor, RefusedRecord
 from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import Array
 
 Node = Sequence[Optional[Array]]  # gradients that one autograd node returns
 

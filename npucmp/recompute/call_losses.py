@@ -9,11 +9,11 @@ from typing import Any, Callable, Optional
 
 import numpy as np
 
+from npucmp.dump.readers.values import Array
 from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, is_float
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import log_softmax_of, sigmoid
-from npucmp.recompute.numpy_inputs import Array
 
 
 def _weights(x: Array, target: Array, weight: Optional[Array], ignore: int) -> tuple[Array, Array]:

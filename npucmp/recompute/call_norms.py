@@ -9,11 +9,11 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
+from npucmp.dump.readers.values import Array
 from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, axis, tensor
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import log_softmax_of, rsqrt, softmax_of
-from npucmp.recompute.numpy_inputs import Array
 
 # norms: statistics over `axes`; weight and bias have a shape that can be broadcast
 

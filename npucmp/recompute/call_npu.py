@@ -9,13 +9,13 @@ from typing import Any, Optional
 
 import numpy as np
 
+from npucmp.dump.readers.values import Array
 from npucmp.recompute.arguments import NotInTable, RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, axis
 from npucmp.recompute.call_norms import norm_back, statistics_of, weight_gradient
 from npucmp.recompute.call_products import attention, attention_back
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import sigmoid
-from npucmp.recompute.numpy_inputs import Array
 
 GELU = 1.702  # fast gelu: x sigmoid(1.702 x): definition: torch_npu's documentation
 MERGED, SEPARATE = ("BSH", "SBH"), ("BSND", "BNSD")  # layouts: heads merged into another axis, or on their own axis

@@ -11,11 +11,11 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
+from npucmp.dump.readers.values import Array
 from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, is_float, reduced, tensor
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import softmax_of
-from npucmp.recompute.numpy_inputs import Array
 from npucmp.recompute.numpy_windows import SlidingWindow, convolved, filter_gradient, input_gradient, pooled_gradient
 
 # products

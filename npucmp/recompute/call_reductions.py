@@ -10,11 +10,11 @@ from typing import Any, Sequence
 
 import numpy as np
 
+from npucmp.dump.readers.values import Array
 from npucmp.model.dtypes import ROUNDING
 from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, axes_of, axis
 from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import Array
 
 
 def _with_axes(one: Array, axes: Sequence[int], rank: int) -> Array:

@@ -11,16 +11,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from npucmp.dump.readers.values import Array
 from npucmp.model.dtypes import DTYPES, Dtype
 from npucmp.recompute.error_budget import round_to
 from npucmp.recompute.redacted_values import HALVES, has_mantissa, redraw_floats
 
-Array = NDArray[Any]
 FEW_UNITS = 8.0  # of the last place: an error of rounding, which depends on the element alone
 RARE = 0.05  # share of elements: more coincide only if the operator saturates
 

@@ -17,18 +17,15 @@ come from 9,465 clean outputs of CPU dumps, whose largest rms_ratio is 1.7, and 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from npucmp.dump.readers.values import distinct
+from npucmp.dump.readers.values import Array, distinct
 from npucmp.measure.ascend_criteria import BARS, SMALL, passes_mere_mare, passes_mixed
 from npucmp.measure.heat_map import Grid
 from npucmp.model import GUILTY_ABOVE, DifferenceMap, ReplayedOutput, ReplayVerdict, RoundingCounts
 from npucmp.model.dtypes import DTYPES, Dtype, numpy_dtype
-
-Array = NDArray[Any]
 
 (RMS, RMS_16), (MAX, MAX_16), (BIAS, _) = GUILTY_ABOVE.values()
 Z, SPREAD = 20.0, 0.3  # of a rounding error in units of u|r|

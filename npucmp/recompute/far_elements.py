@@ -8,17 +8,15 @@ Its steps in float32 may cancel: 1 + erf(x) far below zero, exp(x) - 1 near zero
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
-from numpy.typing import NDArray
 
+from npucmp.dump.readers.values import Array
 from npucmp.measure.kernel.numpy_kernel import widen
 from npucmp.model.dtypes import DTYPES, SINGLE, Dtype
 from npucmp.model.replayed_output import FarElements
 from npucmp.recompute.error_budget import SHORT, round_to
-
-Array = NDArray[Any]
 
 UNITS = 2.5  # units in the last place: chosen: a function with one more rounding inside is off by 2, not measured
 INSIDE = 4.0 * SINGLE  # of an operand: chosen: steps in float32 round a few times, not measured

@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Optional, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from npucmp.dump.readers.values import Array
 from npucmp.model.dtypes import ROUNDING, random_walk
 from npucmp.recompute.arguments import CallTooLarge
 
-Array = NDArray[Any]
 FLOPS = 1 << 36  # of the products of one operator: a few seconds of one core
 _ERF: Callable[[Array], Any] = np.frompyfunc(math.erf, 1, 1)
 

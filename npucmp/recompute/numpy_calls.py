@@ -12,14 +12,13 @@ from typing import Any, Callable, Collection, Iterator, Mapping, NamedTuple, Opt
 
 import numpy as np
 
-from npucmp.dump.readers.values import distinct
+from npucmp.dump.readers.values import Array, distinct
 from npucmp.model import Call, Slot, SpelledArgument, TensorRef, Tree
 from npucmp.model.dtypes import canonical, lookup, numpy_dtype
 from npucmp.recompute.arguments import MissingTensor, arguments_of, floats_in
 from npucmp.recompute.call_inputs import CallInputs, Node, arrays_in, map_arrays
 from npucmp.recompute.call_table import CallFormula, formula_of
 from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import Array
 from npucmp.recompute.table import ROUNDED_ONCE, CallRow, row_of
 from npucmp.recompute.task import Task
 

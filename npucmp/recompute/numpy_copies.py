@@ -10,10 +10,11 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
+from npucmp.dump.readers.values import Array
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import MissingTensor, RefusedRecord
 from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import Array, OperatorInputs, axis_of
+from npucmp.recompute.numpy_inputs import OperatorInputs, axis_of
 
 
 def same(m: Steps, g: OperatorInputs) -> list[Any]:

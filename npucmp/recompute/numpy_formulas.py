@@ -12,9 +12,10 @@ from typing import Any, Callable
 
 import numpy as np
 
+from npucmp.dump.readers.values import Array
 from npucmp.recompute.arguments import RefusedRecord
 from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import Alternatives, Array, OperatorInputs, axis_of
+from npucmp.recompute.numpy_inputs import Alternatives, OperatorInputs, axis_of
 
 Formula = Callable[[Steps, OperatorInputs], "list[Any]"]
 ROOT_2, ROOT_2_PI = math.sqrt(2), math.sqrt(2 / math.pi)

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from npucmp.dump.readers.values import Array
 from npucmp.recompute.arguments import MissingTensor, RefusedRecord
 
-Array = NDArray[Any]
 MOST = 1 << 31
 IMAGES = ("NCHW", "NHWC")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.values import Array
 from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import ROUNDING, Dtype, lookup
 from npucmp.model.optypes import op_type
@@ -28,7 +29,7 @@ from npucmp.recompute.numpy_calls import (
     slots_of,
 )
 from npucmp.recompute.numpy_copies import as_type, shapes_fit
-from npucmp.recompute.numpy_inputs import Alternatives, Array, OperatorInputs
+from npucmp.recompute.numpy_inputs import Alternatives, OperatorInputs
 from npucmp.recompute.numpy_sample import by_sample, is_large
 from npucmp.recompute.table import TURNED, row_of
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of

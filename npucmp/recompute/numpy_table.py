@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 
 from npucmp.dump.readers.names import type_of_name
+from npucmp.dump.readers.values import Array
 from npucmp.model import Operator
 from npucmp.recompute import numpy_copies as copies
 from npucmp.recompute import numpy_formulas as formulas
@@ -30,7 +31,7 @@ from npucmp.recompute import numpy_windows as windows
 from npucmp.recompute.arguments import MissingTensor, NotInTable, RefusedRecord
 from npucmp.recompute.noisy_ops import Steps
 from npucmp.recompute.numpy_formulas import Formula, elementwise, extreme, pair, reduction, selection
-from npucmp.recompute.numpy_inputs import Alternatives, Array, OperatorInputs
+from npucmp.recompute.numpy_inputs import Alternatives, OperatorInputs
 
 
 class FormulaLine(NamedTuple):

@@ -10,9 +10,10 @@ from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from npucmp.dump.readers.values import Array
 from npucmp.recompute.arguments import MissingTensor, RefusedRecord
 from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import Alternatives, Array, OperatorInputs
+from npucmp.recompute.numpy_inputs import Alternatives, OperatorInputs
 
 LONGEST = 1 << 12  # maximum side of a window
 TAPS = 1 << 16  # maximum number of taps of a window

@@ -19,6 +19,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Protocol
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.values import Array
 from npucmp.errors import NpucmpError
 from npucmp.model import REPLAYED, Operator, Payload, ReplayedOutput, TensorRef
 from npucmp.model.dtypes import DTYPES, Dtype, numpy_dtype
@@ -26,7 +27,6 @@ from npucmp.recompute.arguments import RefusedRecord, read
 from npucmp.recompute.carried_error import carried, moved_apart
 from npucmp.recompute.error_budget import round_to
 from npucmp.recompute.redacted_values import (
-    Array,
     equal_places,
     fresh_generator,
     has_mantissa,

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import math
 import secrets
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from npucmp.dump.readers.values import Array
 from npucmp.model.dtypes import DTYPES, Dtype, lookup
 from npucmp.recompute.arguments import RefusedRecord
 
-Array = NDArray[Any]
 MANY = 16  # elements: fewer may share their trailing zeros by chance
 BITS = 53  # of a float64
 LARGE = 1 << 62

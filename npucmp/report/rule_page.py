@@ -1,4 +1,4 @@
-"""The pages of rules, and their text as `npucmp rule` prints it: the list of all rules, and those that were asked for."""
+"""The pages of rules, and their text as `npucmp rule` prints it: the list of all rules, and the pages asked for."""
 
 from __future__ import annotations
 
