@@ -122,6 +122,12 @@ def lookup(name: str) -> Optional[Dtype]:
     return DTYPES.get(name)
 
 
+def unit_of(name: str) -> float:
+    """Return the unit round-off of a type; 0 for a type without one or unknown."""
+    row = DTYPES.get(name)
+    return row.round_off if row else 0.0
+
+
 def size_of(name: str, shape: Sequence[int]) -> int:
     """Bytes of a tensor in a file, 0 for a type that is not in the table."""
     row = DTYPES.get(name)

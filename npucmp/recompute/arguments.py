@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -152,6 +152,20 @@ def floats_in(tree: Any) -> list[float]:
     if isinstance(tree, Mapping):
         tree = [*tree.values()]
     return [one for part in tree for one in floats_in(part)] if isinstance(tree, (list, tuple)) else []
+
+
+def slots_of(call: Call) -> list[Optional[str]]:
+    """The tensors that a call returns, in order; None for any other value."""
+    return [one.name if isinstance(one, Slot) else None for one in flat(call.outputs)]
+
+
+def flat(tree: Sequence[Tree]) -> Iterator[Tree]:
+    """Leaves of the values in a record, including nulls."""
+    for one in tree:
+        if isinstance(one, (list, dict)):
+            yield from flat([*one.values()] if isinstance(one, dict) else one)
+        else:
+            yield one
 
 
 READ_ERRORS = (NpucmpError, RefusedRecord, OSError, MemoryError)  # raised by reading the values of a tensor

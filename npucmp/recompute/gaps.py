@@ -20,7 +20,7 @@ import numpy as np
 
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Gap, Operator, TensorRef
-from npucmp.model.dtypes import lookup, numpy_dtype
+from npucmp.model.dtypes import lookup, numpy_dtype, unit_of
 from npucmp.recompute.arguments import READ_ERRORS, read
 from npucmp.recompute.data_flow import PART, GapTask
 from npucmp.recompute.permutations import places_in
@@ -116,7 +116,7 @@ def unary_fits(x: Any, y: Any, dtype: str) -> list[FunctionFit]:
 def binary_fit(x: Any, a: Any, b: Any, dtype: str) -> Optional[FunctionFit]:
     """Return the function of a and b that fits x; None if none does."""
     few = _sample_places(x.size, SAMPLE_ELEMENTS)
-    unit = _unit(dtype)
+    unit = unit_of(dtype)
     for name, function in BINARY.items():
         with np.errstate(all="ignore"):
             away = np.abs(function(a[few], b[few]) - x[few])
@@ -129,7 +129,7 @@ def binary_fit(x: Any, a: Any, b: Any, dtype: str) -> Optional[FunctionFit]:
 
 
 def _fit(name: str, x: Any, sources: list[Any], dtype: str) -> Optional[FunctionFit]:
-    unit = _unit(dtype)
+    unit = unit_of(dtype)
     row = lookup(dtype)
     with np.errstate(all="ignore"):
         exact = applied(name, Numpy, sources)
@@ -176,11 +176,6 @@ def _scale(x: Any, y: Any) -> str:
 def _sample_places(size: int, most: int = SAMPLE) -> Any:
     """Return places spread over a flat tensor."""
     return np.unique(np.linspace(0, max(size - 1, 0), min(size, most)).astype(np.int64))
-
-
-def _unit(dtype: str) -> float:
-    row = lookup(dtype)
-    return row.round_off if row is not None else 0.0
 
 
 PAIRS = 12  # outputs that are tried in pairs

@@ -8,13 +8,13 @@ npucmp selects the node that fits the record.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Collection, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Collection, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from npucmp.dump.readers.values import Array, distinct
-from npucmp.model import Call, Slot, SpelledArgument, TensorRef, Tree
-from npucmp.model.dtypes import canonical, lookup, numpy_dtype
+from npucmp.model import Call, SpelledArgument, TensorRef
+from npucmp.model.dtypes import canonical, numpy_dtype, unit_of
 from npucmp.recompute.arguments import MissingTensor, arguments_of, floats_in
 from npucmp.recompute.call_inputs import CallInputs, Node, arrays_in, map_arrays
 from npucmp.recompute.call_table import CallFormula, formula_of
@@ -84,20 +84,6 @@ class BoundCall(NamedTuple):
     treated: str
     others: tuple[CallInputs, ...]
     is_once: bool
-
-
-def slots_of(call: Call) -> list[Optional[str]]:
-    """The tensors that a call returns, in order; None for any other value."""
-    return [one.name if isinstance(one, Slot) else None for one in flat(call.outputs)]
-
-
-def flat(tree: Sequence[Tree]) -> Iterator[Tree]:
-    """Leaves of the values in a record, including nulls."""
-    for one in tree:
-        if isinstance(one, (list, dict)):
-            yield from flat([*one.values()] if isinstance(one, dict) else one)
-        else:
-            yield one
 
 
 def plan_of_call(call: Call, row: CallRow, is_once: bool) -> CallPlan:
@@ -175,11 +161,6 @@ def _cast_of(call: Call, row: CallRow) -> str:
     is_cast = isinstance(word, SpelledArgument) and row.kind in ("sum", "noise")
     name = canonical(str(word.value)) if is_cast and isinstance(word, SpelledArgument) else ""
     return name if name and unit_of(name) else ""
-
-
-def unit_of(name: str) -> float:
-    row = lookup(name)
-    return row.round_off if row is not None else 0.0
 
 
 def _rounded(inputs: CallInputs, name: str) -> CallInputs:

@@ -10,8 +10,8 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.model import TensorRef
 from npucmp.model.optypes import op_type_of
-from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of, read
-from npucmp.recompute.numpy_calls import BackwardPlan, slots_of
+from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of, read, slots_of
+from npucmp.recompute.numpy_calls import BackwardPlan
 from npucmp.recompute.numpy_results import NumpyTask, compute_operator
 from npucmp.recompute.repro_case import CaseTensor, Type, as_npy, files, unit_of
 from npucmp.recompute.table import CallRow

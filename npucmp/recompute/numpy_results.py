@@ -11,23 +11,15 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.values import Array
 from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
-from npucmp.model.dtypes import ROUNDING, Dtype, lookup
+from npucmp.model.dtypes import ROUNDING, Dtype, lookup, unit_of
 from npucmp.model.optypes import op_type
 from npucmp.model.replayed_output import VERSIONS
-from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, read
+from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, read, slots_of
 from npucmp.recompute.call_inputs import CallInputs
 from npucmp.recompute.call_table import formula_of
 from npucmp.recompute.error_budget import BIAS, SAME, ErrorBudget, evaluate_output, round_to
 from npucmp.recompute.noisy_ops import Steps, sigma_of
-from npucmp.recompute.numpy_calls import (
-    ANOTHER,
-    BackwardPlan,
-    CallPlan,
-    bound_call,
-    chosen_gradients,
-    plan_of_call,
-    slots_of,
-)
+from npucmp.recompute.numpy_calls import ANOTHER, BackwardPlan, CallPlan, bound_call, chosen_gradients, plan_of_call
 from npucmp.recompute.numpy_copies import as_type, shapes_fit
 from npucmp.recompute.numpy_inputs import Alternatives, OperatorInputs
 from npucmp.recompute.numpy_sample import by_sample, is_large
@@ -146,7 +138,7 @@ def _work_of_operator(task: Task, context: ReadContext, settings: ReplaySettings
         for slot, one in loaded.items()
         if slot.startswith("output:") and _slot_number(slot) >= 0
     }
-    unit = max((_unit(one) for one in outputs.values()), default=0.0)
+    unit = max((unit_of(one.dtype) for one in outputs.values()), default=0.0)
     shapes = tuple(outputs[at].shape for at in range(len(outputs)) if at in outputs)
     inputs = {
         _slot_number(slot): one for slot, one in loaded.items() if slot.startswith("input:") and _slot_number(slot) >= 0
@@ -154,7 +146,7 @@ def _work_of_operator(task: Task, context: ReadContext, settings: ReplaySettings
     op_inputs = _operator_inputs(task, {at: wide(one, context) for at, one in inputs.items()}, shapes, inputs)
     if 0 not in outputs and outputs:
         raise RefusedRecord("the first result was not dumped")
-    floats = [one.dtype for slot, one in loaded.items() if slot.startswith("input") and _unit(one)]
+    floats = [one.dtype for slot, one in loaded.items() if slot.startswith("input") and unit_of(one.dtype)]
     accumulator = 2.0**-53 if floats and set(floats) == {"float64"} else 2.0**-24
     values = {at: read(one, context) for at, one in outputs.items()}
     from npucmp.recompute.numpy_table import plan_of
@@ -188,10 +180,10 @@ def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) ->
         places = [f"input:{at}" for at in range(len(call.args))]
         gradients = [wide(slots[slot], context) if slot in slots else None for slot in places]
     bound = bound_call(task, partial(wide, context=context), results, recorded, gradients)
-    floats = {one.dtype for one in read_from if _unit(one)}
+    floats = {one.dtype for one in read_from if unit_of(one.dtype)}
     accumulator = 2.0**-53 if floats == {"float64"} else 2.0**-24
     if not task.is_backward:
-        unit = max((_unit(one) for one in results.values()), default=0.0)
+        unit = max((unit_of(one.dtype) for one in results.values()), default=0.0)
         values = {at: read(one, context) for at, one in results.items()}
         plan = plan_of_call(forward, row, bound.is_once)
         return NumpyTask(
@@ -199,7 +191,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) ->
         )
     if row.inplace and _is_overwritten(bound.inputs, recorded):
         raise OverwrittenInput("the first input was recorded after the operator overwrote it")
-    unit = max((_unit(one) for one in operator.tensors), default=0.0)
+    unit = max((unit_of(one.dtype) for one in operator.tensors), default=0.0)
     named = {one.slot: one for one in operator.tensors}
     outputs = {at: named[slot] for at, slot in enumerate(slots_of(call)) if slot in named}
     values = {at: read(one, context) for at, one in outputs.items()}
@@ -208,7 +200,7 @@ def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings) ->
     work = NumpyTask(BackwardPlan(formula, {}), bound.inputs, outputs, values, unit, accumulator, settings.memory,
                 bound.treated, bound.others)  # fmt: skip
     nodes = work.nodes()
-    units = {at: _unit(one) for at, one in outputs.items()}
+    units = {at: unit_of(one.dtype) for at, one in outputs.items()}
     types = {at for at, one in outputs.items() if one.dtype in floats}
     chosen = chosen_gradients(formula, nodes, values, units, types)
     return work._replace(plan=BackwardPlan(formula, chosen))
@@ -253,11 +245,6 @@ def _constant(value: Any) -> Array:
 def _slot_number(slot: str) -> int:
     index = slot.partition(":")[2]
     return int(index) if index.isdecimal() and len(index) < 6 else -1
-
-
-def _unit(tensor: TensorRef) -> float:
-    row = lookup(tensor.dtype)
-    return row.round_off if row is not None else 0.0
 
 
 def wide(tensor: TensorRef, context: ReadContext) -> Array:

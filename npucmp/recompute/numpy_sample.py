@@ -14,11 +14,11 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.values import Array
 from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
-from npucmp.model.dtypes import ROUNDING, lookup, numpy_dtype
-from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, arguments_of, read
+from npucmp.model.dtypes import ROUNDING, lookup, numpy_dtype, unit_of
+from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, arguments_of, read, slots_of
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.noisy_ops import sigma_of
-from npucmp.recompute.numpy_calls import ANOTHER, GRADIENT_DISTANCE, slots_of, unit_of
+from npucmp.recompute.numpy_calls import ANOTHER, GRADIENT_DISTANCE
 from npucmp.recompute.table import row_of
 from npucmp.recompute.task import ReplaySettings, Task, kind_of
 

@@ -20,7 +20,7 @@ import torch
 
 from npucmp.dump.limits import ReadContext
 from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import lookup, unit_of
 from npucmp.recompute.arguments import CALL_ERRORS, READ_ERRORS, MissingTensor, RefusedRecord, floats_in, read
 from npucmp.recompute.call_table import formula_of
 from npucmp.recompute.error_budget import ErrorBudget, round_to
@@ -42,7 +42,6 @@ from npucmp.recompute.torch_results import (
     second_opinion,
     sure,
     tensors_in,
-    unit_of,
     unknown_row,
     wide,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from functools import cache
 from operator import attrgetter
-from typing import Any, Callable, Iterator, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Call, Operator, Slot, SpelledArgument, TensorRef, Tree
-from npucmp.model.dtypes import canonical, lookup
+from npucmp.model import Call, Operator, SpelledArgument, TensorRef
+from npucmp.model.dtypes import canonical, lookup, unit_of
 from npucmp.recompute.arguments import (
     CALL_ERRORS,
     Arguments,
@@ -29,6 +29,7 @@ from npucmp.recompute.arguments import (
     arguments_of,
     floats_in,  # fmt: skip
     read,
+    slots_of,
 )
 from npucmp.recompute.rounding_noise import map_tensors
 from npucmp.recompute.table import ROUNDED_ONCE, CallRow
@@ -95,11 +96,6 @@ def require(operator: Operator, call: Call, row: CallRow, memory: int) -> None:
     check(row, function_of(row), shapes, [tensors.get(slot or "") for slot in slots_of(call)], memory)
 
 
-def slots_of(call: Call) -> list[Optional[str]]:
-    """The tensors that a call returns, in order; None for any other value."""
-    return [one.name if isinstance(one, Slot) else None for one in flat(call.outputs)]
-
-
 def bound_with(operator: Operator, call: Call, row: CallRow, values_of: Callable[[TensorRef], Any]) -> Bound:
     """Bind a call to the values that `values_of` returns for each tensor."""
     tensors = {one.slot: one for one in operator.tensors}
@@ -114,19 +110,19 @@ def bound_with(operator: Operator, call: Call, row: CallRow, values_of: Callable
     args, kwargs = arguments_of(call, row, tensor, _wide_dtype)
     inputs = [tensors[slot].dtype for slot in loaded]
     outputs = [tensors[slot].dtype for slot in slots if slot in tensors]
-    unit = max((_unit(one) for one in outputs), default=0.0)
+    unit = max((unit_of(one) for one in outputs), default=0.0)
     low = next((one for one in outputs if one in ("float16", "bfloat16")), "")
-    floats = [one for one in inputs if _unit(one)]
+    floats = [one for one in inputs if unit_of(one)]
     accumulator = 2.0**-53 if floats and set(floats) == {"float64"} else 2.0**-24
     treated = ""
-    if row.autocast and low and any(_unit(one) < _unit(low) for one in floats):
+    if row.autocast and low and any(unit_of(one) < unit_of(low) for one in floats):
         treated = f"autocast {low}"
         args, kwargs = map_tensors([args, kwargs], lambda one: one.to(DTYPES[low]).to(torch.float64))
     name = row.call.rpartition(".")[2]
     plain = all(float(np.float32(one)) == one for one in floats_in([args, kwargs]))
     once = plain and (name in ROUNDED_ONCE or name.rstrip("_") in ROUNDED_ONCE)
     cast = _cast_of(call, row)
-    if _unit(cast) > 0 and any(_unit(one) < _unit(cast) for one in floats):
+    if unit_of(cast) > 0 and any(unit_of(one) < unit_of(cast) for one in floats):
         args, kwargs = map_tensors([args, kwargs], lambda one: one.to(DTYPES[cast]).to(torch.float64))
     scalars: dict[float, float] = {}
     if name not in SIZED and unit != 2.0**-53:
@@ -144,7 +140,7 @@ def bound_with(operator: Operator, call: Call, row: CallRow, values_of: Callable
 
 def _type_of_scalars(floats: list[str]) -> str:
     """The type to which a comparison rounds Python floats: the type of its widest float tensor, else float32."""
-    return min(floats, key=_unit, default="float32")
+    return min(floats, key=unit_of, default="float32")
 
 
 def _cast_of(call: Call, row: CallRow) -> str:
@@ -275,17 +271,6 @@ def widen_values(array: Any, tensor: TensorRef) -> Any:
     return torch.from_numpy(array.astype(np.float64))
 
 
-def flat(tree: tuple[Tree, ...]) -> Iterator[Tree]:
-    """Leaves of the values in a record, including nulls."""
-    for one in tree:
-        if isinstance(one, list):
-            yield from flat(tuple(one))
-        elif isinstance(one, dict):
-            yield from flat(tuple(one.values()))
-        else:
-            yield one
-
-
 def _of(tensors: dict[str, TensorRef], slot: str) -> TensorRef:
     if slot not in tensors:
         raise MissingTensor(f"the dump holds no {slot}")
@@ -307,11 +292,6 @@ def _wide_dtype(name: str) -> Any:
     if name not in DTYPES:
         raise RefusedRecord(f"the element type {name!r:.40} is not supported")
     return DTYPES[name]
-
-
-def _unit(name: str) -> float:
-    row = lookup(name)
-    return row.round_off if row is not None else 0.0
 
 
 def _list(args: Any) -> list[Any]:

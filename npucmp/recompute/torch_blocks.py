@@ -18,11 +18,11 @@ from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import values
 from npucmp.model import Call, Operator, ReplayedOutput, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.recompute.arguments import arguments_of, payload_of, read
+from npucmp.recompute.arguments import arguments_of, payload_of, read, slots_of
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.table import ROW_BY_ROW, SEPARATE, CallRow
 from npucmp.recompute.task import ReplaySettings, Task
-from npucmp.recompute.torch_bind_call import Bound, bound_with, load, slots_of, widen_values
+from npucmp.recompute.torch_bind_call import Bound, bound_with, load, widen_values
 from npucmp.recompute.torch_results import MORE, narrow_arguments, numpy_of, second_opinion
 
 LARGE = 1 << 17  # elements of an output: smaller calls are made as a whole

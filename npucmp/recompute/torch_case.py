@@ -12,7 +12,7 @@ import torch
 from npucmp.dump.limits import ReadContext
 from npucmp.model import ReplayVerdict, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of, read
+from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of, read, slots_of
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.numpy_calls import GRADIENT_DISTANCE
 from npucmp.recompute.repro_case import CaseTensor, Type, as_npy, files, unit_of
@@ -29,7 +29,7 @@ from npucmp.recompute.torch_backward import (
     number_of,
     saved_by,
 )
-from npucmp.recompute.torch_bind_call import CLONED, Bound, bind, mapped_any, slots_of
+from npucmp.recompute.torch_bind_call import CLONED, Bound, bind, mapped_any
 from npucmp.recompute.torch_blocks import BLOCK, Blocks, DueOf, cut_of
 from npucmp.recompute.torch_forward import due_of
 from npucmp.recompute.torch_results import MORE, numpy_of

@@ -18,7 +18,7 @@ import torch
 
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Edge, EdgeVerdict, ReplayedOutput, TensorRef
-from npucmp.model.dtypes import ROUNDING, lookup
+from npucmp.model.dtypes import ROUNDING, lookup, unit_of
 from npucmp.recompute.arguments import RefusedRecord, read
 from npucmp.recompute.data_flow import Consumer, EdgeTask
 from npucmp.recompute.error_budget import MAX, MAX_16, RMS, RMS_16, ErrorBudget, evaluate_output
@@ -29,7 +29,7 @@ from npucmp.recompute.table import row_of
 from npucmp.recompute.task import ReplaySettings, Task
 from npucmp.recompute.torch_backward import gradients, incoming_gradients, saved_by
 from npucmp.recompute.torch_bind_call import Bound, bind
-from npucmp.recompute.torch_results import MORE, numpy_of, tensors_in, unit_of, wide
+from npucmp.recompute.torch_results import MORE, numpy_of, tensors_in, wide
 from npucmp.recompute.torch_sampled_matmul import product_of
 
 SURE, MOST = 2.0, 1.5  # ratios above which the noise of the parts is measured, and measured again

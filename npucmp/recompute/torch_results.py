@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten
 
 from npucmp.dump.limits import ReadContext
 from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import lookup, unit_of
 from npucmp.recompute.arguments import CALL_ERRORS, Arguments, RefusedRecord, read
 from npucmp.recompute.error_budget import BIAS, SAME, BudgetTally, ErrorBudget, evaluate_output
 from npucmp.recompute.task import ReplaySettings, Task
@@ -135,11 +135,6 @@ def tensors_in(tree: Any) -> list[Any]:
 
 def unknown_row(task: Task, slot: str, status: str, because: str) -> ReplayedOutput:
     return ReplayedOutput(task.operator.order, slot, status, explanation=because)
-
-
-def unit_of(name: str) -> float:
-    dtype = lookup(name)
-    return dtype.round_off if dtype is not None else 0.0
 
 
 def wide(tensor: TensorRef, context: ReadContext) -> Any:

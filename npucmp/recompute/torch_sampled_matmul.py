@@ -14,11 +14,11 @@ from npucmp.dump.limits import ReadContext
 from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.recompute import rounding_noise
-from npucmp.recompute.arguments import arguments_of, read
+from npucmp.recompute.arguments import arguments_of, read, slots_of
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.table import CallRow
 from npucmp.recompute.task import ReplaySettings, Task
-from npucmp.recompute.torch_bind_call import ANY, DTYPES, load, require, slots_of, widen_values
+from npucmp.recompute.torch_bind_call import ANY, DTYPES, load, require, widen_values
 from npucmp.recompute.torch_blocks import RowSplit, TensorRows
 from npucmp.recompute.torch_results import numpy_of
 
