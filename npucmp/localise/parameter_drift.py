@@ -65,7 +65,7 @@ from npucmp.model.moments import SHORT_BITS
 from npucmp.model.network import Floats, SearchRows, are_all_recorded, by_network
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter, running_statistics
-from npucmp.model.table import ChangedRows, Columns, error_known, has_figures, has_own_figures
+from npucmp.model.table import ChangedRows, Columns, has_error, has_figures, has_own_figures
 
 _Errors = list[Optional[float]]
 _Key = tuple[str, str]  # the name of an operator, and a slot
@@ -364,9 +364,9 @@ def _errors_of(findings: Sequence[Finding]) -> tuple[_Errors, _Errors, list[floa
         likely = movements(findings).likely
     else:
         rows = columns.rows
-        error, bound = np.where(error_known(rows), rows["error"], math.nan), rows["bound"]
+        error, bound = np.where(has_error(columns), rows["error"], math.nan), rows["bound"]
         is_open = np.isnan(error)
-        error[is_open & error_known(rows)] = math.inf
+        error[is_open & has_error(columns)] = math.inf
         from npucmp.localise.stat_columns import StatColumns
 
         likely = StatColumns(cast(SearchRows, findings)).likely

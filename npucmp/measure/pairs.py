@@ -323,7 +323,7 @@ def _walked(
 
     if left is not None and right is not None:
         a, b = values_in_memory(x, left), values_in_memory(y, right)
-        if a is not None and b is not None and a.count:
+        if a is not None and b is not None and a.elements:
             return measure_bytes(a, b, bars)
     total = Total(bars)
     for block_x, block_y in zip_longest(_blocks("target", x, left, context), _blocks("golden", y, right, context)):

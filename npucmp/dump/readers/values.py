@@ -114,15 +114,15 @@ def _one_by_one(parts: Sequence[Payload], elements: int, context: ReadContext) -
 
 
 class ValueBytes(NamedTuple):
-    """The values of a tensor, `count` elements in the form of memory, in bytes that begin before them."""
+    """The values of a tensor, `elements` of them in the form of memory, in bytes that begin before them."""
 
     dtype: np.dtype[Any]
     data: bytes
     start: int
-    count: int
+    elements: int
 
     def array(self) -> Array:
-        return np.frombuffer(self.data, self.dtype, self.count, self.start)
+        return np.frombuffer(self.data, self.dtype, self.elements, self.start)
 
 
 def values_in_memory(payload: Payload, file: RegularFile) -> Optional[ValueBytes]:

@@ -116,7 +116,7 @@ def measure_bytes(x: ValueBytes, y: ValueBytes, bars: CountLimits) -> Moments:
         return measure_block(x.array(), y.array(), bars)
     room = _rooms.moments
     room.bytes[:] = _NOTHING
-    native.npucmp_measure(x.data, x.start, y.data, y.start, x.count, 0, prepared.address, room.address)
+    native.npucmp_measure(x.data, x.start, y.data, y.start, x.elements, 0, prepared.address, room.address)
     return moments_in(room.bytes)
 
 
