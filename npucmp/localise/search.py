@@ -118,7 +118,7 @@ class RootSearch:
             updates,
             self._uncompared,
             self._unpaired,
-            rounded_parameters(self.findings if by_round_off else ()),
+            rounded_parameters(self.findings if by_round_off and self.has_values else ()),
             UpdatedParameters(self.nodes),
             self.nodes,
             self._scopes,

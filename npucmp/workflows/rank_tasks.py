@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import OrderedDict
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -518,7 +519,18 @@ class RankResult:
     places: tuple[int, ...]
 
     def read(self, work: ComparisonWork) -> Comparison:
-        """Return the comparison from the store."""
+        """Return the comparison from the store, or as it was read before in this process."""
+        if work.in_memory:
+            return self._read(work)
+        key = work.began, work.target, work.golden, self.one.number, self.places
+        found = _read.get(key)
+        if found is None:
+            found = _read[key] = self._read(work)
+            while sum(len(one.findings) for one in _read.values()) > KEPT_ROWS and len(_read) > 1:
+                _read.popitem(last=False)
+        return found
+
+    def _read(self, work: ComparisonWork) -> Comparison:
         known: Comparison = work.store.get(self.one.number, "judged")
         found: _Roots = work.store.get(self.one.number, "roots")
         table = cast(Table, known.findings).with_verdicts(found.changes)
@@ -529,6 +541,10 @@ class RankResult:
         placed = _with_parameters(table, roots)
         notes = (*known.notes, *found.notes)
         return replace(known, findings=table, roots=placed, notes=notes, coverage=found.coverage)
+
+
+KEPT_ROWS = 100_000  # of finished comparisons: work: parts of a report are made one after the other; 250 bytes each
+_read: OrderedDict[tuple[object, ...], Comparison] = OrderedDict()  # the latest at the end
 
 
 def _with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tuple[Root, ...]:

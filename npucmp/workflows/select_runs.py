@@ -273,7 +273,9 @@ def odd_pairs(together: Sequence[tuple[Run, Run]], called: tuple[str, str] = ("t
 
 def _is_same(a: Run, b: Run) -> bool:
     """Return whether two runs are the same files, under any paths."""
-    files = [next((t.file for op in run.operators for t in op.tensors if t.file), run.path) for run in (a, b)]
+    listed = (getattr(run.operators, "structure", run.operators) for run in (a, b))
+    files = [next((t.file for op in operators for t in op.tensors if t.file), run.path)
+             for run, operators in zip((a, b), listed)]  # fmt: skip
     try:
         return os.path.samefile(a.path, b.path) or os.path.samefile(*files)
     except (OSError, ValueError):  # no such file, or an invalid file name

@@ -211,7 +211,7 @@ def accused_of(
     suspects = sorted((root for root in one.roots if root.cause is not Cause.PROPAGATED), key=lambda root: root.place)
     wanted = {root.pair.order for root in suspects[:TICKET_FACTS_MOST]}
     outputs: dict[int, list[Finding]] = {}
-    for finding in one.findings:
+    for finding in one.findings if len(one.columns.moments) else ():
         if finding.pair.order in wanted and is_output(finding.pair) and finding.measurement.moments is not None:
             outputs.setdefault(finding.pair.order, []).append(finding)
     found = []
