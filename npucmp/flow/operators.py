@@ -17,6 +17,7 @@ from npucmp.model.optypes import OpType, is_gradient, op_type_of
 from npucmp.model.roles import is_argument, is_output
 from npucmp.model.table import Table
 
+Found = TypeVar("Found")
 GRADIENTS = ".parameters_grad"  # in the names of records of the gradients of a module's parameters: definition
 
 
@@ -249,7 +250,6 @@ def _calls(node: OperatorRows) -> list[tuple[str, str]]:
     return [(side, operator.call) for side, operator in sides if operator is not None and operator.call]
 
 
-Found = TypeVar("Found")
 _UNKNOWN = object()
 
 
@@ -282,6 +282,10 @@ class RowCache:
         if found is None:
             found = self._results[function] = [_UNKNOWN] * self._count
         return found
+
+    def fill(self, function: Callable[[Finding], Found], results: list[Found]) -> None:
+        """Set the results of a function (`of_row`) for all rows."""
+        self._results[getattr(function, "__wrapped__", function)] = results
 
 
 def numbered(findings: Sequence[Finding], first: int = 0) -> Sequence[Finding]:

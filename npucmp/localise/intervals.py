@@ -73,16 +73,13 @@ NO_DATA = Interval(0.0, math.inf, "no data")
 
 
 class ReadTensor(NamedTuple):
-    """A tensor that an operator reads, its interval, and the share of its error that reaches the outputs."""
+    """A tensor that an operator reads, its interval, the share of its error that reaches the outputs, and the largest
+    error that reaches them: 0.0 if its size is unknown."""
 
     finding: Finding
     interval: Interval
     share: float
-
-    @property
-    def high(self) -> float:
-        """The largest error that reaches the outputs; 0.0 if its size is unknown."""
-        return self.interval.high * self.share if self.share and self.interval.is_measured else 0.0
+    high: float
 
 
 class OperatorReads(NamedTuple):
@@ -92,21 +89,14 @@ class OperatorReads(NamedTuple):
     saved        the tensors that its forward read and wrote, and the inputs of other ranks
     is_known     whether each of its inputs has a record
     is_measured  whether the records give the size of each error; statistics that agree do not
-    reached      whether an incoming error is known
+    error        the largest known incoming error; None if the compared tensors agree but more tensors are read
     """
 
     inputs: Sequence[ReadTensor]
     saved: Sequence[ReadTensor]
     is_known: bool
     is_measured: bool
-    reached: bool
-
-    @property
-    def error(self) -> Optional[float]:
-        """The largest known incoming error; None if the compared tensors agree but more tensors are read."""
-        if not self.is_measured and not self.reached:
-            return None
-        return max((read.high for read in (*self.inputs, *self.saved)), default=0.0)
+    error: Optional[float]
 
 
 class Intervals:
@@ -135,13 +125,15 @@ class Intervals:
         saved = [self._read(node, one, self._interval_of_values(one) or NO_DATA) for one in context]
         is_measured = _are_known(node, inputs, lambda one: one.is_measured)
         is_known = is_measured or (self._by_round_off and _are_known(node, inputs, lambda one: one.is_known))
-        reached = any(map(self._is_reached, node.inputs)) or any(map(self.may_have_moved, (*node.inputs, *context)))
-        return OperatorReads(inputs, saved, is_known, is_measured, reached)
+        is_open = not is_measured and not any(map(self._is_reached, node.inputs))
+        is_open = is_open and not any(map(self.may_have_moved, (*node.inputs, *context)))
+        error = None if is_open else max([0.0, *(read.high for read in inputs), *(read.high for read in saved)])
+        return OperatorReads(inputs, saved, is_known, is_measured, error)
 
     def _read(self, node: OperatorFindings, finding: Finding, interval: Interval) -> ReadTensor:
-        return ReadTensor(
-            finding, interval, self.share_of(node, finding) if interval.high and interval.is_measured else 1.0
-        )
+        share = self.share_of(node, finding) if interval.high and interval.is_measured else 1.0
+        high = interval.high * share if share and interval.is_measured else 0.0
+        return ReadTensor(finding, interval, share, high)
 
     def share_of(self, node: OperatorFindings, finding: Finding) -> float:
         """The share of the error of an input that can reach the outputs."""
@@ -291,6 +283,8 @@ class Intervals:
 
     def uncompared_saved_tensors(self, node: OperatorFindings) -> list[Finding]:
         """The tensors that its forward read or wrote and that could not be compared."""
+        if not (self._sources.any_unreadable or node.has_remote_inputs):
+            return []
         found = [one for one in node.extra_inputs if self.producer_finding(one).verdict is Verdict.UNREADABLE]
         return [one for one in found if not is_parameter(one.pair)]
 

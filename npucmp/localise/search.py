@@ -148,8 +148,11 @@ class RootSearch:
         if self.has_values:
             return None
         from npucmp.localise.stat_columns import StatColumns
+        from npucmp.localise.stat_shift import likely_of_row
 
-        return StatColumns(rows)
+        columns = StatColumns(rows)
+        rows.cache.fill(likely_of_row, columns.likely_errors)
+        return columns
 
     def _downcast_share(self) -> float:
         if _have_other_types(self.findings):
@@ -349,7 +352,8 @@ class RootSearch:
     def _golden_weights_of(self, order: int) -> list[str]:
         """The names of the weights of an operator that only the golden recorded."""
         if self._golden_weights is None:
-            if not any(one.verdict is Verdict.MISSING and one.pair.target is None for one in self.findings):
+            missing = (self.findings[row] for row in rows_of_verdicts(self.findings, (Verdict.MISSING,)))
+            if not any(one.pair.target is None for one in missing):
                 return []
             from npucmp.localise.golden_weights import GoldenWeights  # few runs lack weights
 

@@ -25,6 +25,7 @@ from npucmp.model.finding import OTHER_NODE
 from npucmp.model.network import by_network
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_meaningless, is_output, is_parameter, kind_of
+from npucmp.model.table import rows_of_verdicts
 
 
 class TensorSource(NamedTuple):
@@ -51,6 +52,7 @@ class Sources:
         self._read = frozenset(edges.sources)  # rows whose tensors an operator reads
         self._latest = -1  # latest row that the search has reached
         self.any_meaningless = _any_meaningless(findings)
+        self.any_unreadable = bool(rows_of_verdicts(findings, (Verdict.UNREADABLE,)))
         self._instead: dict[
             int, tuple[int, TensorSource]
         ] = {}  # by content: the first row to which it applies, and the replacement

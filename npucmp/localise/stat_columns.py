@@ -167,6 +167,11 @@ class StatColumns:
         self.largest = np.maximum(self.extremes, self.sums)
         self.is_known = self.unit > 0.0
 
+    @property
+    def likely_errors(self) -> list[Optional[float]]:
+        """The likely error of each row, None if it is unknown."""
+        return [one if known else None for one, known in zip(self.likely.tolist(), self.is_known.tolist())]
+
     def _ask(self, at: int, finding: Finding) -> None:
         """Fill in a row whose figures follow other rules."""
         moved = movement(finding)

@@ -145,7 +145,12 @@ def _figure_shift(a: Optional[float], b: Optional[float], unit: float, rounding:
 def likely_error(finding: Finding) -> Optional[float]:
     """The rel_l2 that the figures of a tensor make likely if its elements' errors are independent; at most 1. None
     without records."""
-    moved = movement(finding)
+    return None if finding.rule == OTHER_NODE else likely_of_row(finding)
+
+
+@of_row
+def likely_of_row(finding: Finding) -> Optional[float]:
+    moved = _movement(finding)
     return None if moved is None else min(1.0, max(moved.each[2:]) * moved.unit)
 
 

@@ -132,7 +132,7 @@ class Rows(Sequence[Finding]):
 
     def __init__(self, columns: Columns, pair: Callable[[int], Pair], pairs: Callable[[], Optional[Sequence[Pair]]]
                  = lambda: None, first: int = 0, cache: Any = None) -> None:  # fmt: skip
-        self.columns, self._pair, self._pairs, self.first, self._cache = columns, pair, pairs, first, cache
+        self.columns, self._pair, self._pairs, self.first, self.cache = columns, pair, pairs, first, cache
         self._found: dict[int, Finding] = {}
 
     def __len__(self) -> int:
@@ -148,14 +148,14 @@ class Rows(Sequence[Finding]):
         found = self._found.get(at)
         if found is None:
             row = range(len(self))[at]
-            found = self._found[row] = finding_at(self.columns, row, self._pair(row), self.first + row, self._cache)
+            found = self._found[row] = finding_at(self.columns, row, self._pair(row), self.first + row, self.cache)
         return found
 
     def __iter__(self) -> Iterator[Finding]:
         if len(self._found) < len(self):
             every = findings_of(self.columns, self._pairs())
-            if self.first or self._cache is not None:
-                every = [one._replace(row=self.first + row, cache=self._cache) for row, one in enumerate(every)]
+            if self.first or self.cache is not None:
+                every = [one._replace(row=self.first + row, cache=self.cache) for row, one in enumerate(every)]
             self._found = {**dict(enumerate(every)), **self._found}
         return map(self._found.__getitem__, range(len(self)))
 
