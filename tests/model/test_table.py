@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.model import Finding, Measurement, Moments, Operator, Pair, Side, Statistics, TensorRef, Verdict
-from npucmp.model.moments import HISTOGRAM_BINS
+from npucmp.model.moments import HISTOGRAM_BINS, moments_in, record_of
 from npucmp.model.table import MOMENTS, ROW, Table, columns_of, findings_of, measurements_of
 
 FLOATS = st.floats(width=64)
@@ -62,6 +62,11 @@ def test_rows_hold_all_of_a_finding(findings):
     measured = [one.measurement for one in findings]
     assert [*map(repr, measurements_of(columns_of(measured)))] == [*map(repr, measured)]
     assert [*map(repr, pickle.loads(pickle.dumps(Table(findings))))] == [*map(repr, findings)]
+
+
+@given(MEASURED)
+def test_a_record_holds_all_moments(moments):
+    assert repr(moments_in(record_of(moments))) == repr(pickle.loads(pickle.dumps(moments))) == repr(moments)
 
 
 @given(st.lists(FINDINGS, min_size=2, max_size=4), st.data())

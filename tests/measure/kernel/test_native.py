@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npucmp.dump.readers.values import ValueBytes
 from npucmp.measure.kernel import native, numpy_kernel
 from npucmp.measure.kernel.numpy_kernel import bars_for
 from npucmp.model.dtypes import numpy_dtype
@@ -130,6 +131,15 @@ def test_results_do_not_depend_on_what_is_beside_an_array():
     for start in range(9):
         a, b = x[start : start + 1000], y[start : start + 1000]
         assert native.measure_block(a, b, bars) == native.measure_block(a.copy(), b.copy(), bars)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
+@pytest.mark.parametrize("start", [0, 1, 2, 8, 100])
+def test_values_in_the_bytes_of_a_file_are_measured_like_arrays(dtype, start):
+    x = np.arange(1000).astype(numpy_dtype(dtype))
+    y, bars = x + x.dtype.type(1), bars_for(dtype, dtype, 0.0, 0.0)
+    sides = [ValueBytes(x.dtype, bytes(start) + one.tobytes() + b"\xff", start, len(one)) for one in (x, y)]
+    assert native.measure_bytes(*sides, bars) == native.measure_block(x, y, bars)
 
 
 def test_types_that_c_does_not_know_are_left_to_numpy():
