@@ -4,7 +4,8 @@ python tests/benchmarks/compare.py FOLDER [FOLDER ...] [--runs 3] [--jobs N] [--
 
 Each FOLDER was made by make_large.py. Every contestant is a process of its own; they take turns, and medians are
 printed: wall and CPU seconds, peak resident memory, elements and pairs per second, and the ratios that
-docs/benchmark.md has. Not run by pytest.
+docs/benchmark.md has. `phase` measures alone; for NPY files it stands beside `loads`, np.load of both and their
+difference. Not run by pytest.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ sys.path.insert(0, str(ROOT))
 
 
 class Cost(NamedTuple):
-    """Of one process; `inner` are the seconds that it says it spent in its loop, without its start."""
+    """Of one process; `inner` and `inner_cpu` are the seconds that it says it spent in its loop, without its start."""
 
     wall: float
     cpu: float
     megabytes: float
     inner: float
+    inner_cpu: float
 
 
 def cost(command: list[str], kernel: str = "") -> Cost:
@@ -47,8 +49,9 @@ def cost(command: list[str], kernel: str = "") -> Cost:
     if child.returncode not in (0, 1):
         sys.exit(f"{' '.join(command)}: status {child.returncode}\n{text[-2000:]}")
     said = text.rsplit("INNER ", 1)
-    inner = float(said[1].split()[0]) if len(said) == 2 else wall
-    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, inner)
+    cpu = usage.ru_utime + usage.ru_stime
+    inner, inner_cpu = map(float, said[1].split()[:2]) if len(said) == 2 else (wall, cpu)
+    return Cost(wall, cpu, usage.ru_maxrss / 1024, inner, inner_cpu)
 
 
 def files(folder: Path) -> list[tuple[Path, Path]]:
@@ -84,6 +87,19 @@ def naive(folder: Path) -> None:
             np.allclose(x, y, 1.3e-6, 1e-5)
 
 
+def loads(folder: Path) -> None:
+    """np.load of both files, and their difference."""
+    import numpy as np
+
+    for target, golden in files(folder):
+        np.load(target) - np.load(golden)
+
+
+def clocks() -> tuple[float, float]:
+    """Seconds of wall time, and of this process and its children."""
+    return time.perf_counter(), sum(os.times()[:4])
+
+
 def phase(folder: Path, jobs: int) -> None:
     """Measuring alone: both dumps are open and their operators lined up before the clock starts."""
     from npucmp import open_runs
@@ -93,23 +109,23 @@ def phase(folder: Path, jobs: int) -> None:
 
     (target,), (golden,) = open_runs(folder / "target"), open_runs(folder / "golden")
     todo = list(pairs(target, golden, align(target, golden, {})))
-    start = time.perf_counter()
+    start = clocks()
     done = sum(1 for one in measure_pairs(todo, jobs=jobs or default_jobs()) if one.moments is not None)
-    seconds = time.perf_counter() - start
+    end = clocks()
     assert done == len(todo), f"{done} of {len(todo)} pairs were measured"
-    print(f"INNER {seconds}")
+    print("INNER", *(after - before for before, after in zip(start, end)))
 
 
-CHILDREN = {"read": read, "naive": naive}
+CHILDREN = {"read": read, "naive": naive, "loads": loads}
 
 
 def child(name: str, folder: Path, jobs: int) -> None:
-    start = time.perf_counter()
     if name == "phase":
         phase(folder, jobs)
         return
+    start = clocks()
     CHILDREN[name](folder)
-    print(f"INNER {time.perf_counter() - start}")
+    print("INNER", *(after - before for before, after in zip(start, clocks())))
 
 
 def contestants(folder: Path, jobs: int) -> dict[str, tuple[list[str], str]]:
@@ -125,6 +141,8 @@ def contestants(folder: Path, jobs: int) -> dict[str, tuple[list[str], str]]:
         "phase numpy": ([*me, "phase"], "numpy"),
         "naive": ([*me, "naive"], ""),
     }
+    if all(file.suffix == ".npy" for _, file in files(folder)):
+        found["loads"] = ([*me, "loads"], "")
     if shutil.which("msprobe"):
         ranks = [str(folder / side / "step0" / "rank0" / "dump.json") for side in ("target", "golden")]
         found["msprobe"] = (["msprobe", "compare", "-tp", ranks[0], "-gp", ranks[1], "-o", str(folder / "out")], "")
@@ -172,6 +190,9 @@ def show(folder: Path, found: dict[str, Cost], counts: tuple[int, int, int]) -> 
                     f"{name} / {other}: wall {mine.wall / its.wall:.2f} (inverse {its.wall / mine.wall:.2f}), "
                     f"CPU {mine.cpu / its.cpu:.2f}"
                 )
+    if "loads" in found:
+        mine, its = found["phase native"], found["loads"]
+        print(f"phase native / loads: CPU of the loops {mine.inner_cpu / its.inner_cpu:.2f}")
 
 
 def main() -> None:
