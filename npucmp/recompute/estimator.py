@@ -202,7 +202,9 @@ class RecomputedOperators:
         """Return the rows of a guilty operator, excused if its peers have similar errors."""
         orders = [order for order in self._kinds_of(side)[_kind(task)] if order != task.operator.order]
         peers = [self._tasks_of(side)[order] for order in orders[:PEERS]]
-        rows = [row for one in (task, *peers) for row in self._rows(side, one)]
+        rows: list[ReplayedOutput] = []
+        for one in (task, *peers):
+            rows += self._rows(side, one)
         operators = {one.operator.order: one.operator._replace(kind=_kind(one)) for one in (task, *peers)}
         kinds = explain_kinds(rows, operators)
         found = excuse_kinds(rows, kinds)

@@ -41,19 +41,14 @@ def compare(target: Dump, golden: Dump, options: Options) -> Report:
 
     Raises NpucmpError if there is nothing to compare. Errors of single tensors are in the report.
     """
-    if isinstance(target, (str, os.PathLike)) and isinstance(golden, (str, os.PathLike)):
-        return _compare_paths(target, golden, options)
-    from npucmp.workflows.arrays import as_paths
+    if not isinstance(target, (str, os.PathLike)) or not isinstance(golden, (str, os.PathLike)):
+        from npucmp.workflows.arrays import as_paths
 
-    with as_paths(target, golden) as (left, right):
-        report = _compare_paths(left, right, options)
-    sides = ("target", target), ("golden", golden)
-    names = [side if isinstance(dump, Mapping) else os.fspath(dump) for side, dump in sides]
-    return replace(report, paths=tuple(names))
-
-
-def _compare_paths(target: StrPath, golden: StrPath, options: Options) -> Report:
-    """Return the report of two paths."""
+        with as_paths(target, golden) as (left, right):
+            report = compare(left, right, options)
+        sides = ("target", target), ("golden", golden)
+        names = [side if isinstance(dump, Mapping) else os.fspath(dump) for side, dump in sides]
+        return replace(report, paths=tuple(names))
     if options.replay not in (None, *ALIASES):
         raise UsageError(f"replay is {options.replay!r}", [*ALIASES])
     if options.recompute not in ("none", "auto", "all"):
