@@ -1,4 +1,4 @@
-"""The contents of all tensors of a table (contents.py) as bytes, which are equal for one tensor of a run."""
+"""The contents of all tensors of a table (contents.py), as numbers of 64 bits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.flow.contents import MIN_ELEMENTS
+from npucmp.flow.contents import _MASK, MIN_ELEMENTS
 from npucmp.model import Statistics, TensorRef
 from npucmp.model.moments import FEW_BITS
 from npucmp.model.table import (
@@ -21,7 +21,8 @@ from npucmp.model.table import (
     with_field,
 )
 
-WORD = 8  # bytes of a number: definition
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, so that the product of 64 bits keeps all of them
+_HALF = np.uint64(32)  # bits: definition: half of a number
 
 
 class _Counts(NamedTuple):
@@ -43,28 +44,26 @@ class _Counts(NamedTuple):
         )
 
 
-def contents_of(columns: Columns, side: int) -> list[bytes]:
-    """The content of the target tensor (side 0) or of the golden tensor of each row; empty if it is unknown or does not
+def contents_of(columns: Columns, side: int) -> list[int]:
+    """The content of the target tensor (side 0) or of the golden tensor of each row; 0 if it is unknown or does not
     identify the tensor."""
     counts, exist, few = (fact[side] for fact in network_fact(columns, _Counts.of))
     has_record, known, figures = _recorded(columns, side)
     is_equal = np.where(known[:, 0] & known[:, 1], figures[:, 0] == figures[:, 1], known[:, 0] == known[:, 1])
     is_simple = ~(known & _are_computed(figures)).any(1)
-    is_unclear = np.where(few, is_simple, has_record & is_equal)
-    may_identify = exist & ~is_unclear & (columns.rows["moments"] < 0)
-    is_conclusive = may_identify & known.all(1) & ~np.isnan(figures).any(1)
-    found = _texts(is_conclusive, counts, *figures.T)
-    for row, tensor in enumerate(_tensors(with_field(columns, "checksum"), side)):
-        if tensor is not None and tensor.checksum and may_identify[row]:
-            identity = str(tensor.identity).encode("utf-8", "backslashreplace")
-            found[row] = b"#%d %s" % (counts[row], identity) if identity else b""
-    measured = np.flatnonzero(exist & (columns.rows["moments"] >= 0))
-    if len(measured):
-        moments = columns.moments[columns.rows["moments"][measured]]
-        contents = _of_moments(moments, ("target", "golden")[side], few[measured])
-        for row, content in zip(measured.tolist(), contents):
-            found[row] = content
-    return found
+    may_identify = exist & ~np.where(few, is_simple, has_record & is_equal)
+    found = _numbers(may_identify & known.all(1) & ~np.isnan(figures).any(1), counts, *figures.T)
+    whole = with_field(columns, "checksum")
+    without = columns.rank is not None and whole is columns  # the tensors that ranks share have no checksum
+    for row, tensor in () if without else enumerate(_tensors(whole, side)):
+        if tensor is not None and tensor.checksum:
+            identity = int.from_bytes(str(tensor.identity).encode("utf-8", "backslashreplace"), "big")
+            found[row] = may_identify[row] and identity and (hash((int(counts[row]), identity)) & _MASK or 1)
+    measured = columns.rows["moments"] >= 0
+    moments = columns.moments[columns.rows["moments"][measured]]
+    found[measured] = _of_moments(moments, ("target", "golden")[side], few[measured]) * exist[measured]
+    contents: list[int] = found.tolist()
+    return contents
 
 
 def _tensors(columns: Columns, side: int) -> Sequence[Optional[TensorRef]]:
@@ -87,24 +86,29 @@ def _recorded(columns: Columns, side: int) -> tuple[Flags, Flags, npt.NDArray[np
     return found, known, figures
 
 
-def _of_moments(moments: npt.NDArray[Any], side: str, few: Flags) -> list[bytes]:
+def _of_moments(moments: npt.NDArray[Any], side: str, few: Flags) -> npt.NDArray[np.uint64]:
     """The contents of tensors whose values were measured."""
     half, elements, error = moments[side], moments["elements"], moments["max_abs"]
     numbers = np.stack([half["minimum"], half["maximum"], half["total"]], axis=1)
-    exist = ~np.isnan(half["minimum"])
     is_constant = ~few & (half["minimum"] == half["maximum"])  # only its error identifies a constant
-    by_hash = np.where(few, _are_computed(numbers).any(1), ~is_constant)
-    found = _texts(exist & by_hash, elements, half["hash"])
-    is_known = exist & is_constant & (error != 0) & ~np.isnan(moments["sum_dd"]) & ~np.isnan(error)
-    of_constants = _texts(is_known, elements, half["minimum"], moments["sum_dd"], error)
-    return [one or other for one, other in zip(found, of_constants)]
+    by_hash = np.where(few, _are_computed(numbers).any(1), ~is_constant) & ~np.isnan(half["minimum"])
+    is_known = is_constant & (error != 0) & ~np.isnan(moments["sum_dd"]) & ~np.isnan(error)
+    of_constants = _numbers(is_known, elements, half["minimum"], moments["sum_dd"], error)
+    return _numbers(by_hash, elements, half["hash"]) | of_constants
 
 
-def _texts(chosen: Flags, *numbers: npt.NDArray[Any]) -> list[bytes]:
-    """The bytes of the numbers of each chosen row; empty elsewhere. -0 counts as 0."""
-    parts = [(one + 0.0).view(np.uint64) if one.dtype == np.float64 else one.astype(np.uint64) for one in numbers]
-    data, size = np.stack(parts, axis=1).tobytes(), WORD * len(parts)
-    return [data[at * size : (at + 1) * size] if is_chosen else b"" for at, is_chosen in enumerate(chosen.tolist())]
+def _numbers(chosen: Flags, *parts: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """A number of 64 bits, not 0, for the parts of each chosen row; 0 elsewhere. -0 counts as 0."""
+    found = np.full(len(chosen), len(parts), np.uint64)
+    for part in parts:
+        found ^= (part + 0.0).view(np.uint64) if part.dtype == np.float64 else part.astype(np.uint64)
+        found *= _MIX
+        found ^= found >> _HALF
+        found *= _MIX
+        found ^= found >> _HALF
+    found[~chosen] = 0
+    found[chosen & (found == 0)] = 1
+    return found
 
 
 def _are_computed(values: npt.NDArray[np.float64]) -> Flags:

@@ -86,7 +86,7 @@ def joint_of(one: Comparison) -> RankDigest:
         tuple(held),
         "".join(kind for kind, _ in held.values()),
         tuple(with_verdict(columns, DIFFERS)[rows].tolist()),
-        array("Q", (_digest(contents[row]) for row in rows)),
+        array("Q", (contents[row] for row in rows)),
         array("Q", (_digest(marks(row)) for row in rows)),
         run.groups,
         run.peers,

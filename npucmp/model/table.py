@@ -585,7 +585,10 @@ Made = TypeVar("Made")
 
 def with_verdict(columns: Columns, verdicts: Iterable[Verdict]) -> Flags:
     """Whether each row has one of these verdicts."""
-    return np.isin(columns.rows["verdict"], [VERDICT_NUMBERS[verdict] for verdict in verdicts])
+    is_one = np.zeros(len(_VERDICTS) + 1, bool)  # the last one is that of rows before the verdict
+    is_one[[VERDICT_NUMBERS[verdict] for verdict in verdicts]] = True
+    found: Flags = is_one[columns.rows["verdict"]]
+    return found
 
 
 def verdict_rows(columns: Columns) -> dict[Verdict, tuple[int, int]]:

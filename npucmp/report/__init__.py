@@ -51,7 +51,8 @@ def present(result: Result, how: str, *more: str) -> Any:
     """Return what a function of notebook.py makes of a result: its words, a line, HTML, a table or its summary."""
     from npucmp.report import notebook
 
-    return getattr(notebook, how)(answer_of(result), *more)
+    with gc_paused():
+        return getattr(notebook, how)(answer_of(result), *more)
 
 
 class Form(NamedTuple):

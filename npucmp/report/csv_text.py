@@ -85,10 +85,15 @@ def words_of(numbers: Sequence[Any]) -> Sequence[str]:
     if not (_IS_REPR and numbers):
         return ["" if one is None else repr(one) for one in numbers]
     try:
-        text = _encode(numbers)[1:-1].decode()
+        text = _encode(numbers).decode()
     except (MsgspecError, OverflowError):  # an integer of more than 64 bits
         return [*map(repr, numbers)]
-    words = text.split(",")
+    return _words_in(text, numbers)
+
+
+def _words_in(text: str, numbers: Sequence[Any]) -> list[str]:
+    """Return the numbers in compact JSON as repr writes them."""
+    words = text[1:-1].split(",")
     if any(mark in text for mark in _OTHER_NOTATION):
         for at in _odd(numbers):
             one = numbers[at]
@@ -105,7 +110,7 @@ def numbers_json(numbers: Sequence[Any]) -> str:
         return ""
     if "null" in text or not any(mark in text for mark in _OTHER_NOTATION):
         return "" if "null" in text else text
-    return f"[{','.join(words_of(numbers))}]"
+    return f"[{','.join(_words_in(text, numbers))}]"
 
 
 def _odd(numbers: Sequence[Any]) -> list[int]:

@@ -13,6 +13,7 @@ from npucmp.report.answer import Columns
 from npucmp.report.tables import OF_OPERATORS, SIDES, columns_of_rows, of_operator
 
 Made = TypeVar("Made")
+NOTHING = "estimator"  # a column without values; those of a network without any value share it
 
 
 class FixedColumn(List[Any]):
@@ -32,6 +33,14 @@ class FixedColumn(List[Any]):
             self._made[make] = make(self)
         found: Made = self._made[make]
         return found
+
+
+class RepeatedColumn(List[Any]):
+    """The cells of a column of several ranks, which all have the same cells."""
+
+    def __init__(self, cells: list[Any], times: int) -> None:
+        super().__init__(cells * times)
+        self.cells, self.times = cells, times
 
 
 class Network:
@@ -72,6 +81,7 @@ def _columns(pairs: Sequence[Pair], at: Sequence[int]) -> Columns:
     relations = [None if one is None else one.relation for one in targets]
     found["relation"] = [None if one is None else one.words or None for one in relations]
     found["match_reason"] = [pair.note or None if pair.via else None for pair in pairs]
+    found[NOTHING] = [None] * len(pairs)
     return found
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 from html import escape
-from typing import Any
+from typing import Any, Sequence
+
+import numpy as np
 
 from npucmp.errors import UsageError
 from npucmp.presenter import is_chinese
 from npucmp.report import csv, json, terminal
 from npucmp.report.answer import Answer, Columns, Suspect
 from npucmp.report.files import ConcatFile
+from npucmp.report.network import RepeatedColumn
 from npucmp.report.sanitise import visible
 from npucmp.report.summary_types import SuspectLine
 from npucmp.report.tables import head_of
@@ -115,7 +118,18 @@ def frame(answer: Answer, table: str = "") -> Any:
             exact = {"float_precision": "round_trip"}
         return pandas.read_csv(lines, names=[*one.names], header=0, low_memory=False, **exact)
     more = {} if table else {name: columns[of] for name, of in answer.alike.items()}
-    return pandas.DataFrame({**columns, **more}, columns=[*one.names, *more])
+    series = {name: _series({**columns, **more}[name]) for name in (*one.names, *more)}
+    return pandas.DataFrame(series, copy=False)
+
+
+def _series(cells: Sequence[Any]) -> Any:
+    """Return a column; cells that ranks share are converted once."""
+    import pandas
+
+    if not isinstance(cells, RepeatedColumn):
+        return pandas.Series(cells)
+    once = pandas.Series(cells.cells)
+    return pandas.Series(once.array.take(np.tile(np.arange(len(once)), cells.times)))
 
 
 def plot(answer: Answer) -> Any:

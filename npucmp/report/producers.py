@@ -19,29 +19,36 @@ Linked = Sequence[Optional[Link]]
 
 
 class _Readers(NamedTuple):
-    """The rows of each operator in graph order, as the order of the operator, its rows and whether each is an output;
-    and the links that graphs name, by row."""
+    """The operators in graph order, and the links that graphs name, by row. Of each operator: its order, the tensors
+    that it reads as (place in graph order, row), and the rows that it writes."""
 
-    operators: Sequence[tuple[int, Sequence[tuple[int, bool]]]]
+    operators: Sequence[tuple[int, Sequence[tuple[int, int]], Sequence[int]]]
     named: dict[int, Link]
 
     @classmethod
     def of(cls, columns: Columns) -> _Readers:
         pairs = network_fact(columns, bare_pairs)
-        sequence = sorted(range(len(pairs)), key=lambda row: pairs[row].order)
-        grouped = groupby(sequence, key=lambda row: pairs[row].order)
-        operators = [(order, [(row, is_output(pairs[row])) for row in rows]) for order, rows in grouped]
+        sequence = [*enumerate(sorted(range(len(pairs)), key=lambda row: pairs[row].order))]
+        operators = [
+            (
+                order,
+                [(at, row) for at, row in members if not is_output(pairs[row])],
+                [row for _, row in members if is_output(pairs[row])],
+            )
+            for order, members in (
+                (order, [*group]) for order, group in groupby(sequence, key=lambda one: pairs[one[1]].order)
+            )
+        ]
         named: dict[int, Link] = {}
         if any(tensor is not None and tensor.source for pair in pairs for tensor in pair[4:6]):
             target, golden = Producers[int](), Producers[int]()
-            for order, rows in operators:
-                for row, writes in rows:
-                    pair = pairs[row]
-                    producer = target.graph_producer(pair.target)
-                    producer = golden.graph_producer(pair.golden) if producer is None else producer
-                    if producer is not None and not writes:
+            for order, reads, writes in operators:
+                for _, row in reads:
+                    producer = target.graph_producer(pairs[row].target)
+                    producer = golden.graph_producer(pairs[row].golden) if producer is None else producer
+                    if producer is not None:
                         named[row] = Link(producer, "by the graph")
-                for pair in (pairs[row] for row, writes in rows if writes):
+                for pair in map(pairs.__getitem__, writes):
                     if pair.target_op is not None:
                         target.add_output(pair.target_op, pair.slot, order)
                     if pair.golden_op is not None and not (pair.golden is None and pair.is_inside):
@@ -55,19 +62,15 @@ def producers_read(one: Comparison) -> Linked:
     columns = one.columns
     readers = network_fact(columns, _Readers.of)
     targets, goldens = contents_of(columns, 0), contents_of(columns, 1)
-    written: dict[bytes, Link] = {}  # by the content of the golden tensor
-    of_target: dict[bytes, Link] = {}
-    found: list[Optional[Link]] = []
-    for order, rows in readers.operators:
-        for row, writes in rows:
-            if writes:
-                found.append(None)
-            else:
-                found.append(readers.named.get(row) or written.get(goldens[row]) or of_target.get(targets[row]))
+    written: dict[int, Link] = {}  # by the content of the golden tensor
+    of_target: dict[int, Link] = {}
+    found: list[Optional[Link]] = [None] * len(goldens)
+    for order, reads, writes in readers.operators:
+        for at, row in reads:
+            found[at] = readers.named.get(row) or written.get(goldens[row]) or of_target.get(targets[row])
         link = Link(order, "by equal content")
-        for row, writes in rows:
-            if writes:
-                written[goldens[row]] = of_target[targets[row]] = link
-        written.pop(b"", None)
-        of_target.pop(b"", None)
+        for row in writes:
+            written[goldens[row]] = of_target[targets[row]] = link
+        written.pop(0, None)
+        of_target.pop(0, None)
     return found

@@ -28,7 +28,7 @@ from npucmp.model.table import (
 )
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
-from npucmp.report.network import Network
+from npucmp.report.network import NOTHING, Network, RepeatedColumn
 from npucmp.report.phrases import where_words
 from npucmp.report.producers import Linked
 from npucmp.report.rank_map import rank_errors
@@ -113,7 +113,10 @@ def paired_rows(comparison: Comparison, cells: Columns, linked: Linked) -> Paire
     rows["producer"] = [None if link is None else layout.numbers[link.order] for link in linked]
     rows["linked"] = [None if link is None else link.how for link in linked]
     roots = {root.pair.order: root for root in comparison.roots}
-    of_roots = tables.by_column([_root(roots.get(order)) for order in layout.numbers]) if roots else {}
+    of_roots: Columns = {}
+    for order, root in roots.items():
+        for name, cell in _root(root).items():
+            of_roots.setdefault(name, [None] * len(layout.numbers))[layout.numbers[order]] = cell
     operators = {**layout.operators, **of_roots}
     return PairedOperators(" · ".join(where_words(comparison.target)), operators, {**rows, **layout.rows})
 
@@ -190,10 +193,8 @@ def _within(operator: Operator, paths: Mapping[str, str]) -> Optional[str]:
     return None if operator.path else paths.get(operator.scope) or None
 
 
-def _root(root: Optional[Root]) -> Row:
+def _root(root: Root) -> Row:
     """Return the further cells of an operator that is a root cause."""
-    if root is None:
-        return {}
     more = {"input_error": root.input_error, "output_error": root.output_error, "root_rank": root.rank}
     return {**tables.of_root(root), **more}
 
@@ -218,7 +219,13 @@ def tensor_columns(report: Report, extra: Sequence[str] = ()) -> Columns:
 def _columns_concatenated(parts: Sequence[Columns], names: Sequence[str]) -> Columns:
     if len(parts) == 1:
         return parts[0]
-    return {name: [*chain.from_iterable(part[name] for part in parts)] for name in names}
+    return {name: _cells_concatenated([part[name] for part in parts]) for name in names}
+
+
+def _cells_concatenated(parts: Sequence[list[Any]]) -> list[Any]:
+    if any(part is not parts[0] for part in parts):
+        return [*chain.from_iterable(parts)]
+    return RepeatedColumn(parts[0], len(parts)) if parts else []
 
 
 def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
@@ -226,7 +233,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     None if it does not apply or is not known. Columns without any value share one list."""
     table = comparison.columns
     rows, fixed = table.rows, network_fact(table, Network).columns
-    nothing: list[Any] = [None] * len(rows)
+    nothing = fixed[NOTHING]
     columns: Columns = {"step": [comparison.step] * len(rows), "rank": [comparison.rank] * len(rows)}
     columns.update((name, fixed[name]) for name in (*COLUMNS_OF_OPERATORS, "order", "slot"))
     columns["verdict"] = verdict_words(table)
@@ -267,7 +274,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
                 position(place, golden.shape) if place >= 0 and golden is not None else None
                 for place, golden in zip(places, table.goldens)
             ]
-    columns.update((name, fixed.get(name, nothing)) for name in RELATIONS if name not in columns)
+    columns.update((name, fixed[name]) for name in RELATIONS)
     return columns
 
 
