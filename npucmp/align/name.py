@@ -52,7 +52,9 @@ def join(target: Sequence[Operator], golden: Sequence[Operator]) -> Optional[lis
     for field in (_NAME, _KIND, _UNIQUE, _PHASE, _PATH):
         if left[field] != right[field]:
             return None
-    if len({*left[_NAME]}) < len(target) or not all(map(_is_increasing, (left[_ORDER], right[_ORDER]))):
+    if len({*left[_NAME]}) < len(target):
+        return None
+    if not all(all(map(lt, orders, orders[1:])) for orders in (left[_ORDER], right[_ORDER])):
         return None
     are_called_alike = left[_SCOPE] == right[_SCOPE] and left[_STACK] == right[_STACK]
     if not are_called_alike and [*map(is_update, target)] != [*map(is_update, golden)]:
@@ -67,10 +69,6 @@ def join_assembled(target: Sequence[Operator], golden: Sequence[Operator]) -> li
     by_name = {operator.name: operator for operator in golden}
     pairs = [(one, by_name[one.name]) for one in target if one.name in by_name]
     return [Match(one, other, VIA, 1.0, (), True) for one, other in pairs if one.own_name or other.own_name]
-
-
-def _is_increasing(orders: Sequence[int]) -> bool:
-    return all(map(lt, orders, orders[1:]))
 
 
 def _have_same_slots(target: Sequence[Sequence[TensorRef]], golden: Sequence[Sequence[TensorRef]]) -> bool:

@@ -42,18 +42,13 @@ def extent(
     If `ordered` is False, the dump has no order of execution and the ends are unknown. `called` are the names of target
     and golden in words. `again` are the places of recomputed operators, which are not part of the network.
     """
-    if _are_whole(pairs):
+    if all(pair.target and pair.golden and pair.target_op and pair.golden_op for pair in pairs):
         return PairingCoverage()
     rows, incomplete, lacking = _rows([pair for pair in pairs if pair.order not in again]), [], []
     for short, long, name in ((TARGET, GOLDEN, called[0]), (GOLDEN, TARGET, called[1])):
         incomplete += [f"{name} {words}" for words in _ends(rows, short, long)] if ordered else []
         lacking += [f"{name} has no {phase} operators" for phase in _lacking(rows, short, long)]
     return PairingCoverage((*incomplete, *lacking, *one_sided_updates(pairs)), tuple(incomplete))
-
-
-def _are_whole(pairs: Sequence[Pair]) -> bool:
-    """Return whether every tensor has a partner."""
-    return all(pair.target and pair.golden and pair.target_op and pair.golden_op for pair in pairs)
 
 
 def _lacking(rows: Sequence[_OperatorRow], short: str, long: str) -> list[str]:

@@ -45,7 +45,7 @@ def match(
     for kind in {one.kind for one in left}:
         rows = [at for at, one in enumerate(left) if one.kind == kind]
         columns = [at for at, one in enumerate(right) if one.kind == kind]
-        if len(rows) == len(columns) and all(map(_takes_lists, [left[at] for at in rows])):
+        if len(rows) == len(columns) and all(any(slot.endswith(".") for slot in _lists(left[at])) for at in rows):
             found.update(zip(rows, columns))  # each call takes all parameters of a group
             continue
         matched = partners([left[at] for at in rows], [right[at] for at in columns], context)
@@ -106,10 +106,6 @@ class _List:
     @property
     def shapes(self) -> list[tuple[int, ...]]:
         return [one.shape for one in self.entries.values()]
-
-
-def _takes_lists(operator: Operator) -> bool:
-    return any(slot.endswith(".") for slot in _lists(operator))
 
 
 def by_entries(found: Match, context: ReadContext = ANYWHERE) -> Match:

@@ -11,7 +11,7 @@ from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.run_pair import RunPair
 from npucmp.health.facts import Tensor
 from npucmp.measure.recorded_stats import equal_by_record
-from npucmp.model import Event, first_of
+from npucmp.model import first_of
 from npucmp.model.check_finding import Symptom
 from npucmp.model.item_result import ItemResult
 from npucmp.model.optypes import is_gradient
@@ -51,7 +51,8 @@ def overflow(both: RunPair) -> ItemResult:
         for side, step, found in (("target", target, here), ("golden", golden, there)):
             events = [one for one in step.events if one.alarm and one.kind]
             found.update(one.kind for one in events)
-            first[side] = first[side] or _name(events)
+            named = (one.operator.name for one in events if one.operator is not None)
+            first[side] = first[side] or next(named, "")
     if not here and not there:
         return same("neither side overflows")
     if {*here} == {*there}:
@@ -60,10 +61,6 @@ def overflow(both: RunPair) -> ItemResult:
     kinds = sorted({*here} ^ {*there})
     words = f"{', '.join(kinds)} only in {side} (first: {first[side]}): run npucmp overflow"
     return differs(words, places=abs(sum(here.values()) - sum(there.values())), first=first[side])
-
-
-def _name(events: list[Event]) -> str:
-    return next((one.operator.name for one in events if one.operator is not None), "")
 
 
 def accumulation(both: RunPair) -> ItemResult:

@@ -139,8 +139,8 @@ def _enclosed_operators(both: AlignedRuns, one: AlignedStep, side: str, alone: S
     outputs: dict[int, list[bool]] = {}
     for pair in one.pairs:
         operator = pair.target_op if side == "target" else pair.golden_op
-        agree = _agree(both, pair) if is_output(pair) and operator is not None else None
-        if operator is not None and agree is not None:
+        is_told = operator is not None and is_output(pair) and _is_float(pair.target) and _is_float(pair.golden)
+        if is_told and operator is not None and (agree := both.agree(pair)) is not None:
             outputs.setdefault(operator.order, []).append(agree)
     waiting: dict[object, list[Operator]] = {}
     agreed: dict[object, bool] = {}
@@ -164,11 +164,6 @@ def _enclosed_operators(both: AlignedRuns, one: AlignedStep, side: str, alone: S
 def _is_float(tensor: Optional[TensorRef]) -> bool:
     row = lookup(tensor.dtype) if tensor is not None else None
     return row is not None and row.kind == "f"
-
-
-def _agree(both: AlignedRuns, pair: Pair) -> Optional[bool]:
-    """Return whether two float outputs agree within rounding; None if unknown."""
-    return both.agree(pair) if _is_float(pair.target) and _is_float(pair.golden) else None
 
 
 def agreement(pair: Pair) -> float:

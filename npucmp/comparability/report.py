@@ -58,11 +58,7 @@ def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
             tables.table(
                 "curves.csv",
                 CURVES,
-                lambda: (
-                    dict(zip(CURVES, (*one.windows[at], one.name)))
-                    for one in report.curves
-                    for at in range(len(one.windows))
-                ),
+                lambda: (dict(zip(CURVES, (*window, one.name))) for one in report.curves for window in one.windows),
             ),
         ],
         plots=[*map(_plot, report.curves)],

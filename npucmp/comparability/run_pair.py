@@ -189,20 +189,13 @@ class RunPair:
     @cached_property
     def weights(self) -> list[MatchedParameter]:
         """The parameters of corresponding ranks."""
-        return [twins for here, there in self.ranks for twins in match_parameters(here, there, self._partner)]
-
-    @cached_property
-    def _partners(self) -> dict[int, TensorRef]:
-        """Tensors of the golden run by the identity of their target partners."""
-        return {
+        partners = {
             id(pair.target): pair.golden
             for one in self.aligned_steps
             for pair in one.pairs
             if pair.target is not None and pair.golden is not None
         }
-
-    def _partner(self, tensor: TensorRef) -> Optional[TensorRef]:
-        return self._partners.get(id(tensor))
+        return [twins for here, there in self.ranks for twins in match_parameters(here, there, partners)]
 
     def are_equal(self, pair: Pair) -> Optional[bool]:
         """Whether two tensors are equal: by their bits, else by recorded checksums and figures. None if unknown."""
@@ -262,9 +255,7 @@ def _at(parameter: Optional[Parameter], index: int) -> Optional[Tensor]:
     return parameter.weights[index] if parameter is not None else None
 
 
-def match_parameters(
-    here: Health, there: Health, partner: Callable[[TensorRef], Optional[TensorRef]]
-) -> list[MatchedParameter]:
+def match_parameters(here: Health, there: Health, partners: Mapping[int, TensorRef]) -> list[MatchedParameter]:
     """Pair parameters by name if both sides have names; the rest by the partners of their tensors; then, if a side has
     no names, by shape in order."""
     at = next(
@@ -279,7 +270,9 @@ def match_parameters(
         found = [(name, left.pop(name), right.pop(name)) for name in [*left] if name in right and here.has_names]
     by_tensor = {id(weight.ref): one for one in right.values() for weight in one.weights if weight is not None}
     for name, one in [*left.items()]:
-        other = next((by_tensor.get(id(partner(weight.ref))) for weight in one.weights if weight is not None), None)
+        other = next(
+            (by_tensor.get(id(partners.get(id(weight.ref)))) for weight in one.weights if weight is not None), None
+        )
         if other is not None and other.name in right:
             found.append((name, left.pop(name), right.pop(other.name)))
     for name, one in [*left.items()] if not here.has_names or not there.has_names else []:

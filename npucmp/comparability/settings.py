@@ -259,12 +259,11 @@ def equal(a: Any, b: Any) -> bool:
     x, y = _figure(a), _figure(b)
     if x is not None and y is not None:
         return x == y or math.isclose(x, y, rel_tol=ROUNDED) or (x != x and y != y)
-    own, other = (OF_DEVICES.sub(_neutral, str(one).strip().lower()) for one in (a, b))
+    own, other = (
+        OF_DEVICES.sub(lambda found: "ccl" if found[0].endswith("ccl") else "device", str(one).strip().lower())
+        for one in (a, b)
+    )
     return own == other
-
-
-def _neutral(found: re.Match[str]) -> str:
-    return "ccl" if found[0].endswith("ccl") else "device"
 
 
 def _figure(value: Any) -> Optional[float]:

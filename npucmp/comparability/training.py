@@ -20,7 +20,7 @@ from npucmp.dump.readers.values import Array
 from npucmp.health.curves.curve import Curve
 from npucmp.health.curves.curve_pair import CurveComparison, compare_curves
 from npucmp.health.curves.log_reader import read_log
-from npucmp.health.facts import Op, Parameter, Step, Tensor
+from npucmp.health.facts import Op, Parameter, Step
 from npucmp.localise.update_roots import loss_scale_words, spelled_factor
 from npucmp.model import Pair, first_of
 from npucmp.model.item_result import ItemResult
@@ -110,14 +110,10 @@ def _losses(both: RunPair) -> Iterator[tuple[Step, Op, Op]]:
             yield here, a, b
 
 
-def _scalar(tensor: Optional[Tensor]) -> Optional[float]:
-    return tensor.figures.mean if tensor is not None else None
-
-
 def loss(both: RunPair) -> ItemResult:
     """Compare the loss of the first step that records it on both sides; later losses also depend on the optimizer."""
     for step, a, b in _losses(both):
-        here, there = (_scalar(one.outputs[0]) if one.outputs else None for one in (a, b))
+        here, there = (one.outputs[0].figures.mean if one.outputs and one.outputs[0] else None for one in (a, b))
         if here is None or there is None:
             continue
         relative = abs(here - there) / (abs(there) or 1.0)

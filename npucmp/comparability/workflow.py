@@ -153,11 +153,7 @@ def _open_pair(
         remarks.append(f"no step and rank is in both: target has {keys(lefts)}, golden has {keys(rights)}{hint}")
     remarks += odd_pairs(together)
     jobs = options.jobs or default_jobs()
-    meter = ProgressMeter(options.progress, sum(_bytes(run) for run in (*lefts, *rights)))
+    tensors = (one for run in (*lefts, *rights) for operator in run.operators for one in operator.tensors)
+    meter = ProgressMeter(options.progress, sum(size_of(one.dtype, one.shape) for one in tensors if one.file))
     both = RunPair(lefts, rights, together, names, context, jobs, user_input, done=meter.add)
     return both, broken, tuple(remarks)
-
-
-def _bytes(run: Run) -> int:
-    """Return the bytes of the values from which the facts of a run are computed."""
-    return sum(size_of(one.dtype, one.shape) for operator in run.operators for one in operator.tensors if one.file)

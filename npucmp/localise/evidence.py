@@ -379,10 +379,6 @@ def _rounded_factor(gain: float) -> str:
     return f"{round(1.0 + gain, max(1, 1 - math.floor(math.log10(abs(gain))))):g}"
 
 
-def _dtype(tensor: Optional[TensorRef]) -> str:
-    return tensor.dtype if tensor is not None else ""
-
-
 def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> list[Evidence]:
     """The evidence of an operator that writes floats of another type than the golden's, or values that are rounded to
     one; no evidence if its inputs already are so, because an earlier operator decided it."""
@@ -390,7 +386,8 @@ def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> list[Ev
         return []
     apart = [one.pair for one in outputs if len(float_types(one.pair)) > 1]
     if apart and apart[0].target and apart[0].golden:
-        if any(one.pair.golden is None and _dtype(one.pair.target) == apart[0].target.dtype for one in read):
+        alone = (one.pair.target for one in read if one.pair.golden is None)
+        if any(tensor is not None and tensor.dtype == apart[0].target.dtype for tensor in alone):
             return []
         words = "dtype of {slots}: {target} in the target, {golden} in the golden"
         slots = first_names([pair.slot for pair in apart])

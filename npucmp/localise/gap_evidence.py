@@ -232,13 +232,10 @@ def _only_value(side: Side) -> float:
 
 def _alone_reason(words: str, alone: Sequence[Pair]) -> Evidence:
     """The evidence that names operators of one run; their names replace the braces in `words`."""
-    shown = [f"{{name{n}}} (only in {_side(pair)})" for n, pair in enumerate(alone)]
+    sides = ["the target" if pair.target_op else "the golden" for pair in alone]
+    shown = [f"{{name{n}}} (only in {side})" for n, side in enumerate(sides)]
     named = {f"name{n}": pair.operator.name for n, pair in enumerate(alone[:3])}
     return reason("between", words.format(first_names(shown)), **named)
-
-
-def _side(pair: Pair) -> str:
-    return "the target" if pair.target_op else "the golden"
 
 
 def _tells_outputs(pair: Pair) -> bool:

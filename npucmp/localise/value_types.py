@@ -28,7 +28,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.judge.precision import HALF_TYPES, NARROWER, coarser_round_off, holds, is_quantised, is_rounded
 from npucmp.localise.effective_precision import is_computed
 from npucmp.measure.metrics import rel_l2
-from npucmp.model import Finding, Measurement, Pair, Run, Side, TensorRef
+from npucmp.model import Finding, Measurement, Run, Side, TensorRef
 from npucmp.model.dtypes import DTYPES
 from npucmp.model.moments import SHORT_BITS
 from npucmp.model.optypes import op_type_of
@@ -98,13 +98,10 @@ def _elected(measurements: Sequence[Measurement], votes: Mapping[int, str]) -> O
         return frozenset()
     kinds = defaultdict[str, list[int]](list)
     for at in groups[0]:
-        kinds[_kind(measurements[at].pair)].append(at)
+        operator = measurements[at].pair.operator
+        kinds[op_type_of(operator).name or operator.op_type].append(at)
     rounded = [own for kind, own in kinds.items() if kind and len(own) >= KIND and all(votes[at] for at in own)]
     return frozenset(measurements[at].pair.operator.order for at in chain(*rounded)) or None
-
-
-def _kind(pair: Pair) -> str:
-    return op_type_of(pair.operator).name or pair.operator.op_type
 
 
 def _side_of(measurement: Measurement, side: int) -> Optional[tuple[TensorRef, Side, float]]:

@@ -71,12 +71,9 @@ def _causes(one: Comparison) -> Iterator[Root]:
     for root in one.roots:
         yield replace(root, cause=Cause.PROPAGATED) if root.cause is Cause.WORSENED else root
     known = {root.pair.order for root in one.roots}
-    yield from (_left_over(node) for node in nodes_of(one.findings) if node.pair.order not in known and _shows(node))
-
-
-def _shows(node: OperatorFindings) -> bool:
-    """Whether an operator propagates a difference; equal outputs are not a difference, even if its inputs differ."""
-    return any(map(differs, node.outputs or node.inputs))
+    for node in nodes_of(one.findings):  # equal outputs are not a difference, even if inputs differ
+        if node.pair.order not in known and any(map(differs, node.outputs or node.inputs)):
+            yield _left_over(node)
 
 
 def _left_over(node: OperatorFindings) -> Root:

@@ -217,7 +217,7 @@ def _rerun(
         cause=root.cause,
         differing=moments.elements - moments.equal if moments is not None else None,
         max_abs=moments.max_abs if moments is not None else None,
-        rel_l2=_finite(finding.error) if finding is not None else None,
+        rel_l2=None if finding is None or finding.error is None or math.isnan(finding.error) else finding.error,
         max_ulp=moments.max_ulp if moments is not None else None,
         odd=_odd(operator_runs, present, context),
         evidence=tuple(evidence),
@@ -225,10 +225,6 @@ def _rerun(
         picture=seen.picture if seen is not None else None,
         pictured=worst.number,
     )
-
-
-def _finite(error: Optional[float]) -> Optional[float]:
-    return None if error is None or math.isnan(error) else error
 
 
 def _run_of_figures(worst: _OperatorRuns, operator_runs: Sequence[_OperatorRuns]) -> tuple[Evidence, ...]:
