@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import Hashable, Iterable, Mapping, NamedTuple, Optional, Sequence, cast
+from typing import Callable, Hashable, Iterable, Mapping, NamedTuple, Optional, Sequence, cast
 
 import numpy as np
 
@@ -289,9 +289,7 @@ def _columns(findings: Sequence[Finding]) -> Optional[Columns]:
     return rows.columns if isinstance(rows, SearchRows) and rows.network is not None else None
 
 
-@by_network
-def _pairs(pairs: Sequence[Pair]) -> Sequence[Pair]:
-    return pairs
+_pairs: Callable[[Sequence[Finding]], Sequence[Pair]] = by_network(tuple)
 
 
 @by_network

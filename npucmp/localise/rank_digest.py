@@ -104,34 +104,31 @@ class _CollectiveCalls(NamedTuple):
     @classmethod
     def of(cls, run: Run) -> _CollectiveCalls:
         backward = min((op.order for op in run.operators if is_gradient(op)), default=len(run.operators))
-        calls = [op for op in run.operators if op_type_of(op).has("collective")]
-        groups = dict.fromkeys(group for op in calls if op.order < backward for group in groups_of(op))
-        return cls(backward, tuple(groups), tuple(_peers(calls)))
+        calls = [(op, op_type_of(op)) for op in run.operators if op_type_of(op).has("collective")]
+        groups = dict.fromkeys(group for op, _ in calls if op.order < backward for group in groups_of(op))
+        peers: dict[int, bool] = {}
+        for op, kind in calls:
+            if kind.has("point to point") and (peer := peer_of(op)) is not None:
+                peers.setdefault(peer, not kind.has("receives"))
+        return cls(backward, tuple(groups), tuple(peers.items()))
 
 
 def _shared_tensors(columns: Columns, backward: int) -> list[tuple[int, tuple[str, str], str]]:
     """The rows of tensors that other ranks may hold too, each with its operator and slot, and its kind."""
-    found = []
-    known: Optional[Operator] = None
-    is_collective = False
-    for row, pair in enumerate(network_fact(columns, bare_pairs)):
-        operator, slot = pair.golden_op, pair.slot
-        if operator is None:
-            continue
-        if operator is not known:
-            known, is_collective = operator, op_type_of(operator).has("collective")
-        if is_collective:
-            kind = _kind_of_given(operator, pair, backward)
-        else:
-            kind = GRADIENT if slot.startswith("grad:") else WEIGHT if is_parameter(pair) else ""
-        if kind:
-            found.append((row, (operator.name, slot), kind))
-    return found
+    pairs = [(row, pair, pair.golden_op) for row, pair in enumerate(network_fact(columns, bare_pairs))]
+    return [
+        (row, (operator.name, pair.slot), kind)
+        for row, pair, operator in pairs
+        if operator is not None and (kind := _kind(pair, operator, backward))
+    ]
 
 
-def _kind_of_given(operator: Operator, pair: Pair, backward: int) -> str:
-    """The kind of a collective's tensor; "" if other ranks need not have the same."""
-    is_told = is_output(pair) and not op_type_of(operator).has("point to point")
+def _kind(pair: Pair, operator: Operator, backward: int) -> str:
+    """The kind of a tensor; "" if other ranks need not have the same."""
+    op = op_type_of(operator)
+    if not op.has("collective"):
+        return GRADIENT if pair.slot.startswith("grad:") else WEIGHT if is_parameter(pair) else ""
+    is_told = is_output(pair) and not op.has("point to point")
     return "" if not is_told else TOLD_FORWARD if operator.order < backward else TOLD
 
 
@@ -152,17 +149,6 @@ def _target_marks(columns: Columns) -> Callable[[int], bytes]:
 
 def _digest(mark: bytes) -> int:
     return int.from_bytes(blake2b(mark, digest_size=SIZE).digest(), "big")
-
-
-def _peers(calls: Sequence[Operator]) -> Iterator[tuple[int, bool]]:
-    """Yield the first call between this rank and each other rank."""
-    seen = set()
-    for operator in calls:
-        op = op_type_of(operator)
-        peer = peer_of(operator) if op.has("point to point") else None
-        if peer is not None and peer not in seen:
-            seen.add(peer)
-            yield peer, not op.has("receives")
 
 
 def held_alike(digests: Iterable[RankDigest], *kinds: str) -> list[list[tuple[int, SharedTensor]]]:
