@@ -174,7 +174,7 @@ class NoiseTest:
     def may_exceed(self, bars: ShiftBars, at: int, now: NoiseBaseline) -> bool:
         """Whether an operator of a rank in columns may exceed the noise."""
         self._now = now
-        noise = max(now.kind.sums, self._drift, self._unproven)
+        noise = max(now.kind.sums, 0.0 if self._repeats else self._drift, self._unproven)
         return bars.may_exceed(at, NOISE_FACTOR_SUMS, self._repeats, self._first, bool(now.seen), noise)
 
     def reads_hidden(self, rows: Iterable[int], sources: Sequence[int], first: int) -> bool:
