@@ -208,6 +208,7 @@ class _Ranks:
             (*rows.inputs, *rows.extra_inputs), walk.sources.rows, first
         ):
             return False
+        walk.sources.read(walk.sources.rows[row] for row in rows.inputs if columns.is_known[row])
         noise.follow_updates(network.gradient[at], columns.parameter_shift[at])
         if columns.has_levels[at] and not noise.outliers:
             self._history.add(noise.contribution_of(columns, at), before)

@@ -214,7 +214,9 @@ class RootSearch:
         source = self.sources.known_source(row)
         if source is not None:
             return not source.tainted
-        return self.sources.rows[row] >= 0 or bool(columns.network.is_parameter[row]) or not columns.differs[row]
+        if self.sources.rows[row] >= 0 or self.sources.is_own_source(row):
+            return True
+        return bool(columns.network.is_parameter[row]) or not columns.differs[row]
 
     def visit(self, node: OperatorFindings) -> None:
         """Judge one operator, and record the consequences for the tensors that it wrote."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from itertools import count, takewhile
-from typing import Callable, Hashable, NamedTuple, Optional, Sequence
+from typing import Callable, Hashable, Iterable, NamedTuple, Optional, Sequence
 
 from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import content_of
@@ -50,6 +50,7 @@ class Sources:
         self._findings, self._edges, self._first, self._ordered = findings, edges, first_row, ordered
         self._known: dict[int, TensorSource] = {}  # by row
         self._read = frozenset(edges.sources)  # rows whose tensors an operator reads
+        self._read_so_far: set[int] = set()
         self._latest = -1  # latest row that the search has reached
         self.any_meaningless = _any_meaningless(findings)
         self.any_unreadable = bool(rows_of_verdicts(findings, (Verdict.UNREADABLE,)))
@@ -72,8 +73,18 @@ class Sources:
             if other is not None and start <= at and (row < start or not is_output(self._findings[row].pair)):
                 return other
         if row < 0:  # no earlier row holds it; after its first read it is its own source
-            return self._known.get(finding.row) if self._edges.contents[at] else None
+            known = self.at(finding.row) if at in self._read_so_far else self._known.get(finding.row)
+            return known if self._edges.contents[at] else None
         return self.at(row + self._first)
+
+    def read(self, rows: Iterable[int]) -> None:
+        """Record that an operator read tensors, by the rows of their sources; counted from the first, -1 without
+        one."""
+        self._read_so_far.update(rows)
+
+    def is_own_source(self, at: int) -> bool:
+        """Whether a row, counted from the first, was read, so that it is its own source."""
+        return at in self._read_so_far and bool(self._edges.contents[at])
 
     def _of_another_rank(self, finding: Finding) -> Optional[TensorSource]:
         """The latest row so far that holds a tensor of another rank."""
