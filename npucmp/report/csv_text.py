@@ -5,7 +5,7 @@ A cell is empty if it does not apply or is not known; floats have their full pre
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain, groupby, repeat
 from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
@@ -15,7 +15,6 @@ from msgspec.json import Encoder
 
 from npucmp.report.sanitise import escape_formula
 
-SHORT, KEPT = 1 << 14, 64  # columns of text cached for the next rank: cells of each, and number
 _Cells = Union[str, Sequence[str]]  # the cells of a column, or the text that all of them share
 _NONE = type(None)
 _EQUAL = {_NONE, str, int, bool}  # types whose equal values have equal text
@@ -67,7 +66,7 @@ def _cells(column: Sequence[Any]) -> _Cells:
     if len(kinds) == 1 and kinds <= _EQUAL and column.count(column[0]) == len(column):
         return _cell(column[0])
     if kinds <= {str, _NONE}:
-        return (_cached_texts if len(column) <= SHORT else _texts)(tuple(column))
+        return _texts(column)
     return [*map(str, column)] if kinds <= {int, bool} else [*map(_cell, column)]
 
 
@@ -121,7 +120,7 @@ def _odd(numbers: Sequence[Any]) -> list[int]:
     return found
 
 
-def _texts(column: tuple[Optional[str], ...]) -> Sequence[str]:
+def _texts(column: Sequence[Optional[str]]) -> Sequence[str]:
     """Return the text of cells, each different text converted once; "" for None."""
     different = dict.fromkeys(column)
     known = [text for text in different if text is not None]
@@ -130,12 +129,9 @@ def _texts(column: tuple[Optional[str], ...]) -> Sequence[str]:
         together.isascii() and together.replace("\n", "").isprintable() and together.count("\n") == len(known) - 1
     )
     if is_plain and not any(mark in together for mark in _SPECIAL):
-        return ["" if text is None else text for text in column]
+        return [text or "" for text in column]
     words = {text: _cell(text) for text in different}
     return [*map(words.__getitem__, column)]
-
-
-_cached_texts = lru_cache(maxsize=KEPT)(_texts)  # most ranks have the same names, types and shapes
 
 
 def _cell(value: Any) -> str:

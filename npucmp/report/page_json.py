@@ -13,14 +13,12 @@ operators is the number of rows of each.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any, Optional, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from npucmp.report.answer import Columns, Detail
-from npucmp.report.csv_text import KEPT, SHORT
 from npucmp.report.network import FixedColumn
 from npucmp.report.sanitise import visible
 
@@ -73,18 +71,6 @@ def _pack_column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     if cells.count(None) == len(cells):
         return None
     kinds = {*map(type, cells)}
-    if kinds <= {str, _NONE} and len(cells) <= SHORT:
-        return _cached_texts(tuple(cells))
-    return _of_kinds(cells, kinds)
-
-
-@lru_cache(maxsize=KEPT)
-def _cached_texts(cells: tuple[Optional[str], ...]) -> Optional[dict[str, Any]]:
-    """Return a packed column of text, cached because most ranks share it."""
-    return _of_kinds(cells, {str})
-
-
-def _of_kinds(cells: Sequence[Any], kinds: set[type]) -> Optional[dict[str, Any]]:
     number = {"number": True} if kinds & {int, float} else {}
     if float in kinds and not kinds <= {float, _NONE}:  # equal values may be written differently
         cells = different = plains = [*map(json_value, cells)]
