@@ -9,11 +9,12 @@ from __future__ import annotations
 from itertools import groupby
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.flow.content_columns import contents_of
+from npucmp.flow.contents import contents_of
 from npucmp.flow.edges import Link, Producers
 from npucmp.model import Comparison
+from npucmp.model.network import SearchRows
 from npucmp.model.roles import is_output
-from npucmp.model.table import Columns, bare_pairs, network_fact
+from npucmp.model.table import Columns, Table, bare_pairs, network_fact
 
 Linked = Sequence[Optional[Link]]
 
@@ -61,7 +62,8 @@ def producers_read(one: Comparison) -> Linked:
     unknown producers."""
     columns = one.columns
     readers = network_fact(columns, _Readers.of)
-    targets, goldens = contents_of(columns, 0), contents_of(columns, 1)
+    rows = SearchRows(Table(columns=columns))
+    targets, goldens = contents_of(rows, 0), contents_of(rows, 1)
     written: dict[int, Link] = {}  # by the content of the golden tensor
     of_target: dict[int, Link] = {}
     found: list[Optional[Link]] = [None] * len(goldens)
