@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
+import numpy as np
+
 from npucmp.align import Alignment
 from npucmp.comparability import arguments, operators
 from npucmp.comparability.answers import RANDOM_SHARE, AlignedStep
@@ -18,6 +20,7 @@ from npucmp.localise.rule_context import error_of
 from npucmp.model import DIFFERS, Comparison, Finding, Match, Pair, first_of
 from npucmp.model.item_result import Status
 from npucmp.model.roles import Weight, inputs_of, weights_of
+from npucmp.model.table import pairs_of, with_verdict
 
 INPUTS = 4
 LARGE = 0.1  # rel_l2 of a weight that noise of earlier steps does not reach
@@ -36,14 +39,16 @@ def comparability_warning(first: Comparison, context: ReadContext) -> str:
 
 
 def _reasons(first: Comparison, context: ReadContext) -> Iterator[str]:
-    odd = {id(one.pair): one for one in first.findings if one.verdict in DIFFERS}
-    step = _together(first)
+    pairs = pairs_of(first.columns)
+    rows = np.flatnonzero(with_verdict(first.columns, DIFFERS)).tolist()
+    odd = {id(pairs[row]): first.findings[row] for row in rows}
+    step = _together(first, pairs)
     both = _FirstComparison((step,), odd)
     if odd:
         weights = weights_of(first.target), weights_of(first.golden)
         last = own_difference(both, step)  # what is read behind this place may follow from it
         yield from _inputs(first, [one for one in odd.values() if one.pair.order <= last], weights, context)
-        yield from _weights(first, odd, weights[0])
+        yield from _weights(first.findings, pairs, odd, weights[0])
     for what, hold in NAME_CHECKS.items():
         found = hold(both)
         if found.status is Status.DIFFERS and found.severity not in ("warning", "note"):
@@ -68,9 +73,8 @@ class _FirstComparison(NamedTuple):
         return id(pair) not in self.odd
 
 
-def _together(one: Comparison) -> AlignedStep:
+def _together(one: Comparison, pairs: Sequence[Pair]) -> AlignedStep:
     """Rebuild the alignment of operators from the pairs of a comparison."""
-    pairs = tuple(finding.pair for finding in one.findings)
     known: dict[tuple[int, int], Pair] = {}  # a pair of tensors of each pair of operators
     for pair in (*pairs, *one.left_out):
         key = id(pair.target_op), id(pair.golden_op)
@@ -81,7 +85,7 @@ def _together(one: Comparison) -> AlignedStep:
     inside = {name for match in matches if match.via == "fused" for name in match.target.originals}
     target = tuple(x for x, y, _ in sides if x is not None and y is None)
     golden = tuple(y for x, y, _ in sides if y is not None and x is None and y.name not in inside)
-    return AlignedStep(one.target, one.golden, Alignment(matches, target, golden), pairs)
+    return AlignedStep(one.target, one.golden, Alignment(matches, target, golden), tuple(pairs))
 
 
 def _inputs(
@@ -107,15 +111,16 @@ def _inputs(
             return
 
 
-def _weights(one: Comparison, odd: Mapping[int, Finding], weights: Mapping[str, Weight]) -> Iterator[str]:
+def _weights(
+    findings: Sequence[Finding], pairs: Sequence[Pair], odd: Mapping[int, Finding], weights: Mapping[str, Weight]
+) -> Iterator[str]:
     """Yield the number of weights that differ by more than LARGE in the first step."""
     mine = {id(weight.weight[1]): name for name, weight in weights.items()}
-    known = [finding for finding in one.findings if id(finding.pair.target) in mine and finding.pair.golden is not None]
-    names = [
-        mine[id(finding.pair.target)] for finding in known if id(finding.pair) in odd and _size(finding, 0.0) > LARGE
-    ]
+    known = [row for row, pair in enumerate(pairs) if id(pair.target) in mine and pair.golden is not None]
+    large = {key for key, finding in odd.items() if _size(finding, 0.0) > LARGE}
+    names = [mine[id(pairs[row].target)] for row in known if id(pairs[row]) in large]
     if names:
-        share = len(names) / max(1, sum(not _is_constant(finding) for finding in known))
+        share = len(names) / max(1, sum(not _is_constant(findings[row]) for row in known))
         what = "another seed or checkpoint" if share >= RANDOM_SHARE and len(names) > 1 else first_of(names, 2)
         yield f"{len(names)} of {len(known)} weights differ: {what}"
 
