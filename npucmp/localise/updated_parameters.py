@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from functools import cached_property
-from typing import Sequence
+from typing import Iterable, Sequence, TypeVar
 
 from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings
@@ -57,10 +57,11 @@ class UpdatedParameters:
     @cached_property
     def _alone(self) -> dict[int, int]:
         """The content that the update's operators of one operand read, by the content that they wrote."""
-        found = {}
-        for node in self._by_order.values():
-            if len(node.inputs) == 1 == len(node.outputs) and content_of(node.inputs[0]):
-                found[content_of(node.outputs[0])] = content_of(node.inputs[0])
+        found = {
+            content_of(node.outputs[0]): content_of(node.inputs[0])
+            for node in self._by_order.values()
+            if len(node.inputs) == 1 == len(node.outputs) and content_of(node.inputs[0])
+        }
         return {wrote: read for wrote, read in found.items() if wrote and wrote != read}
 
     @cached_property
@@ -74,24 +75,26 @@ class UpdatedParameters:
     @cached_property
     def _readers(self) -> dict[int, list[OperatorFindings]]:
         """The operators of the update that read each content."""
-        found: dict[int, list[OperatorFindings]] = defaultdict(list)
-        for node in self._by_order.values():
-            for one in node.inputs:
-                if content_of(one):
-                    found[content_of(one)].append(node)
-        return found
+        return _by_content((content_of(one), node) for node in self._by_order.values() for one in node.inputs)
 
     @cached_property
     def _calls(self) -> dict[int, list[str]]:
         """The calls of the forward operators that read each parameter, by content."""
-        found: dict[int, list[str]] = defaultdict(list)
-        for node in self._nodes:
-            if node.operator.phase == "forward" and node.pair.order < self._last_gradient:
-                for one in node.inputs:
-                    if is_parameter(one.pair) and content_of(one):
-                        found[content_of(one)].append(node.operator.call)
-        return found
+        forward = (node for node in self._nodes if node.operator.phase == "forward")
+        before = ((one, node) for node in forward if node.pair.order < self._last_gradient for one in node.inputs)
+        return _by_content((content_of(one), node.operator.call) for one, node in before if is_parameter(one.pair))
 
     @cached_property
     def _backward(self) -> dict[str, OperatorFindings]:
         return {node.operator.call: node for node in self._nodes if node.operator.phase == "backward"}
+
+
+Member = TypeVar("Member")
+
+
+def _by_content(members: Iterable[tuple[int, Member]]) -> dict[int, list[Member]]:
+    found: dict[int, list[Member]] = defaultdict(list)
+    for content, member in members:
+        if content:
+            found[content].append(member)
+    return found
