@@ -237,7 +237,7 @@ def record_of(moments: Moments) -> bytes:
     return RECORD.pack(*values)
 
 
-def moments_in(record: bytes | bytearray) -> Moments:
+def moments_in(record: bytes) -> Moments:
     """The Moments of a record."""
     values: list[Any] = [*RECORD.unpack(record)]
     for place, count, make in _SEVERAL:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Iterable, NamedTuple, Optional
+from typing import Any, Callable, Iterable, NamedTuple, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +38,7 @@ _ROUNDED = {  # narrower type → the rounding to it, and the possible types of 
 }
 
 _POINTER = ctypes.c_void_p
-_NOTHING = record_of(Moments())
+_NOTHING, _Record = record_of(Moments()), ctypes.c_char * RECORD.size
 
 
 def _words(fields: Iterable[Field]) -> str:
@@ -95,62 +94,44 @@ def has_avx512() -> int:
 
 
 def measure_block(x: Array, y: Array, bars: CountLimits, start: int = 0) -> Moments:
-    """The Moments of two flat arrays of one length; the first element has index `start` in the tensor. For a tensor in
-    one piece: Total returns the same and takes longer to set up."""
-    native = library()
-    prepared = None if native is None else _prepared(x.dtype, y.dtype, bars)
-    if native is None or prepared is None:
-        return _by_numpy(x, y, bars, start)
-    room = _rooms.moments
-    room.bytes[:] = _NOTHING
-    _measure(native, x, y, start, prepared, room)
-    return moments_in(room.bytes)
+    """The Moments of two flat arrays of one length; the first element has index `start` in the tensor."""
+    total = Total(bars, start)
+    total.add(x, y)
+    return total.moments()
 
 
 def measure_bytes(x: ValueBytes, y: ValueBytes, bars: CountLimits) -> Moments:
     """The Moments of two tensors in the bytes of their files. For a small tensor, two arrays would take longer than the
     kernel."""
-    native = library()
-    prepared = None if native is None else _prepared(x.dtype, y.dtype, bars)
-    if native is None or prepared is None or x.start % x.dtype.itemsize or y.start % y.dtype.itemsize:
+    prepared = _prepared(x.dtype, y.dtype, bars)
+    if prepared is None or x.start % x.dtype.itemsize or y.start % y.dtype.itemsize:
         return measure_block(x.array(), y.array(), bars)
-    room = _rooms.moments
-    room.bytes[:] = _NOTHING
-    native.npucmp_measure(x.data, x.start, y.data, y.start, x.elements, 0, prepared.address, room.address)
-    return moments_in(room.bytes)
+    record = _Record.from_buffer_copy(_NOTHING)
+    prepared.measure(x.data, x.start, y.data, y.start, x.elements, 0, prepared.address, record)
+    return moments_in(record.raw)
 
 
 class Total:
     """The Moments of a tensor that arrives block by block. The kernel in C merges its own blocks."""
 
-    def __init__(self, bars: CountLimits) -> None:
-        self._bars, self._at = bars, 0
+    def __init__(self, bars: CountLimits, start: int = 0) -> None:
+        self._bars, self._at = bars, start
         self._by_numpy: Optional[Moments] = None
-        self._by_c: Optional[_Workspace] = None
+        self._by_c: Optional[ctypes.Array[ctypes.c_char]] = None
 
     def add(self, x: Array, y: Array) -> None:
         """Add the next block of both sides. Both have one length and the types of the earlier blocks."""
-        native = library()
-        prepared = None if native is None else _prepared(x.dtype, y.dtype, self._bars)
-        if native is None or prepared is None:
+        prepared = _prepared(x.dtype, y.dtype, self._bars)
+        if prepared is None:
             block = _by_numpy(x, y, self._bars, self._at)
             self._by_numpy = block if self._by_numpy is None else merge(self._by_numpy, block)
         else:
-            if self._by_c is None:
-                self._by_c = _Workspace(RECORD.size)
-                self._by_c.bytes[:] = _NOTHING
-            _measure(native, x, y, self._at, prepared, self._by_c)
+            x, y, self._by_c = _plain(x), _plain(y), self._by_c or _Record.from_buffer_copy(_NOTHING)
+            prepared.measure(_address(x), 0, _address(y), 0, len(x), self._at, prepared.address, self._by_c)
         self._at += len(x)
 
     def moments(self) -> Moments:
-        if self._by_c is not None:
-            return moments_in(self._by_c.bytes)
-        return self._by_numpy or Moments()
-
-
-def _measure(native: ctypes.CDLL, x: Array, y: Array, start: int, prepared: _Prepared, room: _Workspace) -> None:
-    x, y = _plain(x), _plain(y)
-    native.npucmp_measure(_address(x), 0, _address(y), 0, len(x), start, prepared.address, room.address)
+        return (self._by_numpy or Moments()) if self._by_c is None else moments_in(self._by_c.raw)
 
 
 def measure_side(x: Array) -> Side:
@@ -159,35 +140,15 @@ def measure_side(x: Array) -> Side:
     if native is None or kind is None or not x.dtype.isnative:
         return _side_by_numpy(x)
     x = _plain(x)
-    table = _table(x.dtype.name)
-    room = _rooms.side
-    native.npucmp_side(_address(x), len(x), kind, None if table is None else _address(table), room.address)
-    return Side(*SIDE_RECORD.unpack(room.bytes))
+    table, record = _table(x.dtype.name), (ctypes.c_char * SIDE_RECORD.size)()
+    native.npucmp_side(_address(x), len(x), kind, None if table is None else _address(table), record)
+    return Side(*SIDE_RECORD.unpack(record))
 
 
 def _address(x: Array) -> int:
     """The address of an array; x.ctypes.data returns the same and takes four times as long."""
     place: int = x.__array_interface__["data"][0]
     return place
-
-
-class _Workspace:
-    """The memory for one result of the kernel in C."""
-
-    def __init__(self, size: int) -> None:
-        self.bytes = bytearray(size)
-        self._memory = (ctypes.c_char * size).from_buffer(self.bytes)
-        self.address = ctypes.addressof(self._memory)
-
-
-class _Workspaces(threading.local):
-    """Result memory for each thread."""
-
-    def __init__(self) -> None:
-        self.moments, self.side = _Workspace(RECORD.size), _Workspace(SIDE_RECORD.size)
-
-
-_rooms = _Workspaces()
 
 
 def _by_numpy(x: Array, y: Array, bars: CountLimits, start: int) -> Moments:
@@ -206,8 +167,9 @@ def _side_by_numpy(x: Array) -> Side:
 
 
 class _Prepared(NamedTuple):
-    """The arguments of a call other than the arrays. `references` keeps the targets of `address` alive."""
+    """The function in C, and its arguments other than the arrays. `references` keeps the targets of `address` alive."""
 
+    measure: Callable[..., None]
     address: int
     references: tuple[object, ...]
 
@@ -215,8 +177,14 @@ class _Prepared(NamedTuple):
 @lru_cache(maxsize=256)
 def _prepared(x: np.dtype[Any], y: np.dtype[Any], bars: CountLimits) -> Optional[_Prepared]:
     """Prepare a call; None for types that the kernel in C does not measure."""
-    one, other = x.name, y.name
-    if one not in _TYPES or other not in _TYPES or not (x.isnative and y.isnative) or bars.unseen != NONE_UNSEEN:
+    native, one, other = library(), x.name, y.name
+    if (
+        native is None
+        or one not in _TYPES
+        or other not in _TYPES
+        or not (x.isnative and y.isnative)
+        or bars.unseen != NONE_UNSEEN
+    ):
         return None
     narrow = bars.narrower  # the arrays may be wider: bfloat16 stored as float32
     if bars.target.kind != "f" or bars.golden.kind != "f" or narrow.memory:
@@ -237,7 +205,7 @@ def _prepared(x: np.dtype[Any], y: np.dtype[Any], bars: CountLimits) -> Optional
         bars.floor, bars.rtol, bars.atol, masks.highest, masks.bound,
         *places[:3], *map(len, values), *places[3:],
     )  # fmt: skip
-    return _Prepared(ctypes.addressof(made), (made, *held))
+    return _Prepared(native.npucmp_measure, ctypes.addressof(made), (made, *held))
 
 
 @cache

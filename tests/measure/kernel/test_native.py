@@ -157,6 +157,7 @@ def test_a_kernel_that_was_built_for_other_fields_is_left_alone(monkeypatch):
 def test_it_can_be_switched_off(monkeypatch):
     monkeypatch.setenv(native.SWITCH, "numpy")
     native.library.cache_clear()
+    native._prepared.cache_clear()
     try:
         assert native.name() == "numpy"
         x = np.ones(10, np.float32)
@@ -164,6 +165,7 @@ def test_it_can_be_switched_off(monkeypatch):
     finally:
         monkeypatch.delenv(native.SWITCH)
         native.library.cache_clear()
+        native._prepared.cache_clear()
     assert native.name() == "native"
 
 
