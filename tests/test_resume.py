@@ -352,7 +352,7 @@ def extreme(pair):
     """A measurement of what JSON does not have, and of numpy's own numbers."""
     numbers = [np.float32(0.1), float("nan"), float("-inf"), -0.0, 5e-324, np.float64(1 / 3)]
     side = Side(np.int64(3), 1, 2, *numbers[:4])
-    moments = Moments(2**63, side, max_abs=numbers[4], xx=numbers[5], max_abs_exact=2**70)
+    moments = Moments(2**62, side, max_abs=numbers[4], xx=numbers[5], max_abs_exact=2**70)
     statistics = (Statistics(1.5, float("inf"), None, -0.0), None)
     return Measurement(pair, moments, 0.1, True, "\udcff\n", "ü", True, statistics, 7)
 
