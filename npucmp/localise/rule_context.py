@@ -112,7 +112,11 @@ class RuleContext:
     def floats_read(self) -> list[tuple[Finding, Moments]]:
         """The float inputs of the operator; empty if some were not compared or hold NaN or infinities."""
         floats = [one for one in self.own.inputs if round_off_of(one.pair)]
-        known = [(one, moments) for one in floats if (moments := one.measurement.moments) is not None]
+        known = [
+            (one, moments)
+            for one in floats
+            if one.pair.target and one.pair.golden and (moments := one.measurement.moments) is not None
+        ]
         is_finite = not any(side.nan + side.inf for _, values in known for side in (values.target, values.golden))
         return known if is_finite and len(known) == len(floats) and self.own_round_off else []
 
