@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # of a sum in float32: evidence: right within this for up to SUMMED_WELL elements, in any order (lost_in_norm)
 SUMS_SLACK = 2.0**-17
 SUMMED_WELL = 2**18  # elements: evidence: norms of torch on a CPU (lost_in_norm)
+FIGURES = 4  # of a tensor: definition: Statistics
+# unit round-offs: chosen: by more than this and SUMS_SLACK, statistics contradict equal checksums, not measured
+CONTRADICTION = 8.0
 
 
 def equal_by_record(target: TensorRef, golden: TensorRef) -> Optional[bool]:
@@ -124,10 +127,10 @@ def _figures(statistics: Sequence[Optional[Statistics]]) -> tuple[NDArray[np.flo
     import numpy as np
 
     figures = [*chain.from_iterable(Statistics() if one is None else one for one in statistics)]
-    values = np.array(figures, np.float64).reshape(-1, 4)
+    values = np.array(figures, np.float64).reshape(-1, FIGURES)
     is_recorded = ~np.isnan(values)
     if not is_recorded.all():
-        is_recorded = np.array([figure is not None for figure in figures]).reshape(-1, 4)
+        is_recorded = np.array([figure is not None for figure in figures]).reshape(-1, FIGURES)
     return values, is_recorded
 
 
@@ -167,7 +170,7 @@ def measure_records(pairs: Sequence[Pair]) -> list[Measurement]:
         if is_same is None:
             continue
         bound = bounds[at]
-        if is_same and bound is not None and bound > SUMS_SLACK + 8.0 * _round_off(sides[at][0]):
+        if is_same and bound is not None and bound > SUMS_SLACK + CONTRADICTION * _round_off(sides[at][0]):
             same[at] = None  # statistics that differ contradict equal hashes
         else:
             bounds[at] = None

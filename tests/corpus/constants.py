@@ -61,7 +61,6 @@ EXCEPTIONS = {  # (module, function, number) → why that number has no name
     ("relations.weights.parts", "_qkv_rows", 3): "parts: q, k and v",
     ("relations.weights.structure", "holds_turned_experts", 3): "axes of stacked matrices",
     ("relations.weights.structure", "_places", 3): "numbers in the name of a rank: tensor, pipeline, experts",
-    ("measure.recorded_stats", "lower_bounds", 4): "the four figures of a tensor",
 }
 
 

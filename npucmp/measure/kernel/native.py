@@ -11,12 +11,11 @@ import ctypes
 import os
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Callable, Iterable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, Optional
 
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.dump.readers.values import ValueBytes
 from npucmp.measure.kernel import numpy_kernel
 from npucmp.measure.kernel.mask_values import NONE_UNSEEN
 from npucmp.measure.kernel.merge import merge, merge_sides
@@ -24,6 +23,9 @@ from npucmp.measure.kernel.numpy_kernel import CountLimits, lower_edges
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
 from npucmp.model.dtypes import numpy_dtype
 from npucmp.model.moments import FIELDS, RECORD, SIDE_FIELDS, SIDE_RECORD, Field, moments_in, record_of
+
+if TYPE_CHECKING:
+    from npucmp.dump.readers.values import ValueBytes
 
 Array = npt.NDArray[Any]
 
