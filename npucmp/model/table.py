@@ -14,6 +14,7 @@ comparison and in a checkpoint, and are sent between processes.
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import replace
 from functools import partial
 from typing import (
@@ -581,6 +582,7 @@ def _statistics(known: int, figures: Sequence[float], side: int) -> Optional[Sta
 
 Flags = npt.NDArray[np.bool_]
 Made = TypeVar("Made")
+_latest: deque[tuple[object, dict[Any, Any]]] = deque(maxlen=1)  # facts of a table without a network, by `operators`
 
 
 def with_verdict(columns: Columns, verdicts: Iterable[Verdict]) -> Flags:
@@ -641,11 +643,15 @@ def _own_fields(rank: Optional[FieldSource]) -> Mapping[str, Any]:
 
 def network_fact(columns: Columns, make: Callable[..., Made], *more: object) -> Made:
     """The result of a function of columns that reads names, shapes, types, arguments and pairs alone, and of further
-    arguments, made once for all ranks of a network. The function must not read statistics, checksums and files of
-    tensors."""
-    if columns.rank is None:
-        return make(columns, *more)
-    found: Made = _made_once(columns.rank, (make, *more), columns, *more)
+    arguments, made once for all ranks of a network, or for the last table without one. The function must not read
+    statistics, checksums and files of tensors."""
+    if columns.rank is not None:
+        made = columns.rank.network.columns
+    else:
+        if not _latest or _latest[0][0] is not columns.operators:
+            _latest.append((columns.operators, {}))
+        made = _latest[0][1]
+    found: Made = _made_once(made, (make, *more), columns, *more)
     return found
 
 
@@ -657,13 +663,12 @@ def run_fact(run: Run, make: Callable[[Run], Made], own_field: str = "") -> Made
     if rank is None or own_field in _own_fields(rank):
         return make(run)
     key = make, run.format, run.detail, side
-    found: Made = _made_once(rank, key, replace(run, operators=rank.network.runs[side]))
+    found: Made = _made_once(rank.network.columns, key, replace(run, operators=rank.network.runs[side]))
     return found
 
 
-def _made_once(rank: FieldSource, key: tuple[Any, ...], *arguments: object) -> Any:
-    """The result of the function that begins the key, called once for the network of a rank."""
-    made = rank.network.columns
+def _made_once(made: dict[Any, Any], key: tuple[Any, ...], *arguments: object) -> Any:
+    """The result of the function that begins the key, called once."""
     if key not in made:
         made[key] = key[0](*arguments)
     return made[key]

@@ -18,11 +18,11 @@ from npucmp.model import DIFFERS, Cause, Comparison, Root, Run, StepRankNumbers,
 from npucmp.model.table import Columns as TableColumns
 from npucmp.model.table import (
     Flags,
-    bare_pairs,
     has_bound,
     has_error,
     have_elements,
     network_fact,
+    pair_at,
     verdict_rows,
     with_field,
     with_verdict,
@@ -418,7 +418,7 @@ def _have_other_types(columns: TableColumns) -> Flags:
 
 def _name_and_reason(columns: TableColumns, row: int) -> tuple[str, str, str]:
     """Return the operator and the slot of a row, and the reason of its verdict."""
-    pair = network_fact(columns, bare_pairs)[row]
+    pair = pair_at(columns, row)
     return pair.operator.name, pair.slot, columns.words[columns.rows["because"][row]]
 
 
