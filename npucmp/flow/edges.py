@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from typing import Generic, Hashable, NamedTuple, Optional, Sequence, TypeVar
+from typing import Generic, Hashable, Iterator, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import MIN_ELEMENTS, contents_of
@@ -192,3 +192,22 @@ class Link(NamedTuple):
 
     order: int
     how: str
+
+
+def links(findings: Sequence[Finding], orders: Sequence[int]) -> Iterator[Optional[Link]]:
+    """Yield the producer of each input, including operators of one run only, for findings in graph order; None for
+    outputs and for unknown producers. `orders` are those of their operators."""
+    index, roles = _Index(findings, contents_of(findings)), roles_of(findings)
+    for start, end in zip(roles.starts, roles.starts[1:]):
+        for row in range(start, end):
+            if roles.output[row]:
+                yield None
+            elif (named := index.graph_producer(row)) >= 0:
+                yield Link(orders[named], "by the graph")
+            else:
+                found = index.equal_content(row)
+                found = found if found >= 0 else index.of_target(row)
+                yield None if found < 0 else Link(orders[found], "by equal content")
+        for row in range(start, end):
+            if roles.output[row]:
+                index.add_output(row)
