@@ -21,7 +21,7 @@ MODULES = sorted(
     file
     for file in PACKAGE.rglob("*.py")
     if (file.parent.name in ("report", "commands") or file.stem in ("report", "command"))
-    and file.name not in ("rule.py", "rule_page.py")  # the command of a rule, not of a result
+    and file.name not in ("explain.py", "rule.py", "rule_page.py")  # the command of a rule, not of a result
 )
 PAGE = sorted((PACKAGE / "report" / "page").iterdir())
 RESULTS = {one.__name__ for one in vars(npucmp.model).values() if isinstance(one, type) and issubclass(one, Result)}
