@@ -21,19 +21,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import groupby
-from typing import TYPE_CHECKING, Iterator, Optional, Sequence
+from itertools import compress
+from typing import Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
-from npucmp.localise.alignment_confidence import OUTPUT
-from npucmp.localise.golden_rows import GoldenRow
-from npucmp.model import DECIDED, Finding, Pair, Verdict
+from npucmp.localise.golden_rows import GoldenColumns, GoldenRows
+from npucmp.model import Finding, Pair
 from npucmp.model.comparison import MOST_LISTED, Coverage, OpenTensor
-from npucmp.model.finding import BY_CONTENT, MEANINGLESS
-from npucmp.model.roles import is_argument, is_meaningless
-
-if TYPE_CHECKING:
-    from npucmp.localise.recorded_graph import RecordedGraph
 
 NO_TENSORS = "the record of one side contains no tensors"
 
@@ -41,108 +35,40 @@ NO_TENSORS = "the record of one side contains no tensors"
 def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: Optional[ReadContext]) -> Coverage:
     """The coverage of one step and rank, for judged findings in merged graph order and pairs that the user excluded.
     With a `context`, tensors of operators that exist on one side are measured; without it their names decide."""
-    excluded = sum(pair.golden is not None for pair in left_out)
-    graph = _recorded_graph(findings)
-    if graph is not None:
-        return _coverage_of_figures(findings, graph, excluded)
-    golden, open_rows = _golden_tensors(findings)
-    bare = [*_bare_records(findings)]
+    golden = GoldenRows(findings)
+    columns, sizes = golden.columns, [size or 0 for size in golden.columns.elements]
+    open_rows: list[int] = golden.undecided.tolist()
     if open_rows:
         from npucmp.localise.open_tensors import still_open
 
-        open_rows = still_open(findings, golden, open_rows, context)
-    is_open = {row.finding.row for row in open_rows}
-    unread = [one for one in findings if one.pair.golden is None and one.verdict is Verdict.UNREADABLE]
-    covered = sum(row.elements or 0 for row in golden if row.finding.row not in is_open)
-    listed = [*map(_open_tensor, open_rows), *bare, *(_open_tensor(GoldenRow.of(one)) for one in unread)]
+        open_rows = still_open(golden, context)
+    unread = [at for at in columns.lone if at in golden.unreadable]
+    missed = sum(map(sizes.__getitem__, open_rows))
+    listed = [_open_tensor(columns, findings[at], at) for at in open_rows[:MOST_LISTED]]
+    both = ((pair.target_op, pair.golden_op) for pair in columns.firsts)
+    bare = [own.name for target, own in both if target and own and target.tensors and not own.tensors]
+    listed += [OpenTensor(name, "", 0, "", NO_TENSORS) for name in bare]
+    listed += [_open_tensor(columns, findings[at], at) for at in unread]
     return Coverage(
-        covered,
-        sum(one.elements or 0 for one in listed),
-        len(listed),
-        sum(one.elements is None for one in listed),
-        sum(row.finding.verdict not in DECIDED for row in golden) - len(open_rows),
-        excluded,
+        sum(compress(sizes, golden.golden.tolist())) - missed,
+        missed + sum(map(sizes.__getitem__, unread)),
+        len(open_rows) + len(bare) + len(unread),
+        len(columns.unsized.intersection((*open_rows, *unread))),
+        int((golden.golden & ~golden.decided).sum()) - len(open_rows),
+        sum(pair.golden is not None for pair in left_out),
         tuple(listed[:MOST_LISTED]),
-        _unaligned(findings, open_rows),
+        _unaligned(golden, open_rows) if columns.lone else 0,
     )
 
 
-def _unaligned(findings: Sequence[Finding], open_rows: Sequence[GoldenRow]) -> int:
+def _unaligned(golden: GoldenRows, open_rows: Sequence[int]) -> int:
     """Count the open tensors that may be tensors of the target without a partner: they have as many elements."""
-    alone = [one for one in findings if one.pair.golden is None and one.pair.target is not None]
-    left = Counter(math.prod(one.pair.target.shape) for one in alone if one.pair.target and not _is_exempt(one))
-    missing = Counter(row.elements or 0 for row in open_rows if row.finding.pair.target is None)
+    columns = golden.columns
+    left = Counter(math.prod(columns.shapes[at]) for at in columns.lone if not golden.exempt[at])
+    missing = Counter(columns.elements[at] or 0 for at in open_rows if columns.missing[at])
     return sum((left & missing).values())
 
 
-def _recorded_graph(findings: Sequence[Finding]) -> Optional[RecordedGraph]:
-    if any(one.measurement.moments is not None for one in findings):
-        return None
-    from npucmp.localise.recorded_graph import RecordedGraph
-
-    return RecordedGraph.of(findings)
-
-
-def _coverage_of_figures(findings: Sequence[Finding], graph: RecordedGraph, excluded: int) -> Coverage:
-    """The coverage if every tensor has a partner, and the dumps recorded statistics alone."""
-    left = graph.open_rows()
-    missed = sum(map(graph.elements.__getitem__, left))
-    covered = sum(map(graph.elements.__getitem__, graph.golden)) - missed
-    first = tuple(_open_tensor(GoldenRow.of(findings[at])) for at in left[:MOST_LISTED])
-    return Coverage(covered, missed, len(left), 0, len(graph.undecided) - len(left), excluded, first)
-
-
-def _open_tensor(row: GoldenRow) -> OpenTensor:
-    finding = row.finding
-    because = finding.because or "not compared"
-    return OpenTensor(row.operator.name, finding.pair.slot, row.elements, finding.verdict.value, because)
-
-
-def _golden_tensors(findings: Sequence[Finding]) -> tuple[list[GoldenRow], list[GoldenRow]]:
-    """Return the golden tensors that a comparison has to account for, and those among them that were not compared."""
-    golden, open_rows = [], []
-    for finding in findings:
-        pair = finding.pair
-        if pair.golden is None:
-            continue
-        row = GoldenRow.of(finding)
-        if row.elements == 0:
-            continue
-        if finding.verdict in DECIDED and not _is_uncertain(pair):
-            golden.append(row)
-        elif not _is_exempt(finding):
-            golden.append(row)
-            open_rows.append(row)
-    return golden, open_rows
-
-
-def _is_uncertain(pair: Pair) -> bool:
-    """Whether the alignment by contents is too uncertain to say that the golden tensor was compared."""
-    return pair.via in BY_CONTENT and pair.confidence < OUTPUT
-
-
-def _is_exempt(finding: Finding) -> bool:
-    """Whether the content of a tensor is undefined, or the network has no such tensor."""
-    pair = finding.pair
-    if finding.verdict is Verdict.UNREADABLE:
-        return False
-    if pair.golden is not None and pair.golden.relation is not None and pair.golden.relation.is_local:
-        return True  # relations/ranks/assembled_run.py: what reads it was compared
-    own = pair.target is None or pair.golden is None
-    if own and pair.golden is not None:
-        from npucmp.relations.token_records import records_layout
-
-        if records_layout(pair.golden_op, pair.golden):
-            return True  # what is made of it is compared
-    return finding.rule in MEANINGLESS or is_meaningless(pair) or (own and pair.is_inside) or is_argument(pair)
-
-
-def _bare_records(findings: Sequence[Finding]) -> Iterator[OpenTensor]:
-    """Yield records that hold no tensors on one side although the other side does; none of their tensors was
-    compared."""
-    for _, group in groupby(findings, key=lambda finding: finding.pair.order):
-        first = next(group)
-        pair = first.pair
-        if pair.target_op is None or pair.golden_op is None or pair.golden_op.tensors or not pair.target_op.tensors:
-            continue
-        yield OpenTensor(pair.golden_op.name, "", 0, "", NO_TENSORS)
+def _open_tensor(columns: GoldenColumns, finding: Finding, at: int) -> OpenTensor:
+    name, because = columns.operators[at].name, finding.because or "not compared"
+    return OpenTensor(name, finding.pair.slot, columns.elements[at], finding.verdict.value, because)

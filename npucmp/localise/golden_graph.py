@@ -1,275 +1,239 @@
-"""The golden as a graph: operators, and the contents that they write and read, by recorded names or equal values."""
+"""The golden as a graph of row numbers: operators, and the contents that they write and read, by recorded names or
+equal values."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
-from typing import Hashable, Iterable, Iterator, NamedTuple, Optional, Sequence
+from functools import cached_property
+from typing import Hashable, Iterable, Iterator, Mapping, Optional, Sequence
+
+import numpy as np
 
 from npucmp.dump.readers.names import file_name_of
-from npucmp.flow.contents import content_of, target_content_of
+from npucmp.flow.contents import contents_of, target_content_of
 from npucmp.flow.execution_order import ran_again
 from npucmp.localise.autograd_nodes import hands_on
 from npucmp.localise.dead_ends import dead_ends
 from npucmp.localise.golden_rows import (
-    GoldenRow,
-    SharedRecords,
+    GoldenRows,
     constant_of,
+    golden_round_off,
+    golden_side,
+    grouped,
     is_expansion,
     is_mask,
-    round_off_of_row,
     rounds_to,
-    side_of,
 )
-from npucmp.model import DECIDED, Finding, Operator, Pair, Verdict
+from npucmp.model import DECIDED, Verdict
 from npucmp.model.finding import OTHER_NODE
-from npucmp.model.optypes import is_gradient, op_type_of
-from npucmp.model.roles import is_output, is_parameter
+from npucmp.model.optypes import op_type_of
+from npucmp.model.roles import is_parameter
+from npucmp.model.table import rows_of_rule
 
 LATEST_TENSORS = 16  # tensors, operators: work: a cast is compared with the latest of one size
 LATEST_OUTPUTS = 8  # outputs: work: an input may be an expansion of one of the latest
 SCALAR = 1  # elements: definition: a number is an argument of the operator that reads it
-
-
-class ContentStatus(NamedTuple):
-    """Whether any row of a content was compared, and the order of the last operator with a compared row that reads
-    it."""
-
-    is_any: bool
-    last_reader: int
+_BEFORE_FIRST = -1  # place: definition: before the first operator
 
 
 class GoldenGraph:
     """The golden tensors of a comparison by content, and the contents that were compared.
 
-    matched  places of the operators that both sides have, ascending
-    proven   rows that a target tensor in their place proves
+    rows      the golden tensors, as rows in the order of the golden; inputs of an operator before its outputs
+    unreadable  the rows of which a side is unreadable
+    decided   whether a row was compared, or a target tensor in its place proves it
+    proven    the rows that a target tensor in their place proves
+    contents  the number of the content of a row; `holders` the rows that hold it
     """
 
-    def __init__(self, findings: Sequence[Finding], golden: Sequence[GoldenRow]) -> None:
-        self.matched = sorted({one.pair.order for one in findings if one.pair.target_op and one.pair.golden_op})
-        self.proven: set[int] = set()
-        self._findings, self._golden = findings, golden
-        self._again = ran_again(findings)
-        self._contents: dict[int, SharedRecords] = {}  # by row
-        self._by_operator: dict[int, list[GoldenRow]] = defaultdict(list)  # by merged order
-        self._forward: dict[str, list[GoldenRow]] = defaultdict(list)  # by call
-        self._backward: dict[str, list[GoldenRow]] = defaultdict(list)  # by call
-        self._of_size: dict[Optional[int], list[GoldenRow]] = defaultdict(list)  # compared rows with values
-        self._orders: dict[Optional[int], list[int]] = defaultdict(list)  # of their operators, ascending
-        self._compared: dict[SharedRecords, ContentStatus] = {}
-        self._constants: set[Hashable] = set()  # of compared rows
-        self._of_gradient: dict[int, bool] = {}  # by merged order
-        self._arrived: Optional[dict[int, int]] = None  # the last reader of a gradient of the target, by content
-        self._astray: Optional[set[int]] = None  # gaps with dead ends
-        self._backward_gaps: Optional[set[int]] = None  # gaps with backward operators of the target alone
-        self._backward_from = min((row.operator.order for row in golden if is_gradient(row.operator)), default=math.inf)
-        self._link()
+    def __init__(self, golden: GoldenRows) -> None:
+        self.findings, self.columns, self._golden = golden.findings, golden.columns, golden.golden
+        self.pairs, self.operators, self.outputs = self.columns.pairs, self.columns.operators, self.columns.outputs
+        self.orders, self.alone = self.columns.orders, self.columns.alone
+        self._again = ran_again(self.findings) if len(self.columns.matched) < len(self.columns.members) else frozenset()
+        rows = self.columns.sequence[self._golden[self.columns.sequence]]
+        self.rows: list[int] = rows.tolist()
+        values = [value or at for at, value in enumerate(contents_of(self.findings))]
+        linked = self._linked(values) if any(self.columns.sources) or self.alone[rows].any() else values
+        self.holders, self._contents = grouped(rows, np.array(linked, np.uint64))
+        self.contents: list[int] = self._contents.tolist()
+        self._special = self.columns.casts | bool(self._again)  # rows of which other facts than the content decide
+        self._special[[*rows_of_rule(self.findings, OTHER_NODE)]] = True
+        self.decided, self.unreadable, self.proven = golden.decided.copy(), {*golden.unreadable}, set[int]()
+        gradients = (self.orders[at] for at in self.rows if self.columns.gradients[at])
+        self._backward_from = next(gradients, math.inf)
+        self.prove(set())
 
-    def _link(self) -> None:
-        """Find the rows that hold the same content."""
-        known: dict[int, SharedRecords] = {}
-        named: dict[str, SharedRecords] = {}
-        latest: deque[GoldenRow] = deque(maxlen=LATEST_OUTPUTS)
-        for row in sorted(self._golden, key=lambda row: (row.operator.order, is_output(row.finding.pair))):
-            finding, tensor = row.finding, row.finding.pair.golden
-            assert tensor is not None
-            self._by_operator[finding.pair.order].append(row)
-            if row.operator.phase == "forward" and row.operator.call:
-                self._forward[row.operator.call].append(row)
-            elif row.operator.phase == "backward" and row.operator.call:
-                self._backward[row.operator.call].append(row)
-            if finding.verdict in DECIDED and side_of(row) is not None:
-                self._of_size[row.elements].append(row)
-                self._orders[row.elements].append(row.operator.order)
-            writes = is_output(finding.pair)
-            number = content_of(finding)
-            content = None if writes or not tensor.source else named.get(file_name_of(tensor.source))
-            content = content or known.get(number)
-            if content is None and not writes:
-                content = self._expanded_record(row, latest)
-            if content is None:
-                content = SharedRecords()
-                if number:
-                    known[number] = content
-            if writes:
-                latest.append(row)
-                named[file_name_of(f"{row.operator.name}:{finding.pair.slot.partition(':')[2]}")] = content
-            (content.writers if writes else content.readers).append(row)
-            self._contents[finding.row] = content
-            if finding.verdict is Verdict.MATCH and (constant := constant_of(row)) is not None:
-                self._constants.add(constant)
+    def _linked(self, values: Sequence[int]) -> Sequence[int]:
+        """The first row with the content of each row: that of the output that its name refers to, or an equal one."""
+        first = [0] * len(values)
+        known: dict[int, int] = {}
+        named: dict[str, int] = {}
+        latest: deque[int] = deque(maxlen=LATEST_OUTPUTS)
+        for at in self.rows:
+            found = None if self.outputs[at] else named.get(self.columns.sources[at])
+            if found is None:
+                found = known.get(values[at])
+            if found is None and self.alone[at] and not self.outputs[at]:
+                wide = self.findings[at]
+                found = next((first[row] for row in reversed(latest) if is_expansion(self.findings[row], wide)), None)
+            first[at] = known.setdefault(values[at], at) if found is None else found
+            if self.outputs[at]:
+                latest.append(at)
+                named[file_name_of(f"{self.operators[at].name}:{self.pairs[at].slot.partition(':')[2]}")] = first[at]
+        return first
 
-    def _expanded_record(self, row: GoldenRow, latest: Iterable[GoldenRow]) -> Optional[SharedRecords]:
-        """The content that an input expands: the input holds each of its elements several times."""
-        written = [one for one in latest if is_expansion(one, row)] if row.is_alone else []
-        return self._contents[written[-1].finding.row] if written else None
-
-    def content(self, row: GoldenRow) -> SharedRecords:
-        return self._contents[row.finding.row]
-
-    def of_operator(self, row: GoldenRow) -> list[GoldenRow]:
+    def members(self, at: int) -> list[int]:
         """All rows of the operator of a row."""
-        return self._by_operator[row.finding.pair.order]
+        return [row for row in self.columns.members[self.columns.numbers[at]] if self._golden[row]]
+
+    def ends(self, at: int, writes: bool) -> list[int]:
+        """The rows that write, or read, the content of a row."""
+        return [row for row in self.holders[self.contents[at]] if self.outputs[row] is writes]
 
     def prove(self, rows: set[int]) -> None:
         """Add rows that a target tensor in their place proves."""
         self.proven |= rows
-        self._compared.clear()
+        self.decided[[*rows]] = True
+        compared = [at for at in self.rows if self.decided[at]]
+        readers = [at for at in compared if not self.outputs[at]]
+        self._compared = np.zeros(len(self.holders), bool)  # by content
+        self._compared[self._contents[compared]] = True
+        self._last_readers = np.full(len(self.holders), _BEFORE_FIRST)  # orders of their operators, by content
+        self._last_readers[self._contents[readers]] = self.orders[readers]
 
-    def content_status(self, content: SharedRecords) -> ContentStatus:
-        found = self._compared.get(content)
-        if found is None:
-            read = [row.operator.order for row in content.readers if self.is_decided(row)]
-            is_any = bool(read) or any(map(self.is_decided, content.writers))
-            found = self._compared[content] = ContentStatus(is_any, max(read, default=-1))
-        return found
+    def first_recordings(self, rows: Sequence[int]) -> list[int]:
+        """The rows, of those given, that do not hold the content of a compared row."""
+        is_asked = (self._compared[self._contents[rows]] | self._special[rows]).tolist()
+        return [at for at, asked in zip(rows, is_asked) if not (asked and self._is_again(at))]
 
-    def is_again(self, row: GoldenRow) -> bool:
-        """Whether a row holds the content of a compared row."""
-        finding = row.finding
-        if finding.verdict is Verdict.UNREADABLE or lost_outputs(finding.pair):
+    def _is_again(self, at: int) -> bool:
+        if at in self.unreadable or self.columns.lost[at]:
             return False
-        if finding.pair.order in self._again or finding.row in self.proven:
+        if self.pairs[at].order in self._again or at in self.proven:
             return True
-        compared = self.content_status(self._contents[finding.row])
-        if not is_output(finding.pair):
-            return compared.is_any
-        if copies_input(row.operator):
-            return compared.is_any or self._is_cast(row)
+        if not self.outputs[at]:
+            return self.is_compared(at)
+        op = op_type_of(self.operators[at])
+        if op.has("hands on", "copies", "views") and not op.has("picks", "collective"):
+            return self.is_compared(at) or self._is_cast(at)
         # other outputs hold the same values by chance, or in another order
-        if compared.last_reader <= row.operator.order and not self._is_own_gradient(row):
+        if self._last_readers[self.contents[at]] <= self.orders[at] and not self._is_own_gradient(at):
             return False
-        return not (row.is_alone and self.is_inserted_dead_end([row]))
+        return not self.has_dead_end([at])
 
-    def is_known_constant(self, row: GoldenRow) -> bool:
+    def is_known_constant(self, at: int) -> bool:
         """Whether a tensor that no dumped operator wrote is a constant that was compared elsewhere, a scalar or a mask;
         of these only the effect counts."""
-        constant = constant_of(row)
-        written = bool(self._contents[row.finding.row].writers)
-        known = row.elements == SCALAR or (constant is not None and constant in self._constants)
-        return not written and (known or is_mask(row))
+        constant = constant_of(self.findings[at])
+        known = self.columns.elements[at] == SCALAR or (constant is not None and constant in self._constants)
+        return (known or is_mask(self.findings[at])) and not self.ends(at, True)
 
-    def _is_own_gradient(self, row: GoldenRow) -> bool:
+    @cached_property
+    def _constants(self) -> set[Optional[Hashable]]:
+        """The constants of compared rows, by their keys."""
+        return {constant_of(self.findings[at]) for at in self.rows if self.findings[at].verdict is Verdict.MATCH}
+
+    def _is_own_gradient(self, at: int) -> bool:
         """Whether a backward operator wrote a tensor that it read: dumps record the gradient of a view in place of that
         of a product."""
-        if row.operator.phase != "backward":
+        if self.operators[at].phase != "backward":
             return False
-        read = [one for one in self.of_operator(row) if not is_output(one.finding.pair) and self.is_decided(one)]
-        if row.finding.rule == OTHER_NODE and (
-            any(hands_on(tensor.finding, row.finding, 1) for tensor in read) or self._passes_on_alike(row)
-        ):
+        read = [row for row in self.members(at) if not self.outputs[row] and self.decided[row]]
+        if any(self.contents[row] == self.contents[at] for row in read):
             return True
-        return any(self.content(one) is self.content(row) for one in read)
+        if self.findings[at].rule != OTHER_NODE:
+            return False
+        return any(hands_on(self.findings[row], self.findings[at], 1) for row in read) or self._passes_on_alike(at)
 
-    def _passes_on_alike(self, row: GoldenRow) -> bool:
+    def _passes_on_alike(self, at: int) -> bool:
         """Whether the golden wrote the gradient of an inner node of a call, which no operator reads, and the gradient
         that the call passed on was compared where the next operator reads it."""
-        if self.content(row).readers:
-            return False
-        if self._arrived is None:
-            inputs = (one.finding for one in self._golden if self.is_backward(one.operator) and self.is_decided(one))
-            self._arrived = {}
-            for finding in inputs:
-                if not is_output(finding.pair):
-                    self._arrived[target_content_of(finding)] = finding.pair.order
-        passed = target_content_of(row.finding)
-        return bool(passed) and self._arrived.get(passed, -1) > row.finding.pair.order
+        passed, place = target_content_of(self.findings[at]), self.pairs[at].order
+        return bool(passed) and not self.ends(at, False) and self._arrived.get(passed, _BEFORE_FIRST) > place
 
-    def _is_cast(self, row: GoldenRow) -> bool:
+    @cached_property
+    def _arrived(self) -> dict[int, int]:
+        """The place of the last compared reader of each gradient of the target, by content."""
+        read = (at for at in self.rows if self.decided[at] and not self.outputs[at] and self.is_backward(at))
+        return {target_content_of(self.findings[at]): self.pairs[at].order for at in read}
+
+    def _is_cast(self, at: int) -> bool:
         """Whether a row is a compared tensor in another type: same number of elements, extremes and norm equal within
         rounding."""
-        own = side_of(row)
-        if own is None or not op_type_of(row.operator).has("hands on"):
+        own = golden_side(self.findings[at])
+        if own is None or not self.columns.casts[at]:
             return False
-        end = bisect_left(self._orders[row.elements], row.operator.order)
+        rows = self._of_size[self.columns.elements[at]]
+        end = bisect_left(rows, (self.orders[at],))
         return any(
-            (wide := side_of(one)) is not None
-            and rounds_to(wide, own, max(round_off_of_row(one), round_off_of_row(row)))
-            for one in self._of_size[row.elements][max(0, end - LATEST_TENSORS) : end]
+            (wide := golden_side(self.findings[row])) is not None
+            and rounds_to(wide, own, max(golden_round_off(self.pairs[row]), golden_round_off(self.pairs[at])))
+            for _, row in rows[max(0, end - LATEST_TENSORS) : end]
         )
 
-    def is_compared(self, row: GoldenRow) -> bool:
+    @cached_property
+    def _of_size(self) -> Mapping[Optional[int], list[tuple[int, ...]]]:
+        """The compared rows with values behind the order of their operator, by number of elements."""
+        found: dict[Optional[int], list[tuple[int, ...]]] = defaultdict(list)
+        for at in self.rows:
+            if self.findings[at].verdict in DECIDED and golden_side(self.findings[at]) is not None:
+                found[self.columns.elements[at]].append((self.orders[at], at))
+        return found
+
+    def is_compared(self, at: int) -> bool:
         """Whether the content of a row was compared, in this row or in another."""
-        return self.content_status(self._contents[row.finding.row]).is_any
+        return bool(self._compared[self.contents[at]])
 
-    def is_decided(self, row: GoldenRow) -> bool:
-        return row.finding.verdict in DECIDED or row.finding.row in self.proven
-
-    def gap_number(self, row: GoldenRow) -> int:
+    def gap_number(self, at: int) -> int:
         """The gap between matched operators that contains the operator of a row without a partner."""
-        return bisect_right(self.matched, row.finding.pair.order)
+        return bisect_right(self.columns.matched, self.pairs[at].order)
 
-    def is_backward(self, operator: Operator) -> bool:
-        """Whether an operator belongs to a backward pass. If a dump records no phases, the backward pass begins with
-        the first operator whose type is a gradient."""
-        return is_gradient(operator) or (not operator.phase and operator.order >= self._backward_from)
+    def is_backward(self, at: int) -> bool:
+        """Whether the operator of a row belongs to a backward pass. If a dump records no phases, the backward pass
+        begins with the first operator whose type is a gradient."""
+        in_order = not self.operators[at].phase and self.orders[at] >= self._backward_from
+        return self.columns.gradients[at] or bool(in_order)
 
-    def is_of_gradient(self, row: GoldenRow) -> bool:
+    def is_of_gradient(self, at: int) -> bool:
         """Whether a row belongs to a backward operator, or to an operator that forwards gradients, as a collective
         does."""
-        order = row.finding.pair.order
-        if order not in self._of_gradient:
-            written = (writer for one in self.of_operator(row) for writer in self.content(one).writers)
-            handed = any(self.is_backward(one.operator) for one in written)
-            self._of_gradient[order] = self.is_backward(row.operator) or handed
-        return self._of_gradient[order]
+        return any(map(self.is_backward, (at, *(row for read in self.members(at) for row in self.ends(read, True)))))
 
-    def before(self, row: GoldenRow) -> Iterator[list[GoldenRow]]:
+    def before(self, at: int) -> Iterator[list[int]]:
         """Yield the rows of each operator without a partner that precedes a row's operator in the same gap, the nearest
-        first; at most NEAREST operators back."""
-        gap, own = self.gap_number(row), row.finding.pair.order
-        first = max(self.matched[gap - 1] if gap else -1, own - LATEST_TENSORS)
-        for order in range(own - 1, first, -1):
-            if order in self._by_operator:
-                yield self._by_operator[order]
+        first; at most LATEST_TENSORS places back."""
+        gap, first = self.gap_number(at), self.pairs[at].order - LATEST_TENSORS
+        for rows in reversed(self.columns.members[: self.columns.numbers[at]]):
+            if self.pairs[rows[0]].order <= max(first, self.columns.matched[gap - 1] if gap else _BEFORE_FIRST):
+                return
+            if self._golden[rows].any():
+                yield self.members(rows[0])
 
-    def is_inserted_dead_end(self, rows: Iterable[GoldenRow]) -> bool:
-        """Whether an operator of the target alone, in the place of these rows, wrote tensors that no operator reads and
-        no compared tensor holds: its effect is unknown."""
-        if self._astray is None:
-            places = dead_ends(self._findings, self.matched, self._again)
-            self._astray = {bisect_right(self.matched, place) for place in places}
-        return any(self.gap_number(row) in self._astray for row in rows)
+    def has_dead_end(self, rows: Iterable[int]) -> bool:
+        """Whether an operator of the target alone, in the place of those of these rows that the golden has alone, wrote
+        tensors that no operator reads and no compared tensor holds: its effect is unknown."""
+        return any(self.gap_number(at) in self._astray for at in rows if self.alone[at])
 
-    def is_of_parameter(self, row: GoldenRow) -> bool:
+    @cached_property
+    def _astray(self) -> set[int]:
+        """The gaps with dead ends."""
+        matched = self.columns.matched
+        return {bisect_right(matched, place) for place in dead_ends(self.findings, self.columns, self._again)}
+
+    def is_of_parameter(self, at: int) -> bool:
         """Whether a row is the gradient of a parameter, according to the forward of its operator."""
-        slot = row.finding.pair.slot
-        own = [one for one in self.forward_of(row) if one.finding.pair.slot == slot.replace("output:", "input:")]
-        return slot.startswith("grad:") or any(is_parameter(one.finding.pair) for one in own)
+        slot, forward = self.pairs[at].slot, map(self.pairs.__getitem__, self.calls["forward", self.operators[at].call])
+        own = (pair for pair in forward if pair.slot == slot.replace("output:", "input:"))
+        return slot.startswith("grad:") or any(map(is_parameter, own))
 
-    def has_backward_at(self, row: GoldenRow) -> bool:
-        """Whether the target alone has a backward operator in the place of a row."""
-        if self._backward_gaps is None:
-            self._backward_gaps = {
-                bisect_right(self.matched, one.pair.order)
-                for one in self._findings
-                if one.pair.golden_op is None and one.pair.target_op is not None and is_gradient(one.pair.target_op)
-            }
-        return self.gap_number(row) in self._backward_gaps
-
-    def forward_of(self, row: GoldenRow) -> list[GoldenRow]:
-        """The rows of the forward call that a backward row belongs to."""
-        return self.forward_call(row.operator.call)
-
-    def backward_of(self, row: GoldenRow) -> list[GoldenRow]:
-        """The rows of the backward call that a forward row belongs to."""
-        return self._backward.get(row.operator.call, [])
-
-    def forward_call(self, call: str) -> list[GoldenRow]:
-        """The rows of a forward call."""
-        return self._forward.get(call, [])
-
-
-def lost_outputs(pair: Pair) -> bool:
-    """Whether a tensor is an output, and the target's record of its matched operator lost all outputs."""
-    if pair.target_op is None or not is_output(pair):
-        return False
-    return not any(tensor.is_output for tensor in pair.target_op.tensors)
-
-
-def copies_input(operator: Operator) -> bool:
-    """Whether an operator writes its input, at most in another shape, order or type."""
-    op = op_type_of(operator)
-    return op.has("hands on", "copies", "views") and not op.has("picks", "collective")
+    @cached_property
+    def calls(self) -> Mapping[tuple[str, str], list[int]]:
+        """The rows of each call, by phase and call."""
+        found: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for at in self.rows:
+            if self.operators[at].call:
+                found[self.operators[at].phase, self.operators[at].call].append(at)
+        return found

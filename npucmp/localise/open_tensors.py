@@ -9,65 +9,164 @@ inputs, show their outputs.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Optional, Sequence, Tuple
+from typing import Iterable, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.localise.golden_graph import GoldenGraph, lost_outputs
-from npucmp.localise.golden_rows import GoldenRow, SharedRecords, round_off_of_row
+from npucmp.localise.golden_graph import GoldenGraph
+from npucmp.localise.golden_rows import GoldenRows, golden_round_off
 from npucmp.localise.golden_weights import GoldenWeights
 from npucmp.localise.value_proof import ValueProof
 from npucmp.measure.views import Views
-from npucmp.model import DECIDED, Finding, Verdict
+from npucmp.model import Verdict
 from npucmp.model.finding import BY_CONTENT
-from npucmp.model.optypes import is_gradient
-from npucmp.model.roles import is_golden_parameter, is_output, is_parameter
+from npucmp.model.roles import is_golden_parameter, is_parameter
 
-_Key = Tuple[SharedRecords, bool]  # a content, and whether its readers are wanted
+_Key = Tuple[int, bool]  # a content, and whether its readers are wanted
 
 
-def enclosed_backward_places(graph: GoldenGraph, left: Sequence[GoldenRow]) -> set[int]:
+def still_open(golden: GoldenRows, context: Optional[ReadContext]) -> list[int]:
+    """The undecided rows that no compared tensor accounts for."""
+    findings, columns = golden.findings, golden.columns
+    rows: list[int] = golden.undecided.tolist()
+    if not golden.decided[golden.golden].any():
+        return rows
+    if columns.missing[rows].any():
+        weights = GoldenWeights(findings)
+        rows = [at for at in rows if not weights.is_known(findings[at])]
+    graph = GoldenGraph(golden)
+    left = _remaining_rows(graph, rows)
+    proof = ValueProof(graph, Views(context)) if left and context is not None and columns.readable else None
+    while proof is not None and (proven := {*filter(proof.proves, left)}):
+        graph.prove(proven)
+        left = _remaining_rows(graph, rows)
+    return left
+
+
+def _remaining_rows(graph: GoldenGraph, rows: Sequence[int]) -> list[int]:
+    """The rows that remain after recordings of compared tensors and closed stretches are removed."""
+    left = graph.first_recordings(rows)
+    is_open = np.isin(np.arange(len(graph.pairs)), left).tolist()
+    contents, seen, interior = graph.contents, set[int](), set[int]()
+    for at in left:
+        if contents[at] not in seen:
+            inside, operators = _stretch(graph, contents[at], is_open)
+            seen |= inside
+            interior |= inside if _is_closed(graph, inside, operators) else set()
+    left = [at for at in left if contents[at] not in interior or graph.columns.lost[at]] if interior else left
+    closed = _enclosed_backward_places(graph, left) if graph.alone[left].any() else set()
+    return [at for at in left if graph.pairs[at].order not in closed or graph.is_of_parameter(at)] if closed else left
+
+
+def _stretch(graph: GoldenGraph, start: int, is_open: Sequence[bool]) -> tuple[set[int], Iterable[int]]:
+    """Open contents that operators connect, and a row of each of these operators."""
+    holders, of_row = graph.holders, graph.contents
+    numbers, members, gradients = graph.columns.numbers, graph.columns.members, graph.columns.gradients
+    forward = not all(gradients[at] for at in holders[start])
+    contents, operators, todo = {start}, dict[int, int](), [start]
+    while todo:
+        for at in holders[todo.pop()]:
+            if numbers[at] in operators or (forward and gradients[at]):
+                continue  # tensors of the forward that a backward reads are closed by the forward's own consumers
+            operators[numbers[at]] = at
+            for row in members[numbers[at]]:
+                if is_open[row] and of_row[row] not in contents:
+                    contents.add(of_row[row])
+                    todo.append(of_row[row])
+    return contents, operators.values()
+
+
+def _is_closed(graph: GoldenGraph, contents: Iterable[int], operators: Iterable[int]) -> bool:
+    """Whether all tensors that enter or leave a stretch were compared."""
+    if not all(_is_inside(graph, content) for content in contents):
+        return False
+    members = [*map(graph.members, operators)]
+    rows = [at for of_operator in members for at in of_operator]
+    return (
+        all(graph.operators[own[0]].reads_recorded and any(graph.outputs[at] for at in own) for own in members)
+        and any(graph.is_compared(at) and not is_parameter(graph.pairs[at]) for at in rows)
+        and not any(at in graph.unreadable for content in contents for at in graph.holders[content])
+        and not graph.has_dead_end(rows)
+    )
+
+
+def _is_inside(graph: GoldenGraph, content: int) -> bool:
+    """Whether operators write a content and then read it, or a tensor that no other operator writes or reads need not
+    be compared."""
+    orders, gradients, rows = graph.orders, graph.columns.gradients, graph.holders[content]
+    writers = [at for at in rows if graph.outputs[at]]
+    if writers and len(writers) < len(rows):
+        forward = not gradients[writers[0]]
+        readers = (at for at in rows if not graph.outputs[at] and not (forward and gradients[at]))
+        return any(orders[at] > orders[writers[0]] for at in readers)
+    if writers:
+        return all(_is_parameter_gradient(graph, at) for at in writers)
+    return (
+        all(_is_own_parameter(graph, at) for at in rows)
+        or all(map(graph.is_known_constant, rows))
+        or any(_is_unrecorded_output(graph, at) for at in rows)
+    )
+
+
+def _is_own_parameter(graph: GoldenGraph, at: int) -> bool:
+    """Whether a row is a parameter of a golden operator that the target lacks, or computes with other parameters
+    (align/contents/): a convolution into which a batch norm was folded."""
+    if graph.alone[at] or not graph.columns.missing[at]:
+        return bool(graph.alone[at]) and is_parameter(graph.pairs[at])
+    by_content = (graph.pairs[row].via in BY_CONTENT for row in graph.members(at))
+    return is_golden_parameter(graph.pairs[at]) and any(by_content)
+
+
+def _is_parameter_gradient(graph: GoldenGraph, at: int) -> bool:
+    """Whether a row is the gradient of a parameter that lies in a stretch, where the target has no backward."""
+    if not (graph.alone[at] and graph.columns.gradients[at]) or graph.gap_number(at) in graph.columns.astray:
+        return False
+    forward = graph.calls["forward", graph.operators[at].call]
+    return bool(forward) and bool(graph.alone[forward].all()) and graph.is_of_parameter(at)
+
+
+def _is_unrecorded_output(graph: GoldenGraph, at: int) -> bool:
+    """Whether a gradient that a backward operator reads and no operator wrote can be an output that dumps do not
+    record: an earlier backward operator in the same place read a tensor of that shape, and none of its outputs has
+    it."""
+    if not graph.alone[at] or not graph.is_backward(at):
+        return False
+    before = (rows for rows in graph.before(at) if graph.is_backward(rows[0]))
+    alike = ([row for row in rows if graph.columns.shapes[row] == graph.columns.shapes[at]] for rows in before)
+    return any({graph.outputs[row] for row in rows} == {False} for rows in alike)
+
+
+def _enclosed_backward_places(graph: GoldenGraph, left: Sequence[int]) -> set[int]:
     """The places of backward operators whose forward lies in a closed stretch, if the gradients of all tensors that
     enter or leave that stretch were compared. `left` are the rows that are open so far."""
-    open_calls = {row.operator.call for row in left if row.operator.phase == "forward"}
     places: dict[str, set[int]] = defaultdict(set)
-    for row in left:
-        if row.is_alone and row.operator.phase == "backward" and row.finding.verdict is Verdict.MISSING:
-            places[row.operator.call].add(row.finding.pair.order)
-    closed = {
-        call
-        for call in places
-        if (rows := graph.forward_call(call)) and call not in open_calls and all(row.is_alone for row in rows)
-    }
-    closed -= _not_closed(graph, closed)
-    return {order for call in closed for order in places[call]}
+    for at in (at for at in left if graph.alone[at] and graph.findings[at].verdict is Verdict.MISSING):
+        if graph.operators[at].phase == "backward":
+            places[graph.operators[at].call].add(graph.pairs[at].order)
+    still = {graph.operators[at].call for at in left if graph.operators[at].phase == "forward"}
+    forwards = {call: graph.calls["forward", call] for call in places.keys() - still}
+    closed = {call: rows for call, rows in forwards.items() if rows and graph.alone[rows].all()}
+    return {place for call in closed.keys() - _not_closed(graph, closed) for place in places[call]}
 
 
-def _not_closed(graph: GoldenGraph, calls: set[str]) -> set[str]:
+def _not_closed(graph: GoldenGraph, calls: Mapping[str, Sequence[int]]) -> set[str]:
     """The calls with an entering or leaving gradient that was not compared, and all calls that depend on them."""
     lost: set[str] = set()
     users: dict[_Key, set[str]] = defaultdict(set)  # calls that read or write a content
-    others: dict[_Key, list[GoldenRow]] = {}  # rows at the other end of the content
-    for call in calls:
-        for row in graph.forward_call(call):
-            tensor = row.finding.pair.golden
-            if tensor is None or is_parameter(row.finding.pair) or not round_off_of_row(row):
-                continue
-            content, written = graph.content(row), is_output(row.finding.pair)
-            ends = content.readers if written else content.writers
-            if ends:
-                users[content, written].add(call)
-                others[content, written] = ends
-            elif not (graph.is_known_constant(row) or row.finding.row in graph.proven):
-                lost.add(call)
     leaning: dict[str, set[_Key]] = defaultdict(set)  # contents that are closed as long as a call is
-    for key, ends in others.items():
-        for other in ends:
-            if _has_gradient(graph, other):
-                continue
-            leaning[other.operator.call].add(key)
-            if other.operator.call not in calls:
-                lost |= users[key]
-    todo = [*lost]
+    floats = ((call, at) for call, rows in calls.items() for at in rows if golden_round_off(graph.pairs[at]))
+    for call, at in floats:
+        if is_parameter(graph.pairs[at]):
+            continue
+        key, ends = (graph.contents[at], graph.outputs[at]), graph.ends(at, not graph.outputs[at])
+        users[key].add(call)
+        if not ends and not (graph.is_known_constant(at) or at in graph.proven):
+            lost.add(call)
+        for end in ends:
+            if not _has_gradient(graph, end):
+                leaning[graph.operators[end].call].add(key)
+    todo = [*lost, *(leaning.keys() - calls.keys())]
     while todo:
         for key in leaning.pop(todo.pop(), ()):
             more = users.pop(key, set()) - lost
@@ -76,147 +175,8 @@ def _not_closed(graph: GoldenGraph, calls: set[str]) -> set[str]:
     return lost
 
 
-def _has_gradient(graph: GoldenGraph, row: GoldenRow) -> bool:
+def _has_gradient(graph: GoldenGraph, at: int) -> bool:
     """Whether the gradient of an operator that reads or writes a content was compared, or does not exist."""
-    backward = graph.backward_of(row)
-    return (row.is_alone and all(map(graph.is_compared, backward))) or any(map(graph.is_decided, backward))
-
-
-def is_unrecorded_output(graph: GoldenGraph, row: GoldenRow) -> bool:
-    """Whether a gradient that a backward operator reads and no operator wrote can be an output that dumps do not
-    record: an earlier backward operator in the same place read a tensor of that shape, and none of its outputs has
-    it."""
-    tensor = row.finding.pair.golden
-    if tensor is None or not row.is_alone or not graph.is_backward(row.operator) or graph.content(row).writers:
-        return False
-    for rows in graph.before(row):
-        if graph.is_backward(rows[0].operator):
-            read, written = (
-                any(_shape(one) == tensor.shape for one in rows if is_output(one.finding.pair) is way)
-                for way in (False, True)
-            )
-            if read and not written:
-                return True
-    return False
-
-
-def _shape(row: GoldenRow) -> Optional[tuple[int, ...]]:
-    return row.finding.pair.golden.shape if row.finding.pair.golden is not None else None
-
-
-class Stretch:
-    """Open contents of the golden that operators connect, and these operators."""
-
-    def __init__(self, graph: GoldenGraph, start: SharedRecords, loose: set[int]) -> None:
-        self._graph, self._loose = graph, loose
-        self.contents: list[SharedRecords] = []
-        self.operators: dict[int, list[GoldenRow]] = {}  # rows of each, by merged order
-        forward = any(not is_gradient(row.operator) for row in start.rows)
-        seen, todo = {start}, [start]
-        while todo:
-            content = todo.pop()
-            self.contents.append(content)
-            for row in content.rows:
-                order = row.finding.pair.order
-                if order in self.operators or (forward and is_gradient(row.operator)):
-                    continue  # tensors of the forward that a backward reads are closed by the forward's own consumers
-                rows = self.operators[order] = graph.of_operator(row)
-                for one in rows:
-                    other = graph.content(one)
-                    if self._is_left(one) and other not in seen:
-                        seen.add(other)
-                        todo.append(other)
-
-    def _is_left(self, row: GoldenRow) -> bool:
-        return row.finding.row in self._loose
-
-    def is_closed(self) -> bool:
-        """Whether all tensors that enter or leave the stretch were compared."""
-        rows = [row for members in self.operators.values() for row in members]
-        if any(row.finding.verdict is Verdict.UNREADABLE for content in self.contents for row in content.rows):
-            return False
-        if not any(self._graph.is_compared(row) and not is_parameter(row.finding.pair) for row in rows):
-            return False
-        if not all(map(self._is_recorded, self.operators.values())):
-            return False
-        if not all(self._is_inside(content) for content in self.contents):
-            return False
-        return not self._graph.is_inserted_dead_end(row for row in rows if row.is_alone)
-
-    @staticmethod
-    def _is_recorded(rows: list[GoldenRow]) -> bool:
-        """Whether the golden recorded the inputs and outputs of an operator."""
-        return rows[0].operator.reads_recorded and any(is_output(row.finding.pair) for row in rows)
-
-    def _is_inside(self, content: SharedRecords) -> bool:
-        if content.writers and content.readers:
-            forward = not is_gradient(content.writers[0].operator)
-            readers = [row.operator.order for row in content.readers if not (forward and is_gradient(row.operator))]
-            return max(readers, default=-1) > min(row.operator.order for row in content.writers)
-        if content.writers:
-            return all(map(self._is_parameter_gradient, content.writers))
-        return (
-            all(self._is_own_parameter(row) for row in content.readers)
-            or all(map(self._graph.is_known_constant, content.readers))
-            or any(is_unrecorded_output(self._graph, row) for row in content.readers)
-        )
-
-    def _is_own_parameter(self, row: GoldenRow) -> bool:
-        """Whether a row is a parameter of a golden operator that the target lacks, or computes with other parameters
-        (align/contents/): a convolution into which a batch norm was folded."""
-        pair = row.finding.pair
-        if row.is_alone or pair.target is not None:
-            return row.is_alone and is_parameter(pair)
-        others = self._graph.of_operator(row)
-        return is_golden_parameter(pair) and any(one.finding.pair.via in BY_CONTENT for one in others)
-
-    def _is_parameter_gradient(self, row: GoldenRow) -> bool:
-        """Whether a row is the gradient of a parameter that lies in a stretch, where the target has no backward."""
-        if not (row.is_alone and is_gradient(row.operator)) or self._graph.has_backward_at(row):
-            return False
-        forward = self._graph.forward_of(row)
-        if not forward or not all(one.is_alone for one in forward):
-            return False
-        return self._graph.is_of_parameter(row)
-
-
-def still_open(
-    findings: Sequence[Finding],
-    golden: list[GoldenRow],
-    open_rows: list[GoldenRow],
-    context: Optional[ReadContext],
-) -> list[GoldenRow]:
-    """The open rows that no compared tensor accounts for, in merged graph order."""
-    if not any(row.finding.verdict in DECIDED for row in golden):
-        return open_rows
-    weights = GoldenWeights(findings)
-    open_rows = [row for row in open_rows if not weights.is_known(row.finding)]
-    graph = GoldenGraph(findings, golden)
-    left = _remaining_rows(graph, open_rows)
-    proof = ValueProof(findings, graph, Views(context)) if left and context is not None else None
-    while left and proof is not None:
-        proven = {row.finding.row for row in left if proof.proves(row)}
-        if not proven:
-            break
-        graph.prove(proven)
-        left = _remaining_rows(graph, open_rows)
-    return left
-
-
-def _remaining_rows(graph: GoldenGraph, open_rows: list[GoldenRow]) -> list[GoldenRow]:
-    """The rows that remain after recordings of compared tensors and closed stretches are removed."""
-    left = [row for row in open_rows if not graph.is_again(row)]
-    loose = {row.finding.row for row in left}
-    interior: set[int] = set()
-    seen: set[SharedRecords] = set()
-    for row in left:
-        content = graph.content(row)
-        if content in seen:
-            continue
-        stretch = Stretch(graph, content, loose)
-        seen |= {*stretch.contents}
-        if stretch.is_closed():
-            interior |= {one.finding.row for inside in stretch.contents for one in inside.rows}
-    left = [row for row in left if row.finding.row not in interior or lost_outputs(row.finding.pair)]
-    closed = enclosed_backward_places(graph, left)
-    return [row for row in left if row.finding.pair.order not in closed or graph.is_of_parameter(row)]
+    backward = graph.calls["backward", graph.operators[at].call]
+    none_open = graph.alone[at] and all(map(graph.is_compared, backward))
+    return bool(none_open) or bool(graph.decided[backward].any())

@@ -43,7 +43,6 @@ EXCEPTIONS = {  # (module, function, number) → why that number has no name
     ("localise.evidence", "*", "*"): "how numbers and names are written in words",
     ("localise.intervals", "", 100): "per cent",
     ("localise.root_order", "", "*"): "the order of causes",
-    ("localise.recorded_graph", "*", 6): "columns of a table",
     ("localise.rules", "", 100): "per cent",
     ("localise.conditioning", "_of_forward", 3): "operands of a product: two, and an addend",
     ("localise.parameter_drift", "_is_scaled", 3): "the figures that were compared, all of them",

@@ -3,6 +3,7 @@
 import numpy as np
 
 from npucmp.localise.dead_ends import dead_ends
+from npucmp.localise.golden_rows import GoldenRows
 from npucmp.model import Finding, Measurement
 from tests.localise.networks import SMALL, network, values_of
 
@@ -18,8 +19,7 @@ def made(*lines: str) -> list[Finding]:
 
 
 def places(findings: list[Finding], again: frozenset[int] = frozenset()) -> list[int]:
-    both = {one.pair.order for one in findings if one.pair.target_op and one.pair.golden_op}
-    return [*dead_ends(findings, sorted(both), again)]
+    return [*dead_ends(findings, GoldenRows(findings).columns, again)]
 
 
 LINES = ["exp.backward x -> y", "target relu.backward y -> g", "target tanh.backward y -> h", "exp.backward f -> q"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npucmp.localise.golden_graph import GoldenGraph
-from npucmp.localise.golden_rows import GoldenRow
+from npucmp.localise.golden_rows import GoldenRows
 from npucmp.localise.value_proof import ValueProof
 from npucmp.model import Finding, Measurement, Moments, Operator, Pair, Side, TensorRef, Verdict
 from tests.localise.weight_craft import drawn
@@ -69,9 +69,8 @@ class Runs:
     def proof(self):
         """The proof, and the golden rows by order and slot."""
         self.findings.sort(key=lambda one: one.pair.order)
-        rows = [GoldenRow.of(one) for one in self.findings if one.pair.golden is not None]
-        proof = ValueProof(self.findings, GoldenGraph(self.findings, rows), self.views)
-        return proof, {(one.finding.pair.order, one.finding.pair.slot): one for one in rows}
+        proof = ValueProof(GoldenGraph(GoldenRows(self.findings)), self.views)
+        return proof, {(one.pair.order, one.pair.slot): at for at, one in enumerate(self.findings) if one.pair.golden}
 
 
 def proves(golden, target, *, at=(2, 3), slots=("output:0", "output:0"), errors=(0.0, 0.0, 0.0), golden_more=None,
