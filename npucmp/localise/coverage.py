@@ -45,14 +45,12 @@ def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: 
     unread = [at for at in columns.lone if at in golden.unreadable]
     missed = sum(map(sizes.__getitem__, open_rows))
     listed = [_open_tensor(columns, findings[at], at) for at in open_rows[:MOST_LISTED]]
-    both = ((pair.target_op, pair.golden_op) for pair in columns.firsts)
-    bare = [own.name for target, own in both if target and own and target.tensors and not own.tensors]
-    listed += [OpenTensor(name, "", 0, "", NO_TENSORS) for name in bare]
+    listed += [OpenTensor(name, "", 0, "", NO_TENSORS) for name in columns.bare]
     listed += [_open_tensor(columns, findings[at], at) for at in unread]
     return Coverage(
         sum(compress(sizes, golden.golden.tolist())) - missed,
         missed + sum(map(sizes.__getitem__, unread)),
-        len(open_rows) + len(bare) + len(unread),
+        len(open_rows) + len(columns.bare) + len(unread),
         len(columns.unsized.intersection((*open_rows, *unread))),
         int((golden.golden & ~golden.decided).sum()) - len(open_rows),
         sum(pair.golden is not None for pair in left_out),

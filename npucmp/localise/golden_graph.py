@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Hashable, Iterable, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import contents_of, target_content_of
@@ -55,9 +56,11 @@ class GoldenGraph:
         self._again = ran_again(self.findings) if len(self.columns.matched) < len(self.columns.members) else frozenset()
         rows = self.columns.sequence[self._golden[self.columns.sequence]]
         self.rows: list[int] = rows.tolist()
-        values = [value or at for at, value in enumerate(contents_of(self.findings))]
-        linked = self._linked(values) if any(self.columns.sources) or self.alone[rows].any() else values
-        self.holders, self._contents = grouped(rows, np.array(linked, np.uint64))
+        values = np.array(contents_of(self.findings), np.uint64)
+        values = np.where(values == 0, np.arange(len(values), dtype=np.uint64), values)  # 0: it equals no other
+        if any(self.columns.sources) or self.alone[rows].any():
+            values = self._linked(values.tolist())
+        self.holders, self._contents = grouped(rows, values)
         self.contents: list[int] = self._contents.tolist()
         self._special = self.columns.casts | bool(self._again)  # rows of which other facts than the content decide
         self._special[[*rows_of_rule(self.findings, OTHER_NODE)]] = True
@@ -66,7 +69,7 @@ class GoldenGraph:
         self._backward_from = next(gradients, math.inf)
         self.prove(set())
 
-    def _linked(self, values: Sequence[int]) -> Sequence[int]:
+    def _linked(self, values: Sequence[int]) -> npt.NDArray[np.uint64]:
         """The first row with the content of each row: that of the output that its name refers to, or an equal one."""
         first = [0] * len(values)
         known: dict[int, int] = {}
@@ -83,7 +86,7 @@ class GoldenGraph:
             if self.outputs[at]:
                 latest.append(at)
                 named[file_name_of(f"{self.operators[at].name}:{self.pairs[at].slot.partition(':')[2]}")] = first[at]
-        return first
+        return np.array(first, np.uint64)
 
     def members(self, at: int) -> list[int]:
         """All rows of the operator of a row."""

@@ -48,6 +48,7 @@ class GoldenColumns:
     sequence   the rows in the order of the golden, inputs of an operator before its outputs
     numbers    the number of the operator of a row; `members` the rows of each, in `sequence`; `firsts` its first pair
     matched    the places of the operators that both sides have, ascending
+    bare       the golden operators whose record holds no tensors although that of the target does
     astray     the gaps between matched operators in which the target alone has backward operators
     shapes     the shape of each row; `elements` their number, None if no header records it (`unsized`)
     alone      whether the target has no operator of a row; `missing`: no tensor; `lone`: the rows that the golden lacks
@@ -73,6 +74,8 @@ class GoldenColumns:
         self.numbers: list[int] = numbers.tolist()
         self.firsts = [pairs[min(rows)] for rows in self.members]
         self.matched = [pair.order for pair in self.firsts if pair.target_op and pair.golden_op]
+        both = ((pair.target_op, pair.golden_op) for pair in self.firsts)
+        self.bare = [own.name for target, own in both if target and own and target.tensors and not own.tensors]
         added = (pair for pair in self.firsts if pair.golden_op is None and is_gradient(pair.operator))
         self.astray = {bisect_right(self.matched, pair.order) for pair in added}
         tensors = [pair.golden or pair.target for pair in pairs]
