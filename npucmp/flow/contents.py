@@ -44,7 +44,7 @@ def contents_of(findings: Sequence[Finding], side: int = 1) -> list[int]:
     are known."""
     of_row = content_of if side else target_content_of
     findings = findings.rows if isinstance(findings, ChangedRows) else findings  # of equal measurements
-    if not isinstance(findings, SearchRows) or findings.network is None or findings.has_checksums:
+    if not isinstance(findings, SearchRows) or findings.has_checksums:
         return [*map(of_row, findings)]
     rows, count = findings.columns.rows, _elements(findings)[side]
     figures = np.where(rows["figures"][:, side] == 0.0, 0.0, rows["figures"][:, side])  # -0 equals 0

@@ -288,12 +288,10 @@ class RowCache:
         self._results[getattr(function, "__wrapped__", function)] = results
 
 
-def numbered(findings: Sequence[Finding], first: int = 0) -> Sequence[Finding]:
+def numbered(findings: Sequence[Finding], first: int = 0) -> SearchRows:
     """Findings with their row numbers, from `first` on, and a shared cache."""
-    cache = RowCache(first, len(findings))
-    if isinstance(findings, Table) and findings.columns.rank is not None:
-        return SearchRows(findings, first, cache)
-    return [one._replace(row=row, cache=cache) for row, one in enumerate(findings, first)]
+    table = findings if isinstance(findings, Table) else Table(findings)
+    return SearchRows(table, first, RowCache(first, len(findings)))
 
 
 def of_row(function: Callable[[Finding], Found]) -> Callable[[Finding], Found]:

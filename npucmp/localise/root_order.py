@@ -137,18 +137,17 @@ class _Ranks:
             self._clocks = {OperatorPlace(0, at): at + 1 for at in range(len(self._walks[0].nodes))}
         self._noise: Optional[NoiseTest] = None  # if only statistics exist
         self._history: Optional[History] = None  # the noise so far
-        self._bars: list[Optional[ShiftBars]] = []
+        self._bars: list[ShiftBars] = []
         if by_round_off and rules.uses("suspected") and not any(walk.has_values for walk in self._walks):
-            from npucmp.localise.stat_facts import History, facts_of, facts_of_columns, merge_facts
+            from npucmp.localise.stat_facts import History, facts_of, merge_facts
             from npucmp.localise.stat_test import NoiseTest
 
-            facts = [facts_of(walk.nodes, walk.findings) if walk.columns is None else facts_of_columns(walk.columns)
-                     for walk in self._walks]  # fmt: skip
+            columns = [walk.columns for walk in self._walks if walk.columns is not None]
+            facts = [*map(facts_of, columns)]
             unproven = max(one.unproven for one in updates)
             self._noise = noise = NoiseTest(merge_facts(facts, all(one.are_first for one in updates), unproven))
             self._history = History()
-            self._bars = [None if walk.columns is None else noise.bars_of(walk.columns, walk.sources.rows)
-                          for walk in self._walks]  # fmt: skip
+            self._bars = [noise.bars_of(one, walk.sources.rows) for one, walk in zip(columns, self._walks)]
         self._from: dict[
             OperatorPlace, RemoteView
         ] = {}  # operator at which an error arrives → the tensor that brought it
@@ -199,7 +198,7 @@ class _Ranks:
         bars, columns = self._bars[place.rank], walk.columns
         if not noise.is_candidate(walk.nodes.rows[place.at].operator.name):
             return True
-        if bars is None or columns is None or self._history is None or walk.sources.has_remote:
+        if columns is None or self._history is None or walk.sources.has_remote:
             return False
         at, network = place.at, columns.network
         before = self._history.before(network.kinds[at])

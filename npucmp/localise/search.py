@@ -48,7 +48,7 @@ from npucmp.model.dtypes import SUM_ROUNDING
 from npucmp.model.finding import DIFFERS, OTHER_NODE
 from npucmp.model.network import SearchRows, by_network
 from npucmp.model.roles import containers, is_folded, is_meaningless, is_parameter, names_of
-from npucmp.model.table import ChangedRows, Rows, rows_of_verdicts, with_changes
+from npucmp.model.table import ChangedRows, rows_of_verdicts, with_changes
 
 if TYPE_CHECKING:
     from npucmp.localise.golden_weights import GoldenWeights
@@ -89,9 +89,11 @@ class RootSearch:
     ) -> None:
         self._rules = rules = rules or Rulebook()
         self._by_round_off, self._first_row = by_round_off, first_row
-        self.findings = self._with_meaningless(numbered(findings, first_row))
+        rows = numbered(findings, first_row)
+        self.has_values = bool(len(rows.columns.moments))  # or statistics and checksums alone
+        self.findings = self._with_meaningless(rows)
         self.nodes = Nodes(self.findings)
-        self.columns = self._columns(estimator)
+        self.columns, self._is_recomputed = self._columns(rows), estimator is not None and by_round_off
         updates = updates or Updates()
         updates.decide(self.findings)
         self.sources = Sources(self.findings, Edges(self.findings, rank), first_row, ordered)
@@ -140,11 +142,8 @@ class RootSearch:
         found = [at for at in differing if self._rules.holds("meaningless", RuleContext(findings[at]))]
         return ChangedRows(findings, {at: disregard(findings[at]) for at in found})
 
-    def _columns(self, estimator: Optional[Estimator]) -> Optional[StatColumns]:
-        """The rows in columns, if statistics alone are known."""
-        rows = self.findings.rows
-        if not isinstance(rows, SearchRows) or rows.network is None or rows.has_checksums or estimator is not None:
-            return None
+    def _columns(self, rows: SearchRows) -> Optional[StatColumns]:
+        """The rows in columns, if no values were compared."""
         if self.has_values:
             return None
         from npucmp.localise.stat_columns import StatColumns
@@ -159,14 +158,6 @@ class RootSearch:
             return downcast_share(self.nodes)
         operators = [row.operator for row in self.nodes.rows]
         return float(len([one for one in operators if not one.path] or operators) == 1)
-
-    @property
-    def has_values(self) -> bool:
-        """Whether any tensor was compared by values, so that more than statistics exist."""
-        rows = self.findings.rows
-        return (
-            bool(len(rows.columns.moments)) if isinstance(rows, Rows) else any(one.measurement.moments for one in rows)
-        )
 
     def results(self) -> tuple[ChangedRows, list[Root]]:
         """The findings and roots of all operators; errors that grew step by step beyond the limit of rule `gradual` are
@@ -186,7 +177,9 @@ class RootSearch:
     def pass_by(self, at: int) -> bool:
         """Pass an operator, given by its number, that needs no decision; False if `visit` is to decide. No tensor of
         another rank reaches it."""
-        if self.columns is None or not self.columns.quiet[at] or self._gaps.unrecorded or self.sources.has_remote:
+        if self.columns is None or self._is_recomputed or self._gaps.unrecorded or self.sources.has_remote:
+            return False
+        if not self.columns.quiet[at]:
             return False
         rows, tainted = self.nodes.rows[at], self._intervals.any_tainted
         if (self.seen.residues and not rows.inputs) or (tainted and not self.columns.network.reads_recorded[at]):

@@ -16,14 +16,13 @@ from npucmp.judge.precision import SINGLE
 from npucmp.judge.products import VOTE_MAJORITY
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import scale_of
-from npucmp.localise.effective_precision import COMMON_SHARE, count_types
+from npucmp.localise.effective_precision import COMMON_SHARE
 from npucmp.localise.rule_context import AVERAGED_ELEMENTS
 from npucmp.localise.seen_errors import QUANTILE, RECENT_OPERATORS
 from npucmp.localise.stat_columns import StatColumns
-from npucmp.localise.stat_shift import Level, movements
+from npucmp.localise.stat_shift import Level
 from npucmp.model import Finding
 from npucmp.model.dtypes import lookup
-from npucmp.model.roles import containers, is_parameter
 
 # rel_l2: evidence: products of numbers rounded to 11 bits are off by 2e-4 to 4e-4 (judge/products.py), and figures
 # scatter more than errors
@@ -71,21 +70,8 @@ class Facts(NamedTuple):
     first: bool
 
 
-def facts_of(nodes: Sequence[OperatorFindings], findings: Sequence[Finding]) -> RankFacts:
-    """The facts of one rank: its operators, and all its rows, which have consecutive numbers."""
-    columns = _Columns(findings)
-    rows = [row for node in nodes for row in (*node.inputs, *node.outputs)]
-    parameter_shifts = [columns.largest_of(one) for one in _parameters(nodes) if columns.has_moved(one)]
-    coarse = (max(map(columns.round_off_of, node.outputs or node.inputs), default=0.0) for node in nodes)
-    products, most = _products(nodes, columns)
-    modules = frozenset(container_modules(nodes))
-    counts = dict(Counter(unit for unit in coarse if unit))
-    types = count_types([one.measurement for one in rows])
-    return RankFacts(modules, counts, types, max(parameter_shifts, default=None), tuple(products), most)
-
-
-def facts_of_columns(columns: StatColumns) -> RankFacts:
-    """The same facts of a rank in columns."""
+def facts_of(columns: StatColumns) -> RankFacts:
+    """The facts of one rank."""
     network = columns.network
     wrote = network.outputs.any(np.ones(len(network.elements), dtype=bool))
     of_outputs, of_inputs = (side.most(network.most_round_off) for side in (network.outputs, network.inputs))
@@ -120,41 +106,6 @@ def _shifted_products(columns: StatColumns, written: Sequence[float]) -> Iterato
         yield ShiftedProduct(network.names[at], came, written[at], is_reduced)
 
 
-class _Columns:
-    """The shifts of all rows, as lists with an entry for each row."""
-
-    def __init__(self, findings: Sequence[Finding]) -> None:
-        self._first = findings[0].row if findings else 0
-        found = movements(findings)
-        self._sums: list[float] = found.sums.tolist()
-        self._unit: list[float] = found.unit.tolist()
-        self._largest: list[float] = np.maximum(found.extremes, found.sums).tolist()
-        by_types: dict[tuple[str, str], float] = {}
-        self._round_off: list[float] = []
-        for one in findings:
-            target, golden = one.pair.target, one.pair.golden
-            types = target.dtype if target else "", golden.dtype if golden else ""
-            if types not in by_types:
-                by_types[types] = max(round_offs(one), default=0.0)
-            self._round_off.append(by_types[types])
-
-    def has_moved(self, finding: Finding) -> bool:
-        """Whether figures of floats were recorded on both sides."""
-        return self._unit[finding.row - self._first] > 0.0
-
-    def unit_of(self, finding: Finding) -> float:
-        return self._unit[finding.row - self._first]
-
-    def sums_of(self, finding: Finding) -> float:
-        return self._sums[finding.row - self._first]
-
-    def largest_of(self, finding: Finding) -> float:
-        return self._largest[finding.row - self._first]
-
-    def round_off_of(self, finding: Finding) -> float:
-        return self._round_off[finding.row - self._first]
-
-
 def merge_facts(ranks: Sequence[RankFacts], first: bool = True, unproven: float = 0.0) -> Facts:
     """Merge the facts of all ranks. unproven: the error that earlier steps may have made in parameters and that
     statistics do not prove."""
@@ -176,25 +127,6 @@ def merge_facts(ranks: Sequence[RankFacts], first: bool = True, unproven: float 
     )
 
 
-def _products(nodes: Sequence[OperatorFindings], columns: _Columns) -> tuple[list[ShiftedProduct], float]:
-    """Return the float32 products, and the largest shift of any output."""
-    low, high = REDUCED_ERROR
-    said: list[ShiftedProduct] = []
-    before = 0.0  # the largest shift of earlier outputs replaces that of unrecorded operands
-    for node in nodes:
-        wrote = [one for one in node.outputs if columns.has_moved(one)]
-        single = not node.is_gradient and all(columns.unit_of(one) == SINGLE for one in wrote)
-        if single and wrote and node.op.has("contracts"):
-            read = [columns.largest_of(one) for one in node.inputs if columns.has_moved(one)]
-            came = max(read, default=math.inf) if node.inputs else None
-            moved = [columns.sums_of(one) for one in wrote]
-            most = [high * reuse(node, scale_of(one).elements) for one in wrote]
-            is_reduced = None if any(one >= bar for one, bar in zip(moved, most)) else min(moved) > low
-            said.append(ShiftedProduct(node.operator.name, came, before, is_reduced))
-        before = max([before, *map(columns.largest_of, wrote)])
-    return said, before
-
-
 def _are_reduced(ranks: Sequence[RankFacts]) -> bool:
     """Whether nearly all float32 products whose operands hardly shifted have shifted as far as HF32 and TF32 round.
 
@@ -212,10 +144,6 @@ def _are_reduced(ranks: Sequence[RankFacts]) -> bool:
     return reduced > 0 and reduced >= VOTE_MAJORITY * len(said[False])
 
 
-def _parameters(nodes: Sequence[OperatorFindings]) -> Iterator[Finding]:
-    return (one for node in nodes for one in node.inputs if is_parameter(one.pair))
-
-
 def reuse(node: OperatorFindings, elements: int, last: tuple[int, ...] = ()) -> float:
     """√ of the number of elements that share one element of the smallest operand; of the last axis, if none was
     recorded."""
@@ -229,12 +157,6 @@ def reuse(node: OperatorFindings, elements: int, last: tuple[int, ...] = ()) -> 
 def round_offs(finding: Finding) -> set[float]:
     sides = finding.pair.target, finding.pair.golden
     return {row.round_off for tensor in sides if tensor and (row := lookup(tensor.dtype)) and row.round_off}
-
-
-def container_modules(nodes: Sequence[OperatorFindings]) -> set[str]:
-    """The modules that have operators of the same dump inside."""
-    scopes = {node.operator.name: node.operator.scope for node in nodes if node.operator.scope}
-    return {name for node in nodes for name in containers(node.operator, scopes)}
 
 
 class Contribution(NamedTuple):

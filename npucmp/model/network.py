@@ -338,28 +338,36 @@ def pairs_by_network(findings: Sequence[Finding]) -> Sequence[Pair]:
 
 
 class SearchRows(Rows):
-    """The rows of a table for a search through many ranks, which share their pairs: tensors have no statistics,
-    Measurement.recorded has them. Rows are numbered from `first` on.
+    """The rows of a table for a search through many ranks, numbered from `first` on. Ranks of a network share their
+    pairs: tensors have no statistics, Measurement.recorded has them.
 
-    network  the network, if the pairs are its own; None if a search needs operators with statistics
+    network    the network of the ranks, or one of this rank alone if a search needs its operators with statistics
+    is_search  False if operators need no statistics
     """
 
     def __init__(self, table: Table, first: int = 0, cache: Any = None, is_search: bool = True) -> None:
-        columns = table.columns
-        network = columns.rank.network if isinstance(columns.rank, Rank) else None
-        if network is not None and not is_search:
-            pairs: Sequence[Pair] = network.pairs
+        columns, rank = table.columns, table.columns.rank
+        pairs: Sequence[Pair]
+        if not table.is_made_of_columns:
+            pairs = [finding.pair for finding in table]
+        elif isinstance(rank, Rank):
+            pairs = rank.shared_pairs(columns) if is_search else rank.network.pairs
         else:
-            pairs = columns.rank.shared_pairs(columns) if isinstance(columns.rank, Rank) else pairs_of(columns)
-        self.network = network if network is not None and pairs is network.pairs else None
-        self.has_checksums = isinstance(columns.rank, Rank) and "checksum" in columns.rank.records.fields
+            pairs = pairs_of(columns)
         super().__init__(columns, pairs.__getitem__, lambda: pairs, first, cache)
+        if not table.is_made_of_columns:
+            self._found = {row: one._replace(row=first + row, cache=cache) for row, one in enumerate(table)}
+        if isinstance(rank, Rank) and pairs is rank.network.pairs:
+            self.network, self.has_checksums = rank.network, "checksum" in rank.records.fields
+        else:
+            self.network = Network(((), ()), tuple(columns.operators), tuple(pairs), ())
+            self.has_checksums = any(one.checksum for side in self.network.sides for one in side if one is not None)
 
 
 def are_all_recorded(findings: Sequence[Finding]) -> bool:
     """Whether statistics alone are known, all four of each tensor, and all are finite, as columns show."""
     rows = findings.rows if isinstance(findings, ChangedRows) else findings
-    if not isinstance(rows, SearchRows) or rows.network is None or len(rows.columns.moments):
+    if not isinstance(rows, SearchRows) or len(rows.columns.moments):
         return False
     figures, has = rows.columns.rows["figures"], rows.network.row_places >= 0
     return rows.network.has_places_alone and bool(np.isfinite(figures[has]).all())
