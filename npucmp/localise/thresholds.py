@@ -15,7 +15,9 @@ from npucmp.localise.rule_context import RuleContext
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.limits import REDUCED_ROUND_OFF
 from npucmp.model import Finding, Measurement, Verdict
+from npucmp.model.network import SearchRows
 from npucmp.model.roles import is_output
+from npucmp.model.table import Table, rows_of_verdicts
 
 _UNSEARCHED = [*Finding._field_defaults.values()][Finding._fields.index("row") - len(Finding._fields) + 1 :]
 _Operand = tuple[object, ...]  # verdict, operator type, slot, shapes
@@ -27,7 +29,7 @@ def make_findings(
     rules: Rulebook,
     reduced: bool = False,
     quantised: AbstractSet[int] = frozenset(),
-) -> list[Finding]:
+) -> Table:
     """One Finding per Measurement, in the same order, which must be graph order; each tensor is judged by itself.
 
     reduced: float32 products of these runs were computed with HF32 or TF32. quantised: rows whose floats are steps of 8
@@ -49,13 +51,11 @@ def make_findings(
         found.append(judge(measurement, tolerances, limit)._replace(working=working, row=row))
     if any(one.metric == "checksum" for one in found) and work_in_other_types(measurements):
         found = [_as_unproven(one) if one.metric == "checksum" else one for one in found]
-    for row, changed in undecided_nodes(found).items():
-        found[row] = changed
-    if Verdict.SHAPE not in {one.verdict for one in found}:
-        return found
-
-    repeated = _repeated_operands(found, rules)
-    return [_without_partners(one) if repeated and _operand(one) in repeated else one for one in found]
+    table = Table(found)
+    table = table.replaced(undecided_nodes(SearchRows(table)))
+    shapes = {at: table[at] for at in rows_of_verdicts(table, (Verdict.SHAPE,))}
+    repeated = _repeated_operands(table, rules) if shapes else ()
+    return table.replaced({at: _without_partners(one) for at, one in shapes.items() if _operand(one) in repeated})
 
 
 def _is_bounded(measurement: Measurement) -> bool:

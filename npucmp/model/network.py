@@ -320,15 +320,20 @@ def by_network(function: Callable[[Sequence[Pair]], Column]) -> Callable[[Sequen
 
     @wraps(function)
     def found(findings: Sequence[Finding]) -> Column:
-        network: Optional[Network] = getattr(findings, "network", None)
-        if network is None:
-            return function([finding.pair for finding in findings])
+        network = in_columns(findings).network
         if function not in network.columns:
             network.columns[function] = function(network.pairs)
         column: Column = network.columns[function]
         return column
 
     return found
+
+
+def in_columns(findings: Sequence[Finding]) -> Union[SearchRows, ChangedRows]:
+    """Return findings as rows of columns."""
+    if isinstance(findings, (SearchRows, ChangedRows)):
+        return findings
+    return SearchRows(findings if isinstance(findings, Table) else Table(findings))
 
 
 def pairs_by_network(findings: Sequence[Finding]) -> Sequence[Pair]:

@@ -218,9 +218,7 @@ class Table(Sequence[Finding]):
     @property
     def has_values(self) -> bool:
         """Whether values of any tensor were measured."""
-        if isinstance(self._findings, Rows):
-            return bool(len(self.columns.moments))
-        return any(one.measurement.moments is not None for one in self._findings)
+        return bool(len(self.columns.moments))
 
     def replaced(self, changes: Mapping[int, Finding]) -> Table:
         """Replace the findings of some rows, by row number. The new findings must be of the same measurements."""
@@ -228,6 +226,8 @@ class Table(Sequence[Finding]):
 
     def with_verdicts(self, changes: Mapping[int, Sequence[Any]]) -> Table:
         """Replace the verdicts of some rows, by row number: the fields of a Finding from the verdict on."""
+        if not changes:
+            return self
         found: Optional[list[Finding]] = None
         if not isinstance(self._findings, Rows):
             found = [*self._findings]
@@ -246,7 +246,7 @@ class ChangedRows(Sequence[Finding]):
 
     def __init__(self, rows: Sequence[Finding], changes: Mapping[int, Finding]) -> None:
         self.rows, self.changes = rows, changes
-        self.network = getattr(rows, "network", None)
+        self.network: Any = getattr(rows, "network", None)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -280,11 +280,7 @@ def rows_of_verdicts(findings: Sequence[Finding], verdicts: Collection[Verdict])
         changed = {at for at, one in findings.changes.items() if one.verdict in verdicts}
         return sorted(changed.union(rows_of_verdicts(findings.rows, verdicts)).difference(
             at for at, one in findings.changes.items() if one.verdict not in verdicts))  # fmt: skip
-    if not isinstance(findings, Rows):
-        return [at for at, one in enumerate(findings) if one.verdict in verdicts]
-    found: list[int] = np.flatnonzero(
-        np.isin(findings.columns.rows["verdict"], [VERDICT_NUMBERS[one] for one in verdicts])
-    ).tolist()
+    found: list[int] = np.flatnonzero(with_verdict(_columns(findings), verdicts)).tolist()
     return found
 
 
@@ -293,12 +289,14 @@ def rows_of_rule(findings: Sequence[Finding], rule: str) -> frozenset[int]:
     if isinstance(findings, ChangedRows):
         changed = (at for at, one in findings.changes.items() if one.rule == rule)
         return (rows_of_rule(findings.rows, rule) - findings.changes.keys()) | frozenset(changed)
-    if not isinstance(findings, Rows):
-        return frozenset(at for at, one in enumerate(findings) if one.rule == rule)
-    words = findings.columns.words
-    if rule not in words:
+    columns = _columns(findings)
+    if rule not in columns.words:
         return frozenset()
-    return frozenset(np.flatnonzero(findings.columns.rows["rule"] == words.index(rule)).tolist())
+    return frozenset(np.flatnonzero(columns.rows["rule"] == columns.words.index(rule)).tolist())
+
+
+def _columns(findings: Sequence[Finding]) -> Columns:
+    return findings.columns if isinstance(findings, (Rows, Table)) else Table(findings).columns
 
 
 class _Words:

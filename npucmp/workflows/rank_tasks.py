@@ -360,7 +360,7 @@ def _put_judged(work: ComparisonWork, one: StepRank, known: Comparison, found: S
     by_values = with_value_types(found, work.options.context(work.target, work.golden))
     found = by_values.measurements
     findings = make_findings(found, work.options.decides(), work.rules(), work.reduced, by_values.quantised)
-    _put(work, one, replace(known, findings=Table(findings)), by_values.notes)
+    _put(work, one, replace(known, findings=findings), by_values.notes)
 
 
 def _put(work: ComparisonWork, one: StepRank, judged: Comparison, notes: Sequence[str] = ()) -> None:
