@@ -283,8 +283,8 @@ class RowCache:
             found = self._results[function] = [_UNKNOWN] * self._count
         return found
 
-    def fill(self, function: Callable[[Finding], Found], results: list[Found]) -> None:
-        """Set the results of a function (`of_row`) for all rows."""
+    def fill(self, function: Callable[[Finding], Found], results: Any) -> None:
+        """Set the results of a function (`of_row`): a sequence by row, counted from the first."""
         self._results[getattr(function, "__wrapped__", function)] = results
 
 

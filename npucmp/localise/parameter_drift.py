@@ -53,19 +53,17 @@ from npucmp.localise.rule_context import (
     FLIP_SHARE,
     MIN_ELEMENTS,
     deviations_of,
-    error_of,
     gain_of,
     proven_size,
 )
 from npucmp.localise.seen_errors import QUANTILE
-from npucmp.localise.stat_shift import movements
 from npucmp.model import Evidence, Finding, Pair, Statistics, Verdict
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.moments import SHORT_BITS
 from npucmp.model.network import Floats, SearchRows, are_all_recorded, by_network
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter, running_statistics
-from npucmp.model.table import ChangedRows, Columns, has_error, has_figures, has_own_figures
+from npucmp.model.table import ChangedRows, has_error, has_figures, has_own_figures
 
 _Errors = list[Optional[float]]
 _Key = tuple[str, str]  # the name of an operator, and a slot
@@ -258,10 +256,7 @@ class _Figures(NamedTuple):
 
 def _figures(findings: Sequence[Finding], at: Sequence[int]) -> list[Optional[_Figures]]:
     """The figures of rows from values or recorded statistics; None if any is unknown or not finite."""
-    columns = _columns(findings)
-    if columns is None:
-        return [_figures_of(findings[row]) for row in at]
-    rows, elements = columns.rows[at], _elements(findings)[at]
+    rows, elements = _rows(findings).columns.rows[at], _elements(findings)[at]
     most, least, mean, norm = rows["figures"][:, 1].T
     is_known = has_figures(rows, 1) & (elements > 0.0) & np.isfinite(most + least + mean + norm)
     figures = np.stack((elements, least, most, mean * elements, norm), axis=1)
@@ -283,10 +278,9 @@ def _figures_of(finding: Finding) -> Optional[_Figures]:
     return _Figures(elements, least, most, mean * elements, norm) if math.isfinite(most + least + mean + norm) else None
 
 
-def _columns(findings: Sequence[Finding]) -> Optional[Columns]:
-    """The columns of rows whose pairs are those of a network; None for other rows."""
-    rows = findings.rows if isinstance(findings, ChangedRows) else findings
-    return rows.columns if isinstance(rows, SearchRows) and rows.network is not None else None
+def _rows(findings: Sequence[Finding]) -> SearchRows:
+    """The rows in columns, as they were judged."""
+    return cast(SearchRows, findings.rows if isinstance(findings, ChangedRows) else findings)
 
 
 _pairs: Callable[[Sequence[Finding]], Sequence[Pair]] = by_network(tuple)
@@ -354,20 +348,12 @@ def _errors_of(findings: Sequence[Finding]) -> tuple[_Errors, _Errors, list[floa
     """The proven error of each row (for statistics, whose proof is a lower bound, the likely error if larger), its size
     as that of a gradient, and the known finite errors in order. Statistics may agree by chance: gradients have at least
     the usual error."""
-    columns = _columns(findings)
-    if columns is None:
-        error, bound = (np.array([math.nan if one is None else one for one in side], dtype=np.float64) for side in (
-            [error_of(one) for one in findings], [one.measurement.bound for one in findings]))  # fmt: skip
-        is_open = np.array([one.error is None or math.isnan(one.error) for one in findings], dtype=bool)
-        likely = movements(findings).likely
-    else:
-        rows = columns.rows
-        error, bound = np.where(has_error(columns), rows["error"], math.nan), rows["bound"]
-        is_open = np.isnan(error)
-        error[is_open & has_error(columns)] = math.inf
-        from npucmp.localise.stat_columns import StatColumns
+    from npucmp.localise.stat_columns import StatColumns
 
-        likely = StatColumns(cast(SearchRows, findings)).likely
+    columns, likely = _rows(findings).columns, StatColumns(_rows(findings)).likely
+    error, bound = np.where(has_error(columns), columns.rows["error"], math.nan), columns.rows["bound"]
+    is_open = np.isnan(error)
+    error[is_open & has_error(columns)] = math.inf
     known = np.where(~np.isnan(bound) & is_open, np.maximum(bound, likely), error)
     finite = np.sort(known[np.isfinite(known)]).tolist()
     of_gradients = np.where(np.isnan(bound), known, np.maximum(known, _usual_of(finite)))

@@ -147,10 +147,10 @@ class RootSearch:
         if self.has_values:
             return None
         from npucmp.localise.stat_columns import StatColumns
-        from npucmp.localise.stat_shift import likely_of_row
+        from npucmp.localise.stat_shift import movement_of_row
 
         columns = StatColumns(rows)
-        rows.cache.fill(likely_of_row, columns.likely_errors)
+        rows.cache.fill(movement_of_row, columns)
         return columns
 
     def _downcast_share(self) -> float:
@@ -184,8 +184,10 @@ class RootSearch:
         rows, tainted = self.nodes.rows[at], self._intervals.any_tainted
         if (self.seen.residues and not rows.inputs) or (tainted and not self.columns.network.reads_recorded[at]):
             return False
-        if tainted and not all(map(self._is_untainted, (*rows.inputs, *rows.extra_inputs))):
+        read = (*rows.inputs, *rows.extra_inputs) if tainted else ()
+        if not all(map(self._is_untainted, read)):
             return False
+        self.sources.read(self.sources.rows[row] for row in read)
         if self.sources.any_meaningless and any(
             map(self.sources.is_marked, map(self.findings.__getitem__, rows.inputs))
         ):

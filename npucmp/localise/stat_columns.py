@@ -20,15 +20,23 @@ from npucmp.localise.effective_precision import float_types
 from npucmp.localise.evidence import argument_reasons
 from npucmp.localise.golden_rows import MASKS
 from npucmp.localise.rule_context import AVERAGED_ELEMENTS
-from npucmp.localise.stat_shift import MASKED_TIMES, is_hidden, is_split, level, likely_error, movement, shifts_of
-from npucmp.model import Finding, Pair, Verdict
+from npucmp.localise.stat_shift import MASKED_TIMES, StatShift, is_split, shifts_of
+from npucmp.model import Pair, Verdict
 from npucmp.model.arguments import moves_other_axes
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.finding import DIFFERS, OTHER_NODE
 from npucmp.model.network import SearchRows
 from npucmp.model.optypes import OpType, is_gradient, op_type_of
 from npucmp.model.roles import containers, is_meaningless, is_parameter
-from npucmp.model.table import VERDICT_NUMBERS, has_bound, has_error, has_figures, rows_of_rule
+from npucmp.model.table import (
+    VERDICT_NUMBERS,
+    has_bound,
+    has_error,
+    has_figures,
+    has_record,
+    recorded_figures,
+    rows_of_rule,
+)
 
 Array = npt.NDArray[Any]
 
@@ -139,48 +147,38 @@ class StatColumns:
 
     extremes, sums  the levels of rows (stat_shift.level); `unit`: 0 where no figure of floats is on both sides
     size            the largest shift of any figure, in roundings
-    likely          the error that the figures make likely (stat_shift.likely_error)
     """
 
     def __init__(self, findings: SearchRows) -> None:
         self.network = network = network_columns(findings)
-        rows, count = findings.columns.rows, len(findings)
-        x, y = rows["figures"][:, 0], rows["figures"][:, 1]
-        self._rows, self._findings = rows, findings
-        both = has_figures(rows, 0) & has_figures(rows, 1)
-        is_other = np.zeros(count, dtype=bool)
-        is_other[[*rows_of_rule(findings, OTHER_NODE)]] = True
-        is_plain = both & np.isfinite(x).all(axis=1) & np.isfinite(y).all(axis=1) & (y[:, 3] != 0.0)
-        is_plain &= (network.elements > 0.0) & ~network.is_split & ~rows["shapes_differ"] & ~is_other
-        self.extremes, self.sums, self.unit, self.size, self.likely = (np.zeros(count) for _ in range(5))
-        shifts = shifts_of(x[is_plain], y[is_plain], *(column[is_plain] for column in (
-            network.round_off, network.elements, network.rounding)))  # fmt: skip
-        for column, values in zip((self.extremes, self.sums, self.unit, self.size, self.likely), shifts):
-            column[is_plain] = values
-        self.has_norm = has_figures(rows, 1)
-        self.differs = both & (x.view(np.int64) != y.view(np.int64)).any(axis=1)
+        columns = findings.columns
+        self._findings, self._rows = findings, columns.rows
+        rows = columns.rows
+        (in_x, x), (in_y, y) = (recorded_figures(columns, side) for side in range(2))
+        both = has_record(columns, 0) & has_record(columns, 1)
+        is_one = both & ~rows["shapes_differ"] & (rows["moments"] < 0)
+        is_one[[*rows_of_rule(findings, OTHER_NODE)]] = False
+        own = np.where(is_one, network.round_off, 0.0)
+        self._shifts = shifts = shifts_of(x, y, in_x, in_y, own, network.elements, network.rounding, network.is_split)
+        self.extremes, self.sums, self.unit, self.size = shifts.extremes, shifts.sums, shifts.unit, shifts.size
+        self.largest, self.is_known, self.has_norm = np.maximum(self.extremes, self.sums), self.unit > 0.0, in_y[:, 3]
+        is_equal = (x.view(np.int64) == y.view(np.int64)) | (np.isnan(x) & np.isnan(y))
+        self.differs = both & ((in_x != in_y) | (in_x & ~is_equal)).any(axis=1) | rows["shapes_differ"]
         with np.errstate(invalid="ignore"):
-            self.is_hidden = both & np.isfinite(y[:, 0]) & (y[:, 1] <= MASKS)
-            self.is_hidden &= np.abs(y[:, 0]) * MASKED_TIMES <= -y[:, 1]
-        for at in np.flatnonzero(~is_plain & (rows["known"] != 0)).tolist():
-            self._ask(at, findings[at])
-        self.largest = np.maximum(self.extremes, self.sums)
-        self.is_known = self.unit > 0.0
+            self.is_hidden = in_y[:, :2].all(axis=1) & np.isfinite(y[:, 0]) & (y[:, 1] <= MASKS)
+            self.is_hidden &= (np.abs(y[:, 0]) * MASKED_TIMES <= -y[:, 1]) & (rows["moments"] < 0)
+        self._asked: dict[int, Optional[StatShift]] = {}
 
     @property
-    def likely_errors(self) -> list[Optional[float]]:
-        """The likely error of each row, None if it is unknown."""
-        return [one if known else None for one, known in zip(self.likely.tolist(), self.is_known.tolist())]
+    def likely(self) -> Array:
+        """The error that the figures of each row make likely, 0 if it is unknown (stat_shift.likely_error)."""
+        return self._shifts.likely
 
-    def _ask(self, at: int, finding: Finding) -> None:
-        """Fill in a row whose figures follow other rules."""
-        moved = movement(finding)
-        self.is_hidden[at] = is_hidden(finding)
-        x, y = finding.measurement.statistics
-        self.differs[at] = finding.measurement.shapes_differ or (x is not None and y is not None and repr(x) != repr(y))
-        if moved is not None:
-            (self.extremes[at], self.sums[at]), self.unit[at], self.size[at] = level(finding), moved.unit, moved.size
-            self.likely[at] = likely_error(finding)
+    def __getitem__(self, row: int) -> Optional[StatShift]:
+        """The shift of a row."""
+        if row not in self._asked:
+            self._asked[row] = self._shifts.at(row)
+        return self._asked[row]
 
     def reuse(self, at: int, row: int) -> float:
         """√ of the number of elements of an output that share one element of the smallest operand."""

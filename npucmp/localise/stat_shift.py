@@ -13,20 +13,20 @@ float32.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional
 
 import numpy as np
 import numpy.typing as npt
 
 from npucmp.flow.operators import of_row
 from npucmp.judge.precision import SINGLE, round_off_of
-from npucmp.localise.conditioning import scale_of
 from npucmp.localise.golden_rows import MASKS
-from npucmp.model import Finding, Pair, Statistics
+from npucmp.model import Finding, Pair
 from npucmp.model.dtypes import MOST
 from npucmp.model.finding import OTHER_NODE
 
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 FIGURES = "max", "min", "mean", "norm"
 # of the mean square: chosen: mean times extreme may lack as much if a tensor holds zeros and one value alone, not
@@ -38,7 +38,6 @@ SUMS = slice(2, None)  # slice of the figures
 # another shape are summed in another order
 PARTS_ROUNDING = 2.0
 MASKED_TIMES = 100.0  # times the largest value: chosen: a number so far below is a mask, not measured
-_NO_SHIFT = (0.0,) * len(FIGURES)
 
 
 class Level(NamedTuple):
@@ -58,13 +57,16 @@ class Level(NamedTuple):
 class StatShift(NamedTuple):
     """The shift of one tensor. `size` is the largest of `each` figure's shift, in roundings of its elements; inf if
     only one side is NaN or Inf. `resolution` is that of the figures, in roundings. `elements` is the tensor's
-    number of elements, `unit` the round-off of the coarser of its two types."""
+    number of elements, `unit` the round-off of the coarser of its two types, at least that of float32, in which figures
+    are written. `level` is the shift that the tensor passes to its consumers: one element that is off affects sums
+    little."""
 
     size: float
     each: tuple[float, ...]
     resolution: tuple[float, ...]
     elements: int
     unit: float
+    level: Level
 
     @property
     def is_still(self) -> bool:
@@ -72,104 +74,126 @@ class StatShift(NamedTuple):
         return not any(self.each)
 
 
+class StatShifts(NamedTuple):
+    """The shifts of many tensors, as columns; `unit` is 0 without a figure of floats that both sides have."""
+
+    each: Floats
+    resolution: Floats
+    elements: Floats
+    unit: Floats
+    extremes: Floats
+    sums: Floats
+
+    @property
+    def size(self) -> Floats:
+        found: Floats = self.each.max(axis=1, initial=0.0)
+        return found
+
+    @property
+    def likely(self) -> Floats:
+        """The likely errors (`likely_error`)."""
+        found: Floats = np.minimum(1.0, self.each[:, SUMS].max(axis=1, initial=0.0) * self.unit)
+        return found
+
+    def at(self, row: int) -> Optional[StatShift]:
+        """The shift of one tensor; None if it is unknown."""
+        if not self.unit[row]:
+            return None
+        each, level = tuple(self.each[row].tolist()), Level(float(self.extremes[row]), float(self.sums[row]))
+        resolution = tuple(self.resolution[row].tolist())
+        return StatShift(max(each), each, resolution, int(self.elements[row]), float(self.unit[row]), level)
+
+
+def shifts_of(
+    x: Floats, y: Floats, in_x: Flags, in_y: Flags, own: Floats, elements: Floats, rounding: Floats, is_split: Flags
+) -> StatShifts:
+    """The shifts of tensors, from figures of target and golden (tensors, 4), of which in_x, in_y are recorded. own:
+    round-offs of their types; rounding: of the figures in the dumps; is_split: the target's are those of parts on
+    several ranks.
+
+    A mean has at most the resolution of float32. Masks of minus infinity leave neither mean nor norm; if a tensor holds
+    only zeros and copies of one value, as a mask does, all roundings are equal. Figures of 16-bit tensors may have been
+    rounded to that type itself, and then have only the digits of the type. Figures are summed and written in float32 at
+    best, whose numbers are two round-offs apart.
+    """
+    both = in_x & in_y
+    is_known = (own > 0.0) & (elements > 0.0) & in_y[:, NORM] & both.any(axis=1)
+    unit, root, norm = np.where(is_known, np.maximum(SINGLE, own), 0.0), np.sqrt(elements), y[:, NORM]
+    with np.errstate(all="ignore"):
+        most, least, mean = (np.where(in_y[:, at], y[:, at], 0.0) for at in range(NORM))
+        rms = np.where(np.isfinite(norm), norm / root, 0.0)
+        high, low = (np.where(np.isfinite(one), np.maximum(np.abs(one), rms), rms) for one in (most, least))
+        alone = np.abs((mean / rms)[:, None] * (np.stack((most, least), axis=1) / rms[:, None]) - 1.0) < ONE_VALUE
+        alone = alone.any(axis=1) & (rms > 0.0)
+        of_mean = np.where(alone, unit * np.abs(mean), np.maximum(unit / root, SINGLE) * rms)
+        units = np.stack((unit * high, unit * low, of_mean, unit * np.where(alone, norm, rms)), axis=1)
+        lost = np.repeat(rounding[:, None], len(FIGURES), axis=1)
+        lost[:, NORM] += np.where(is_split, PARTS_ROUNDING * SINGLE * root * norm, 0.0)
+        apart = np.maximum(0.0, np.abs(x - y) - lost)
+        each = np.where(units > 0.0, apart / units, np.where(apart > 0.0, math.inf, 0.0))
+        each[~(np.isfinite(x) & np.isfinite(y))] = math.inf
+        each[~both | (x == y) | (np.isnan(x) & np.isnan(y)) | ~is_known[:, None]] = 0.0
+        digits = np.stack([*map(_digits, (x, y), (in_x, in_y), (own, own))]).max(axis=0)
+        digits = np.maximum(digits, rounding[:, None])
+        digits[:, :2] = 0.0
+        resolution = np.where(units > 0.0, digits / units, 0.0)
+        rms = norm / root
+        largest = np.fmax(np.fmax(np.abs(most), np.abs(least)), rms)
+        share = np.fmin(1.0, np.where(rms > 0.0, largest / rms, math.inf) ** 2 / root)
+        extremes = each[:, :2].max(axis=1, initial=0.0)
+        extremes = np.where(np.isfinite(extremes), extremes, 0.0)
+        sums = np.where(np.isfinite(each[:, SUMS]), each[:, SUMS], 0.0).max(axis=1, initial=0.0)
+        sums = np.where(is_known, np.maximum(sums, share * extremes), 0.0) * unit
+    return StatShifts(each, resolution, elements, unit, extremes * unit, sums)
+
+
+def _digits(figures: Floats, are_recorded: Flags, own: Floats) -> Floats:
+    """The resolutions of figures."""
+    is_short = np.frexp(figures)[0] / (own / 2.0)[:, None] % 1.0 == 0.0
+    found = np.where(is_short, own[:, None], 2.0 * SINGLE) * np.abs(figures)
+    return np.where(are_recorded & np.isfinite(figures), found, 0.0)
+
+
 def movement(finding: Finding) -> Optional[StatShift]:
     """The shift of a tensor; None without a figure of floats that both sides have, or if they belong to two tensors.
-    The unit is at least that of float32, in which figures are written.
 
     If values went through coarser types upstream, the shifts of the inputs show it, not this one.
     """
-    return None if finding.rule == OTHER_NODE else _movement(finding)
+    return None if finding.rule == OTHER_NODE else movement_of_row(finding)
 
 
 @of_row
-def _movement(finding: Finding) -> Optional[StatShift]:
+def movement_of_row(finding: Finding) -> Optional[StatShift]:
     measurement, pair = finding.measurement, finding.pair
     x, y = measurement.statistics
     if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
         return None
-    own, count = round_off_of(pair), pair.elements
-    if not own or not 0 < count < MOST or measurement.shapes_differ or y.norm is None:
+    if measurement.shapes_differ:
         return None
-    unit = max(SINGLE, own)
-    if not any(a is not None and b is not None for a, b in zip(x, y)):
-        return None
-    if x == y:
-        return StatShift(0.0, _NO_SHIFT, _NO_SHIFT, count, unit)
-    units = _units(y, y.norm, count, unit)
-    rounding = pair.target.rounding + pair.golden.rounding
-    resolutions = [max(rounding, *(_resolution(figure, own) for figure in both)) for both in zip(x[2:], y[2:])]
-    of_norm = rounding + PARTS_ROUNDING * SINGLE * math.sqrt(count) * y.norm if is_split(pair) else rounding
-    each = tuple(_figure_shift(*both, of_norm if at == NORM else rounding) for at, both in enumerate(zip(x, y, units)))
-    fine = (0.0, 0.0, *(size / one if one else 0.0 for size, one in zip(resolutions, units[2:])))
-    return StatShift(max(each), each, fine, count, unit)
+    a, b = (np.array([[math.nan if one is None else one for one in side]], dtype=np.float64) for side in (x, y))
+    in_a, in_b = (np.array([[one is not None for one in side]]) for side in (x, y))
+    count = float(pair.elements) if pair.elements < MOST else 0.0
+    own, many, lost = np.array([[round_off_of(pair)], [count], [pair.target.rounding + pair.golden.rounding]])
+    return shifts_of(a, b, in_a, in_b, own, many, lost, np.array([is_split(pair)])).at(0)
+
+
+def likely_error(finding: Finding) -> Optional[float]:
+    """The rel_l2 that the figures of a tensor make likely if its elements' errors are independent; at most 1. None
+    without records."""
+    moved = movement(finding)
+    return None if moved is None else min(1.0, max(moved.each[SUMS]) * moved.unit)
+
+
+def level(finding: Finding) -> Level:
+    """The shift that a tensor passes to its consumers; none without records."""
+    moved = movement(finding)
+    return Level() if moved is None else moved.level
 
 
 def is_split(pair: Pair) -> bool:
     """Whether the figures of the target are those of parts on several ranks."""
     relation = pair.target.relation if pair.target is not None else None
     return any(placement.is_split for placement in getattr(relation, "placements", ()))
-
-
-def _units(y: Statistics, norm: float, count: int, unit: float) -> tuple[float, ...]:
-    """The shift of the figures for one rounding of each element; a mean has at most the resolution of float32. Masks of
-    minus infinity leave neither mean nor norm; if a tensor holds only zeros and copies of one value, as a mask does,
-    all roundings are equal."""
-    root = math.sqrt(count)
-    rms = norm / root if math.isfinite(norm) else 0.0
-    high, low = (max(abs(one or 0.0), rms) if math.isfinite(one or 0.0) else rms for one in (y.max, y.min))
-    if rms and any(abs((y.mean or 0.0) / rms * ((one or 0.0) / rms) - 1.0) < ONE_VALUE for one in y[:2]):
-        return unit * high, unit * low, unit * abs(y.mean or 0.0), unit * norm
-    return unit * high, unit * low, max(unit / root, SINGLE) * rms, unit * rms
-
-
-def _resolution(figure: Optional[float], own: float) -> float:
-    """The resolution of a mean or a norm. For 16-bit tensors it may have been rounded to that type itself, and then has
-    only the digits of the type. Figures are summed and written in float32 at best, whose numbers are two round-offs
-    apart."""
-    if not figure or not math.isfinite(figure):
-        return 0.0
-    digits = math.frexp(figure)[0] / (own / 2.0)
-    return (own if digits.is_integer() else 2.0 * SINGLE) * abs(figure)
-
-
-def _figure_shift(a: Optional[float], b: Optional[float], unit: float, rounding: float) -> float:
-    """The shift of one figure in these units, less the rounding of the figures in the dumps."""
-    if a is None or b is None or a == b or (a != a and b != b):
-        return 0.0
-    if not (math.isfinite(a) and math.isfinite(b)):
-        return math.inf
-    apart = max(0.0, abs(a - b) - rounding)
-    return apart / unit if unit else math.inf if apart else 0.0
-
-
-def likely_error(finding: Finding) -> Optional[float]:
-    """The rel_l2 that the figures of a tensor make likely if its elements' errors are independent; at most 1. None
-    without records."""
-    return None if finding.rule == OTHER_NODE else likely_of_row(finding)
-
-
-@of_row
-def likely_of_row(finding: Finding) -> Optional[float]:
-    moved = _movement(finding)
-    return None if moved is None else min(1.0, max(moved.each[2:]) * moved.unit)
-
-
-def level(finding: Finding) -> Level:
-    """The shift that a tensor passes to its consumers: one element that is off affects sums little."""
-    return Level() if finding.rule == OTHER_NODE else _level(finding)
-
-
-@of_row
-def _level(finding: Finding) -> Level:
-    moved, scale = movement(finding), scale_of(finding)
-    if moved is None:
-        return Level()
-    ratio = scale.largest / scale.rms if scale.rms else math.inf
-    share = min(1.0, ratio * ratio / math.sqrt(moved.elements))
-    extremes = max(moved.each[:2])
-    extremes = extremes if math.isfinite(extremes) else 0.0
-    sums = max((one for one in moved.each[SUMS] if math.isfinite(one)), default=0.0)
-    return Level(extremes, max(sums, share * extremes)).times(moved.unit)
 
 
 def is_hidden(finding: Finding) -> bool:
@@ -179,68 +203,3 @@ def is_hidden(finding: Finding) -> bool:
     if recorded is None or recorded.max is None or recorded.min is None or not math.isfinite(recorded.max):
         return False
     return recorded.min <= MASKS and abs(recorded.max) * MASKED_TIMES <= -recorded.min
-
-
-class StatShifts(NamedTuple):
-    """The shifts of many tensors, as columns. `extremes` and `sums` are those of `level`, 0 if nothing is known; `unit`
-    is 0 without figures of floats on both sides; `size` is the largest shift of any figure, in roundings; `likely` is
-    that of `likely_error`, 0 if nothing is known."""
-
-    extremes: Floats
-    sums: Floats
-    unit: Floats
-    size: Floats
-    likely: Floats
-
-
-def movements(findings: Sequence[Finding]) -> StatShifts:
-    """The shifts of rows, bit for bit those of `movement` and `level`."""
-    count = len(findings)
-    found = StatShifts(*(np.zeros(count) for _ in StatShifts._fields))
-    plain = [at for at, one in enumerate(findings) if _is_plain(one)]
-    if plain:
-        rows = [findings[at] for at in plain]
-        x, y = (np.array([one.measurement.statistics[side] for one in rows], dtype=np.float64) for side in range(2))
-        own = np.array([round_off_of(one.pair) for one in rows])
-        elements = np.array([one.pair.elements for one in rows], dtype=np.float64)
-        rounding = np.array([sum(one.rounding for one in row.pair[4:6] if one is not None) for row in rows])
-        for column, values in zip(found, shifts_of(x, y, own, elements, rounding)):
-            column[plain] = values
-    for at in {*range(count)}.difference(plain):
-        moved = movement(findings[at])
-        if moved is not None:
-            found.unit[at], found.size[at] = moved.unit, moved.size
-            found.extremes[at], found.sums[at] = level(findings[at])
-            found.likely[at] = likely_error(findings[at])
-    return found
-
-
-def _is_plain(finding: Finding) -> bool:
-    """Whether all four figures of a float tensor are finite numbers on both sides, as for nearly all tensors."""
-    measurement, pair = finding.measurement, finding.pair
-    x, y = measurement.statistics
-    if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
-        return False
-    if is_split(pair) or measurement.shapes_differ or None in x or None in y or not math.isfinite(sum(x) + sum(y)):  # type: ignore[arg-type]
-        return False
-    return finding.rule != OTHER_NODE and y[3] != 0.0 and 0 < pair.elements < MOST
-
-
-def shifts_of(x: Floats, y: Floats, own: Floats, count: Floats, rounding: Floats) -> StatShifts:
-    """The shifts of tensors with all figures (tensors, 4), finite, of golden tensors that are not zero."""
-    unit, root, norm = np.where(own > 0.0, np.maximum(SINGLE, own), 0.0), np.sqrt(count), y[:, 3]
-    rms, most, least = norm / root, np.abs(y[:, 0]), np.abs(y[:, 1])
-    with np.errstate(all="ignore"):
-        alone = (np.abs((y[:, 2] / rms)[:, None] * (y[:, :2] / rms[:, None]) - 1.0) < ONE_VALUE).any(axis=1)
-        mean = np.where(alone, unit * np.abs(y[:, 2]), np.maximum(unit / root, SINGLE) * rms)
-        steps = (unit * np.maximum(most, rms), unit * np.maximum(least, rms), mean, unit * np.where(alone, norm, rms))
-        apart = np.maximum(0.0, np.abs(x - y) - rounding[:, None])
-        each = apart / np.stack(steps, axis=1)
-        largest = np.maximum(np.maximum(most, least), rms) / rms
-        share = np.minimum(1.0, largest * largest / root)
-        extremes = each[:, :2].max(axis=1)
-        extremes = np.where(np.isfinite(extremes), extremes, 0.0)
-        sums = np.where(np.isfinite(each[:, SUMS]), each[:, SUMS], 0.0).max(axis=1)
-        each = np.where(apart > 0.0, each, 0.0)
-        likely = np.where(unit > 0.0, np.minimum(1.0, each[:, SUMS].max(axis=1) * unit), 0.0)
-    return StatShifts(extremes * unit, np.maximum(sums, share * extremes) * unit, unit, each.max(axis=1), likely)

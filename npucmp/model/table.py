@@ -624,6 +624,11 @@ def has_bound(columns: Columns) -> Flags:
     return (columns.rows["known"] & _BOUND).astype(bool)
 
 
+def has_record(columns: Columns, side: int) -> Flags:
+    """Whether the tensor of a side of each row has recorded statistics."""
+    return (columns.rows["known"] & _SIDES[side]).astype(bool)
+
+
 def recorded_figures(columns: Columns, side: int) -> tuple[Flags, npt.NDArray[np.float64]]:
     """The recorded max, min, mean and norm of the tensors of a side, and which of them are known, each as (rows, 4)."""
     return (columns.rows["known"][:, None] & np.array(_FIGURES[side], "u2")) > 0, columns.rows["figures"][:, side]
