@@ -22,12 +22,11 @@ from typing import Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 from npucmp.flow.collectives import groups_of
 from npucmp.flow.contents import contents_of
 from npucmp.model import DIFFERS, Comparison, Operator, Pair, Run
-from npucmp.model.network import SearchRows
+from npucmp.model.network import rows_to_search
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter, peer_of
 from npucmp.model.table import (
     Columns,
-    Table,
     bare_pairs,
     network_fact,
     recorded_figures,
@@ -78,7 +77,7 @@ class RankDigest(NamedTuple):
 def joint_of(one: Comparison) -> RankDigest:
     """The digest of a comparison for other ranks."""
     columns, run = one.columns, run_fact(one.golden, _CollectiveCalls.of)
-    contents, marks = contents_of(SearchRows(Table(columns=columns))), _target_marks(columns)
+    contents, marks = contents_of(rows_to_search(one)), _target_marks(columns)
     shared = network_fact(columns, _shared_tensors, run.backward)
     held = {name: (kind, row) for row, name, kind in shared if contents[row]}
     rows = [row for _, row in held.values()]

@@ -369,6 +369,11 @@ class SearchRows(Rows):
             self.has_checksums = any(one.checksum for side in self.network.sides for one in side if one is not None)
 
 
+def rows_to_search(one: Comparison) -> Sequence[Finding]:
+    """The findings of a comparison, as SearchRows if ranks share its pairs."""
+    return one.findings if one.columns.rank is None else SearchRows(Table(columns=one.columns))
+
+
 def are_all_recorded(findings: Sequence[Finding]) -> bool:
     """Whether statistics alone are known, all four of each tensor, and all are finite, as columns show."""
     rows = findings.rows if isinstance(findings, ChangedRows) else findings

@@ -6,8 +6,8 @@ from typing import Optional, Sequence
 
 from npucmp.flow.edges import Link, links
 from npucmp.model import Comparison
-from npucmp.model.network import SearchRows
-from npucmp.model.table import Table, network_fact, orders_of
+from npucmp.model.network import rows_to_search
+from npucmp.model.table import network_fact, orders_of
 
 Linked = Sequence[Optional[Link]]
 
@@ -15,7 +15,7 @@ Linked = Sequence[Optional[Link]]
 def producers_read(one: Comparison) -> Linked:
     """Return the producers of the tensors that the rows of a comparison read, in graph order; None for outputs and for
     unknown producers."""
-    rows, orders = SearchRows(Table(columns=one.columns)), network_fact(one.columns, orders_of).tolist()
+    rows, orders = rows_to_search(one), network_fact(one.columns, orders_of).tolist()
     in_order = sorted(orders)
     findings = rows if orders == in_order else sorted(rows, key=lambda finding: finding.pair.order)
     return [*links(findings, in_order)]
