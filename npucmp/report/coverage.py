@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.measure.recorded_stats import has_equal_xor
+from npucmp.localise.seen_errors import is_alike
 from npucmp.model import DECIDED, Comparison, Pair, Report, Run, TensorRef
 from npucmp.model.comparison import Coverage
 from npucmp.model.roles import is_meaningless
@@ -20,10 +20,8 @@ from npucmp.model.table import (
     bare_pairs,
     has_bound,
     has_error,
-    have_both_sides,
     network_fact,
     orders_of,
-    with_field,
     with_verdict,
 )
 from npucmp.report.phrases import count_of, percent, where_words
@@ -179,14 +177,14 @@ def undecided_tensors(comparison: Comparison, order: float = math.inf) -> Undeci
     none."""
     columns = comparison.columns
     is_counted = ~with_verdict(columns, DECIDED) & (network_fact(columns, orders_of) < order)
-    rows = np.flatnonzero(is_counted & network_fact(columns, _are_counted))
-    alike = _are_alike(columns, rows)
-    pairs = network_fact(columns, bare_pairs)
-    uncompared = [pairs[row] for row in rows[~alike].tolist()]
+    rows = np.flatnonzero(is_counted & network_fact(columns, _are_counted)).tolist()
+    is_bounded, pairs = (has_bound(columns) & ~has_error(columns)).tolist(), network_fact(columns, bare_pairs)
+    uncompared = [pairs[row] for row in rows if not (is_bounded[row] or _is_alike(comparison, row, pairs[row]))]
+    alike = len(rows) - len(uncompared)
     uncompared += [pair for pair in comparison.left_out if pair.order < order and _is_counted(pair)]
     latest = max(uncompared, key=lambda pair: (not (pair.target_op and pair.golden_op), pair.order), default=None)
     name = latest.operator.name if latest is not None else ""
-    return UndecidedTensors(len(uncompared), int(np.count_nonzero(alike)), name)
+    return UndecidedTensors(len(uncompared), alike, name)
 
 
 def _are_counted(columns: TableColumns) -> Flags:
@@ -198,16 +196,9 @@ def _is_counted(pair: Pair) -> bool:
     return not (is_meaningless(pair) or _is_inserted_alone(pair) or _is_local(pair))
 
 
-def _are_alike(columns: TableColumns, rows: npt.NDArray[np.int64]) -> Flags:
-    """Return whether statistics or an XOR of the tensors of each row were compared and prove no error."""
-    alike = has_bound(columns)[rows]
-    others = np.flatnonzero(~alike & network_fact(columns, have_both_sides)[rows])
-    if len(others):
-        pairs, whole = network_fact(columns, bare_pairs), with_field(columns, "checksum")
-        for at in others.tolist():
-            row = rows[at]
-            alike[at] = has_equal_xor(pairs[row]._replace(target=whole.targets[row], golden=whole.goldens[row]))
-    return alike & ~has_error(columns)[rows]
+def _is_alike(comparison: Comparison, row: int, pair: Pair) -> bool:
+    """Return whether statistics or an XOR of the tensors of a row were compared and prove no error."""
+    return pair.target is not None and pair.golden is not None and is_alike(comparison.findings[row])
 
 
 def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = (), is_of_layout: bool = False) -> str:

@@ -19,7 +19,7 @@ NOTHING = "estimator"  # a column without values; those of a network without any
 class FixedColumn(List[Any]):
     """The cells of a column of a network, and the data made from them."""
 
-    def __init__(self, cells: Sequence[Any], network: Network) -> None:
+    def __init__(self, cells: Sequence[Any], network: NetworkColumns) -> None:
         super().__init__(cells)
         self.network = network
         self._made: dict[object, Any] = {}
@@ -43,7 +43,7 @@ class RepeatedColumn(List[Any]):
         self.cells, self.times = cells, times
 
 
-class Network:
+class NetworkColumns:
     """The columns of one network, and the data made from several of them."""
 
     def __init__(self, table: TableColumns) -> None:

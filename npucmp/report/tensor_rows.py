@@ -28,7 +28,7 @@ from npucmp.model.table import (
 )
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
-from npucmp.report.network import NOTHING, Network, RepeatedColumn
+from npucmp.report.network import NOTHING, NetworkColumns, RepeatedColumn
 from npucmp.report.phrases import where_words
 from npucmp.report.producers import Linked
 from npucmp.report.rank_map import rank_errors
@@ -100,7 +100,7 @@ class PairedOperators(NamedTuple):
 def paired_rows(comparison: Comparison, cells: Columns, linked: Linked) -> PairedOperators:
     """Return the rows of one comparison, operator by operator. `cells` are the cells of tensors.csv."""
     table = comparison.columns
-    network = network_fact(table, Network)
+    network = network_fact(table, NetworkColumns)
     layout = network.cached("layout", lambda: _layout(network))
     errors = optional(table.rows["error"], has_error(table))
     rows = {name: column for name, column in cells.items() if name not in (*OF_OPERATORS, *tables.PLACES)}
@@ -135,7 +135,7 @@ class _Layout(NamedTuple):
     rows: Columns
 
 
-def _layout(network: Network) -> _Layout:
+def _layout(network: NetworkColumns) -> _Layout:
     """Return the layout of a network."""
     orders = network.columns["order"]
     sequence = sorted(range(len(orders)), key=orders.__getitem__) if any(map(gt, orders, orders[1:])) else ()
@@ -232,7 +232,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     """Return the columns of one comparison. Making them column by column takes a tenth of the time of rows. A cell is
     None if it does not apply or is not known. Columns without any value share one list."""
     table = comparison.columns
-    rows, fixed = table.rows, network_fact(table, Network).columns
+    rows, fixed = table.rows, network_fact(table, NetworkColumns).columns
     nothing = fixed[NOTHING]
     columns: Columns = {"step": [comparison.step] * len(rows), "rank": [comparison.rank] * len(rows)}
     columns.update((name, fixed[name]) for name in (*COLUMNS_OF_OPERATORS, "order", "slot"))
