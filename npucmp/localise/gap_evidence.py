@@ -232,8 +232,9 @@ def _only_value(side: Side) -> float:
 
 def _alone_reason(words: str, alone: Sequence[Pair]) -> Evidence:
     """The evidence that names operators of one run; their names replace the braces in `words`."""
-    sides = ["the target" if pair.target_op else "the golden" for pair in alone]
-    shown = [f"{{name{n}}} (only in {side})" for n, side in enumerate(sides)]
+    shown = [
+        f"{{name{n}}} (only in {'the target' if pair.target_op else 'the golden'})" for n, pair in enumerate(alone)
+    ]
     named = {f"name{n}": pair.operator.name for n, pair in enumerate(alone[:3])}
     return reason("between", words.format(first_names(shown)), **named)
 

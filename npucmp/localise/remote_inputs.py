@@ -169,23 +169,23 @@ def mark_inequalities(ranks: Sequence[tuple[int, OperatorFindings]]) -> None:
     other ranks although the golden's are equal. The rank with the larger error of two is marked; among more
     ranks, those that differ from most."""
     holders: dict[tuple[str, int], list[tuple[int, OperatorFindings, Finding]]] = defaultdict(list)
-    for number, node in ranks:
+    for rank, node in ranks:
         if node.op.has("collective") and not node.op.has("point to point", "asynchronous"):
             for one in node.outputs:
                 if one.measurement.moments is not None and (content := content_of(one)):
-                    holders[one.pair.slot, content].append((number, node, one))
+                    holders[one.pair.slot, content].append((rank, node, one))
     for (slot, _), members in holders.items():
-        for at, (number, node, one) in enumerate(members):
+        for at, (rank, node, one) in enumerate(members):
             tolerance = BOTH_SIDES * round_off_of(one.pair)
             others = [(place, *member) for place, member in enumerate(members) if place != at]
-            apart = [(rank, size) for _, rank, _, other in others if (size := _distance(one, other)) > tolerance]
+            apart = [(number, size) for _, number, _, other in others if (size := _distance(one, other)) > tolerance]
             is_odd = 2 * len(apart) > len(others)
             if len(others) == 1:
-                ((place, rank, _, other),) = others
-                is_odd = (one.error or 0.0, number, at) > (other.error or 0.0, rank, place)
+                ((place, number, _, other),) = others
+                is_odd = (one.error or 0.0, rank, at) > (other.error or 0.0, number, place)
             if apart and is_odd:
-                rank, size = apart[0]
-                words = f"it differs from rank {rank}'s by {size:.2e} of its size; in the golden both are equal"
+                number, size = apart[0]
+                words = f"it differs from rank {number}'s by {size:.2e} of its size; in the golden both are equal"
                 node.unequal[slot] = Inequality(size, tolerance, words)
 
 
