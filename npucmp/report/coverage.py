@@ -53,7 +53,7 @@ class AlignedShare(NamedTuple):
         """Return the shares of one comparison."""
         columns = one.columns
         is_decided, sizes = with_verdict(columns, DECIDED), network_fact(columns, _Sizes.of)
-        decided = np.unique(sizes.operators[columns.rows["operator"][is_decided]])
+        decided, _ = np.unique(sizes.operators[columns.rows["operator"][is_decided]], return_counts=True)  # no numpy.ma
         compared = sum(compress(sizes.elements, is_decided.tolist()))
         left_out = sum(_elements(pair) for pair in one.left_out if not _is_inserted_alone(pair))
         return cls(one.matched, one.alone, len(decided), compared, sizes.everything + left_out, one.aligned_by_content)
