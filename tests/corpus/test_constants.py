@@ -132,7 +132,7 @@ def test_users_are_those_that_import_it_by_any_way():
 def test_a_name_of_several_modules_is_refused(monkeypatch):
     monkeypatch.setattr(sensitivity, "constants", rows)  # the same, read once
     done = CliRunner().invoke(main, ["--sensitivity", "SHARE"])
-    assert done.exit_code == 2 and "rules.choice.SHARE" in done.output
+    assert done.exit_code == 2 and "localise.parameter_drift.SHARE" in done.output
 
 
 @pytest.mark.few(1)

@@ -34,7 +34,7 @@ def test_every_page_says_what_the_rule_does():
 
 def test_a_rule_has_its_reasons_and_constants():
     (growth,) = npucmp.rule("growth")
-    assert "2.1 times the incoming" in growth.text
+    assert "2.1 times the incoming error" in " ".join(growth.text.split())
     assert ("GROWTH", "8.0") in {(one.name, one.value) for one in growth.constants}
     assert all(one.unit and one.source for one in growth.constants)
 

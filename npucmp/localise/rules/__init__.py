@@ -254,6 +254,7 @@ RULES = (
             and case.finding.limit
             and not case.is_choice
         ),
+        states=("localise.rules.accusations.ELEMENTS",),
     ),
     ErrorRule(
         "accusation",
