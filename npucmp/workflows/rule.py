@@ -128,8 +128,9 @@ def _fits(page: RulePage, name: str) -> bool:
 
 def _of_compare() -> Iterator[RulePage]:
     for one in RULES:
-        text = one.text or inspect.getdoc(one.decide) or ""
-        text = text if "\n" in text else textwrap.fill(text, WIDTH)
+        text = inspect.cleandoc(one.text or one.decide.__doc__ or "")
+        if "\n" not in one.text:  # one with lines of its own has a table
+            text = "\n\n".join(textwrap.fill(paragraph, WIDTH) for paragraph in text.split("\n\n"))
         read = [constant for part in (one.decide, one.when) for constant in _constants(part.__module__, part)]
         for module, name in (stated.rsplit(".", 1) for stated in one.states):
             read += [constant for own, constant in _of_text(f"npucmp.{module}").items() if own == name]
