@@ -326,7 +326,7 @@ RULES = (
         "uninitialised memory and workspaces differ between any two runs",
         lambda case: is_meaningless(case.pair),
         text="Uninitialised memory and a device's workspaces hold undefined content. Source: the documentation of "
-        "torch.empty; reserve_space of FusedBatchNormV3 in TensorFlow's raw_ops.",
+        "torch.empty; reserve_space of fused batch norms in TensorFlow's raw_ops.",
     ),
     ErrorRule(
         "fact",

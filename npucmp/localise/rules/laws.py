@@ -325,27 +325,27 @@ def _kept_sum_law(case: RuleContext) -> Iterator[Departure]:
             )
 
 
-LAWS: tuple[tuple[Any, ...], ...] = (  # any of these traits of the operator → its law, with values
-    (("rows sum to 1",), _row_sums),
-    (("at least 0",), _range, 0.0, math.inf),
-    (("at least -1",), _range, -1.0, math.inf),
-    (("at most 1",), _range, -math.inf, 1.0),
-    (("at most 0",), _range, -math.inf, 0.0),
-    (("normalises",), _spread),
-    (("centres",), _centre),
-    (("views", "hands on", "permutes"), _moving_law),
-    (("picks", "looks up"), _extremes),
-    (("largest",), _extreme, max, "maximum"),
-    (("smallest",), _extreme, min, "minimum"),
-    (("drops",), _dropout_scale),
-    (("receives",), _sent_tensor_law),
+LAWS: tuple[tuple[Any, ...], ...] = (  # whether an operator has a law, the law, and its values
+    (lambda op: op.has("rows sum to 1"), _row_sums),
+    (lambda op: op.has("at least 0"), _range, 0.0, math.inf),
+    (lambda op: op.has("at least -1"), _range, -1.0, math.inf),
+    (lambda op: op.has("at most 1"), _range, -math.inf, 1.0),
+    (lambda op: op.has("at most 0"), _range, -math.inf, 0.0),
+    (lambda op: op.has("normalises"), _spread),
+    (lambda op: op.has("centres"), _centre),
+    (lambda op: op.has("views", "hands on", "permutes"), _moving_law),
+    (lambda op: op.has("picks", "looks up"), _extremes),
+    (lambda op: op.has("largest"), _extreme, max, "maximum"),
+    (lambda op: op.has("smallest"), _extreme, min, "minimum"),
+    (lambda op: op.has("drops"), _dropout_scale),
+    (lambda op: op.has("receives"), _sent_tensor_law),
 )
 GRADIENT_LAWS: tuple[tuple[Any, ...], ...] = (
-    (("keeps sums", "views", "hands on", "permutes"), _kept_sum_law),
-    (("rectifies", "ranks"), _no_larger),
+    (lambda op: op.has("keeps sums", "views", "hands on", "permutes"), _kept_sum_law),
+    (lambda op: op.has("rectifies", "ranks"), _no_larger),
 )
 
 
 @lru_cache(maxsize=1 << 12)
 def _laws_of(op: OpType, is_gradient: bool) -> list[tuple[Callable[..., Iterator[Departure]], list[Any]]]:
-    return [(check, more) for traits, check, *more in (GRADIENT_LAWS if is_gradient else LAWS) if op.has(*traits)]
+    return [(check, more) for applies, check, *more in (GRADIENT_LAWS if is_gradient else LAWS) if applies(op)]
