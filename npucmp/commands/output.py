@@ -247,7 +247,8 @@ def _form(screen: ScreenFields) -> Form:
                 raise UsageError(f"--{name} needs -o DIR, the folder for the files")
         for name in ("parts", "parquet"):
             if getattr(screen, name):
-                raise UsageError(f"--{name} needs -o DIR, the folder of the report")
+                option = f"--{name}"
+                raise UsageError(f"{option} needs -o DIR, the folder of the report")
     if screen.xlsx:
         from npucmp.report import xlsx
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from npucmp.flow.operators import of_row
 from npucmp.model import Finding, Measurement, Pair, TensorRef
+from npucmp.model.dtypes import MOST
 from npucmp.model.moments import FEW_BITS
 from npucmp.model.network import SearchRows, by_network
 from npucmp.model.table import ChangedRows, has_figures
@@ -63,7 +64,7 @@ def contents_of(findings: Sequence[Finding], side: int = 1) -> list[int]:
 def _elements(pairs: Sequence[Pair]) -> npt.NDArray[np.int64]:
     """The number of elements of the tensors of target and golden (2, rows), at most 2^62; 0 without a tensor."""
     sides = [[one.target for one in pairs], [one.golden for one in pairs]]
-    return np.array([[0 if one is None else min(math.prod(one.shape), 1 << 62) for one in side] for side in sides])
+    return np.array([[0 if one is None else min(math.prod(one.shape), MOST) for one in side] for side in sides])
 
 
 def golden_content(measurement: Measurement) -> int:

@@ -218,8 +218,8 @@ class Nodes(Sequence[OperatorFindings]):
         found = self._found[at]
         if found is None:
             rows, row = self.rows[at], self._findings.__getitem__
-            sides = ([*map(row, rows_of)] for rows_of in rows[2:7])
-            inputs, outputs, extra, assumed, beside = sides
+            named = rows.inputs, rows.outputs, rows.extra_inputs, rows.assumed_inputs, rows.beside
+            inputs, outputs, extra, assumed, beside = ([*map(row, own)] for own in named)
             found = self._found[at] = OperatorFindings(
                 row(rows.at).pair, inputs, outputs, extra, assumed, beside,
                 recomputed=rows.recomputed, is_rerun_lost=rows.is_rerun_lost, row=row(rows.at).row,

@@ -247,12 +247,14 @@ def _arguments(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[s
 @by_network
 def _argument_words(pairs: Sequence[Pair]) -> list[tuple[int, str]]:
     """Return the order of each operator with a differing argument, and the words for it."""
-    return [
-        (order, f"{pair.operator.name}: argument {by_name(pair.target_op, slot)} is {a!r:.40} in the target, "
-                f"{b!r:.40} in the golden")
-        for order, pair in {pair.order: pair for pair in pairs}.items() if pair.target_op and pair.golden_op
-        for slot, a, b in differing_arguments(pair.target_op, pair.golden_op)
-    ]  # fmt: skip
+    found = []
+    for order, pair in {pair.order: pair for pair in pairs}.items():
+        if pair.target_op and pair.golden_op:
+            for slot, a, b in differing_arguments(pair.target_op, pair.golden_op):
+                called = by_name(pair.target_op, slot)
+                words = f"{pair.operator.name}: argument {called} is {a!r:.40} in the target, {b!r:.40} in the golden"
+                found.append((order, words))
+    return found
 
 
 def with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tuple[Root, ...]:

@@ -66,8 +66,8 @@ class RowsOfOperators:
         return found
 
 
-class NetworkColumns:
-    """What pairs decide for the noise test."""
+class PairColumns:
+    """The facts of the noise test that pairs alone decide."""
 
     def __init__(self, pairs: Sequence[Pair], nodes: Sequence[OperatorRows]) -> None:
         self.nodes, count = nodes, len(nodes)
@@ -93,7 +93,8 @@ class NetworkColumns:
                               for op, gradient in zip(self.ops, self.gradient)], dtype=bool)  # fmt: skip
         self.casts = np.array([op.has("hands on") and not op.has("copies") for op in self.ops], dtype=bool)
         self.reads_recorded = [bool(node.inputs) if GRADIENTS in node.operator.name else
-                               any(op.reads_recorded for op in node.pair[2:4] if op is not None)
+                               any(op is not None and op.reads_recorded
+                                   for op in (node.pair.target_op, node.pair.golden_op))
                                for node in nodes]  # fmt: skip
         hidden = [pair.golden is None and pair.is_inside for pair in pairs]  # tensors inside a fused operator
         self.may_be_quiet = np.array([bool(node.outputs) and not any(hidden[row] for row in node.outputs)
@@ -122,13 +123,13 @@ class NetworkColumns:
         return np.array(found, dtype=bool)
 
 
-def network_columns(findings: SearchRows) -> NetworkColumns:
+def network_columns(findings: SearchRows) -> PairColumns:
     """Return the columns of a network, made once."""
     assert findings.network is not None
     made = findings.network.columns
-    if NetworkColumns not in made:
-        made[NetworkColumns] = NetworkColumns(findings.network.pairs, rows_of_operators(findings))
-    found: NetworkColumns = made[NetworkColumns]
+    if PairColumns not in made:
+        made[PairColumns] = PairColumns(findings.network.pairs, rows_of_operators(findings))
+    found: PairColumns = made[PairColumns]
     return found
 
 
@@ -187,7 +188,7 @@ class StatColumns:
         sizes = [one for one in many if one >= AVERAGED_ELEMENTS]
         return math.sqrt(max(1.0, float(elements[row]) / max(min(sizes, default=1), 1)))
 
-    # What operators add to the noise
+    # The noise that operators add
 
     @cached_property
     def _wrote(self) -> Array:

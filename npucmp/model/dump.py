@@ -102,7 +102,7 @@ class FiguresAt:
         self.number = number
 
     def _refuse(self, *_: object) -> Any:
-        raise NeedsFigures("a measurement has the figures of this tensor: Measurement.recorded, Measurement.tensor")
+        raise NeedsFigures
 
     __bool__ = __eq__ = __iter__ = __getitem__ = __len__ = __repr__ = _refuse
     __hash__ = object.__hash__

@@ -79,7 +79,7 @@ class RankRecords(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """What ranks share. Operators and tensors are listed once each, by object.
+    """The shared part of ranks. Operators and tensors are listed once each, by object.
 
     runs      the operators of target and golden
     shared    the column `operators` of the table
@@ -95,7 +95,7 @@ class Network:
 
     @cached_property
     def columns(self) -> dict[Any, Any]:
-        """What functions of its pairs gave, by function (`by_network`)."""
+        """The results of functions of its pairs, by function (`by_network`)."""
         return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -103,14 +103,14 @@ class Network:
 
     @cached_property
     def operators(self) -> tuple[Operator, ...]:
-        """Those of both runs, and those that the alignment made of them."""
+        """The operators of both runs, and of the alignment, which may make operators of several."""
         sides = chain.from_iterable((one.target_op, one.golden_op) for one in self.left_out)
         made = chain.from_iterable((one.target, one.golden) for one in self.shared)
         return tuple({id(one): one for one in chain(*self.runs, made, sides) if one is not None}.values())
 
     @cached_property
     def tensors(self) -> tuple[tuple[TensorRef, int], ...]:
-        """Those of all operators and pairs, each with its side: 0 for the target, 1 for the golden."""
+        """The tensors of all operators and pairs, each with its side: 0 for the target, 1 for the golden."""
         golden = {id(one) for one in self.runs[1]}
         golden |= {
             id(op) for op in chain((one.golden for one in self.shared), (one.golden_op for one in self.left_out))
@@ -165,7 +165,7 @@ class Network:
 
 
 class RankPart(NamedTuple):
-    """What one rank has beside its network: columns of its table, its records, and the other fields of the comparison,
+    """The part of one rank beside its network: columns of its table, its records, and the other fields of the comparison,
     whose runs have no operators."""
 
     rows: Records
@@ -231,9 +231,6 @@ class Rank:
         self.network, self.records = network, records
         self._tensors: dict[int, TensorRef] = {}  # by the object of the network
         self._parts: dict[int, Operator] = {}
-
-    def __repr__(self) -> str:
-        return f"<{len(self.network.operators)} operators, {len(self.network.tensors)} tensors>"
 
     def _tensor(self, bare: Optional[TensorRef]) -> Optional[TensorRef]:
         if bare is None:
@@ -427,7 +424,7 @@ class Operators(LazyOperators):
         return len(self.rank.network.runs[self.side])
 
 
-class RecordedOperators(LazyOperators):
+class StructuredOperators(LazyOperators):
     """The operators of one run whose tensors have statistics alone.
 
     structure  the operators without statistics, which runs share; tensors have the places of their figures

@@ -30,7 +30,7 @@ from npucmp.measure.recorded_stats import SUMS_SLACK, bounds_of
 from npucmp.model import Comparison, Finding, Measurement, Pair, Run, Statistics, TensorRef, Verdict
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.dump import FiguresAt, NeedsFigures, Operator
-from npucmp.model.network import Network, RankRecords, RecordedOperators, SearchRows, comparison_of, copied
+from npucmp.model.network import Network, RankRecords, SearchRows, StructuredOperators, comparison_of, copied
 from npucmp.model.table import (
     MOMENTS,
     VERDICT_NUMBERS,
@@ -81,7 +81,7 @@ class RecordedNetwork:
     def __init__(self, paired: PairedRuns, tolerances: Tolerances, rules: Rulebook, context: ReadContext) -> None:
         self.paired, self._tolerances, self._rules, self._context = paired, tolerances, rules, context
         if not (paired.target.ordered and paired.golden.ordered) or paired.alignment.contents is not None:
-            raise NeedsFigures("another order, or partners by their contents")
+            raise NeedsFigures  # another order, or partners by their contents
         pairs = paired.todo
         kinds = [*map(_kind_of, pairs)]
         self._bare = [measure(pair, context=context) if kind == _FIXED else Measurement(pair)
@@ -91,7 +91,7 @@ class RecordedNetwork:
                     for one, kind in zip(self._bare, kinds)]  # fmt: skip
         decided = [one for one, kind in zip(findings, kinds) if kind == _FIXED and _is_decided(one.measurement)]
         if decided or any(one.verdict is Verdict.SHAPE for one in findings) or not all(map(_are_of_one_shape, pairs)):
-            raise NeedsFigures("verdicts that depend on other rows")
+            raise NeedsFigures  # a verdict depends on other rows
         columns = columns_of(findings)
         self._template, self._words = columns.rows, columns.words
         structures = (tuple(run.operators) for run in (paired.target, paired.golden))
@@ -187,12 +187,12 @@ class RecordedNetwork:
         return self._limits[key]
 
 
-def _recorded(run: Run) -> RecordedOperators:
-    return cast(RecordedOperators, run.operators)
+def _recorded(run: Run) -> StructuredOperators:
+    return cast(StructuredOperators, run.operators)
 
 
 def _kind_of(pair: Pair) -> int:
-    """What decides the measurement of a pair: all figures of two tensors of one shape (_PLAIN), those of one side alone
+    """The kind of record that decides the measurement of a pair: all figures of two tensors of one shape (_PLAIN), those of one side alone
     (_ALONE), none (_FIXED), or some by other rules (_OTHER)."""
     sides: list[TensorRef] = [one for one in (pair.target, pair.golden) if one is not None]
     recorded = [isinstance(one.statistics, FiguresAt) for one in sides]
@@ -248,7 +248,7 @@ def recorded_network(
 ) -> Optional[RecordedNetwork]:
     """Return the network of two runs, built from their structures once in a comparison; None if it needs more than
     these."""
-    if not (isinstance(target.operators, RecordedOperators) and isinstance(golden.operators, RecordedOperators)):
+    if not (isinstance(target.operators, StructuredOperators) and isinstance(golden.operators, StructuredOperators)):
         return None
     structures = target.operators.structure, golden.operators.structure
     key = comparison, id(structures[0]), id(structures[1])

@@ -82,7 +82,7 @@ def test_ranks_share_their_pairs_and_have_their_own_figures(tmp_path):
 @pytest.mark.parametrize("ask", [bool, repr, list, len, lambda at: at == FiguresAt(3), lambda at: at.max])
 def test_figures_of_a_rank_are_not_asked_for_in_a_network(ask):
     at = FiguresAt(3)
-    with pytest.raises(NeedsFigures, match="a measurement has the figures"):
+    with pytest.raises(NeedsFigures):
         ask(at)
     assert pickle.loads(pickle.dumps(at)).number == 3
 

@@ -58,7 +58,7 @@ from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
 from npucmp.model import Call, Operator, Run, RunHeader, Statistics, TensorRef, first_of
 from npucmp.model.dtypes import PACKED_SUFFIX, canonical
-from npucmp.model.network import RecordedOperators
+from npucmp.model.network import StructuredOperators
 
 NAME = "msprobe"
 GRAPHS = None
@@ -193,7 +193,7 @@ def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optiona
     dump = _DumpFolders(f"{folder}{os.sep}", is_there, {}, {}, {}, [], {}, [])
     if figures is not None and not cut.checksums and structure.has_statistics_alone:
         bare = structure.without_figures
-        operators: Any = RecordedOperators(bare, figures)
+        operators: Any = StructuredOperators(bare, figures)
     else:
         bare = operators = structure.fill(statistics or cut.statistics(), cut.checksums, dump.folder, is_there)
     notes = (*_of_files(path, dump, bare, structure.names_files),)
