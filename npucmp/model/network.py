@@ -165,8 +165,8 @@ class Network:
 
 
 class RankPart(NamedTuple):
-    """The part of one rank beside its network: columns of its table, its records, and the other fields of the comparison,
-    whose runs have no operators."""
+    """The part of one rank beside its network: columns of its table, its records, and the other fields of the
+    comparison, whose runs have no operators."""
 
     rows: Records
     moments: Records

@@ -422,26 +422,21 @@ class ShowFields(DumpFields):
 
 def all_fields() -> Iterator[Any]:
     """Yield the declarations of the options of all commands; those of a feature are in its folder."""
-    places = {
-        "workflows": (
-            "CompareFields",
-            "ShowFields",
-            "DumpFields",
-            "ScreenFields",
-            "ClusterFields",
-            "FollowFields",
-        ),
-        "fusion": ("FusionFields",),
-        "overflows": ("OverflowFields",),
-        "health": ("CheckFields",),
-        "comparability": ("PrecheckFields",),
-        "recompute": (
-            "ReplayFields",
-            "ExtractFields",
-        ),
-        "token_parity": ("ParityFields",),
-        "plans": ("PlanFields",),
-    }
-    for room, names in places.items():
-        fields = import_module(f"npucmp.{room}.option_fields")
-        yield from (getattr(fields, name) for name in names)
+    places = (
+        ("workflows", "CompareFields"),
+        ("fusion", "FusionFields"),
+        ("overflows", "OverflowFields"),
+        ("health", "CheckFields"),
+        ("comparability", "PrecheckFields"),
+        ("recompute", "ReplayFields"),
+        ("recompute", "ExtractFields"),
+        ("workflows", "ShowFields"),
+        ("token_parity", "ParityFields"),
+        ("plans", "PlanFields"),
+        ("workflows", "DumpFields"),
+        ("workflows", "ScreenFields"),
+        ("workflows", "ClusterFields"),
+        ("workflows", "FollowFields"),
+    )
+    for room, name in places:
+        yield getattr(import_module(f"npucmp.{room}.option_fields"), name)
