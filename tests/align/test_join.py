@@ -76,6 +76,5 @@ def test_a_join_finds_what_the_matchers_find(runs):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(by_name, "join", lambda *_: None)
         patch.setattr(room, "_joined_pairs", lambda *_: None)
-        patch.setattr(pairing_coverage, "_are_whole", lambda *_: False)
         expected = found(*runs)
     assert found(*runs) == expected

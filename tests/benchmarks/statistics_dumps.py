@@ -183,7 +183,7 @@ def show(folder: Path, found: dict[str, float]) -> None:
     rate = found["pairs"] / found["judging"]
     print(f"judging            {found['judging']:6.2f} s, {rate:,.0f} pairs of tensors per second (goal 60,000)")
     print(f"writing the report {found['writing']:6.2f} s, {found['writing'] / found['judging']:.2f} × judging (goal 1)")
-    print(f"npucmp compare -o  {found['command']:6.2f} s, {found['command'] / base:.2f} × json.load (goal 6)")
+    print(f"npucmp compare -o  {found['command']:6.2f} s, {found['command'] / base:.2f} × json.load (goal 4)")
 
 
 def main() -> None:

@@ -54,7 +54,7 @@ class Runs:
         own = Operator(name, kind, kind, phase, order, tuple(refs), call=name, reads_recorded=reads)
         for ref in refs:
             values = self.views.values[ref.label]
-            number = hash(values.tobytes()) >> 8
+            number = abs(hash(values.tobytes())) >> 8
             side = Side(minimum=values.min(initial=0), maximum=values.max(initial=1), total=values.sum(),
                         squares=(values**2).sum(), hash=number)  # fmt: skip
             target, golden = (side if one in sides else Side() for one in "tg")
