@@ -17,7 +17,6 @@ import click
 
 from npucmp.commands.settings import sources_of
 from npucmp.errors import UsageError
-from npucmp.model.gc_pause import gc_paused
 from npucmp.presenter import is_chinese
 from npucmp.report.answer import Answer, Listing, Suspect, Suspects
 from npucmp.report.phrases import count_of
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 WIDTH = 80  # columns of a picture if stdout is no terminal
 
 
-@gc_paused()
 def carry_out(
     context: click.Context, parameters: dict[str, Any], work: Callable[..., Result], is_followed: bool = False
 ) -> None:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Sequence
 
 from npucmp.errors import DumpError
 from npucmp.model import Result
-from npucmp.model.gc_pause import gc_paused
 from npucmp.report.answer import Answer
 
 ANSWERS = {  # command of a feature → the module that makes its Answer; those of the others stand in this package
@@ -38,8 +37,7 @@ PAGES = "html"  # rendered first: the pages of steps and ranks also make their r
 def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of a result, made by the module of its command; metrics are further columns of tensors.csv."""
     module: Any = import_module(_module_of(result.command))
-    with gc_paused():
-        answer: Answer = module.answer(result, metrics)
+    answer: Answer = module.answer(result, metrics)
     return answer
 
 
@@ -51,8 +49,7 @@ def present(result: Result, how: str, *more: str) -> Any:
     """Return what a function of notebook.py makes of a result: its words, a line, HTML, a table or its summary."""
     from npucmp.report import notebook
 
-    with gc_paused():
-        return getattr(notebook, how)(answer_of(result), *more)
+    return getattr(notebook, how)(answer_of(result), *more)
 
 
 class Form(NamedTuple):
@@ -69,9 +66,8 @@ def render(answer: Answer, form: Form = Form()) -> dict[str, Any]:
 
     names = (*REPORTS, "xlsx") if form.xlsx else REPORTS
     modules: dict[str, Any] = {name: import_module(f"{__name__}.{name}") for name in names}
-    with gc_paused():
-        made = {name: modules[name].render(answer) for name in sorted(names, key=lambda name: name != PAGES)}
-        found = {name: data for module in names for name, data in made[module].items()}
+    made = {name: modules[name].render(answer) for name in sorted(names, key=lambda name: name != PAGES)}
+    found = {name: data for module in names for name, data in made[module].items()}
     if form.excel:
         found.update((name, after(BOM_UTF8, data)) for name, data in found.items() if name.endswith(".csv"))
     return {**found, LAST: json.with_files(found[LAST], found)}

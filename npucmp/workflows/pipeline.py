@@ -29,7 +29,6 @@ from npucmp.localise.root_order import places_of, search_steps
 from npucmp.measure.executor import Executor, Serial
 from npucmp.model import PartOf, Report, Run, RunHeader, StoredComparisons
 from npucmp.model.comparison import FailedTask
-from npucmp.model.gc_pause import gc_paused
 from npucmp.workflows import rank_tasks
 from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, rules_of
@@ -70,7 +69,6 @@ class ComparisonSource(NamedTuple):
         return all(isinstance(side, Run) for both in self.together for side in both)
 
 
-@gc_paused()
 def compare_steps(source: ComparisonSource, options: Options, executor: Optional[Executor] = None) -> Report:
     """Compare all steps and ranks of two dumps.
 
@@ -212,7 +210,6 @@ class _Tasks:
         return [("target", _failed_run(one, f"judging it ended the process: {died.because}")) for one, died in gone]
 
 
-@gc_paused()
 def _do(task: _Task) -> tuple[Any, Names]:
     return task.function(task.work, *task.arguments), task.work.store.made
 

@@ -192,8 +192,8 @@ def _recorded(run: Run) -> StructuredOperators:
 
 
 def _kind_of(pair: Pair) -> int:
-    """The kind of record that decides the measurement of a pair: all figures of two tensors of one shape (_PLAIN), those
-    of one side alone (_ALONE), none (_FIXED), or some by other rules (_OTHER)."""
+    """The kind of record that decides the measurement of a pair: all figures of two tensors of one shape (_PLAIN),
+    those of one side alone (_ALONE), none (_FIXED), or some by other rules (_OTHER)."""
     sides: list[TensorRef] = [one for one in (pair.target, pair.golden) if one is not None]
     recorded = [isinstance(one.statistics, FiguresAt) for one in sides]
     if not any(recorded):

@@ -16,7 +16,6 @@ from npucmp.dump.formats import early_heads, heads, open_head, open_runs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import DumpError, UsageError, nearest
 from npucmp.model import Operator, Pair, Run, RunHeader, first_of
-from npucmp.model.gc_pause import gc_paused
 from npucmp.workflows.option_fields import DumpFields, Progress, StrPath
 from npucmp.workflows.selectors import End, NumberedRecord, Partner, parse_numbers, partners
 
@@ -62,8 +61,7 @@ class RunSelection(DumpFields):
         selected run are included. If folders name steps and ranks, no other runs are opened. Raises DumpError if no run
         is selected."""
         if self.step is not None or self.rank is not None:
-            with gc_paused():
-                opened = [open_head(head, context) for head in self.early_heads(path, context, golden) or ()]
+            opened = [open_head(head, context) for head in self.early_heads(path, context, golden) or ()]
             if any(run.operators or run.records for run in opened):
                 return opened
         return self.select(path, open_runs(path, self.format, context), golden)

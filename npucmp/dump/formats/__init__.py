@@ -33,7 +33,6 @@ from npucmp.dump.readers.names import place_of
 from npucmp.dump.readers.safe_open import forget_links, open_regular
 from npucmp.errors import DumpError, UsageError, is_closed, nearest, raise_system_failure
 from npucmp.model import Call, Run, RunHeader, first_of
-from npucmp.model.gc_pause import gc_paused
 
 if TYPE_CHECKING:
     from npucmp.dump.graphs.graph import Graph, GraphSource
@@ -123,7 +122,6 @@ def own_graphs(path: Path, notes: list[str], context: ReadContext = ANYWHERE) ->
     return [graph for source in sources if source.own for graph in source.own(path, notes, context)]
 
 
-@gc_paused()
 def open_runs(path: str | os.PathLike[str], format: Optional[str] = None, context: ReadContext = ANYWHERE) -> list[Run]:
     """Return the runs below `path`, one per (step, rank), in that order.
 

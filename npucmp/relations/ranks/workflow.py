@@ -10,7 +10,6 @@ from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.localise.evidence import reason
 from npucmp.model import Cause, Comparison, Report, Root, Run
-from npucmp.model.gc_pause import gc_paused
 from npucmp.model.relation import LayoutFacts, ranks_in_words
 from npucmp.relations.held_values import Values
 from npucmp.relations.layout_sizes import LayoutSizes, stated_layout, subset
@@ -63,7 +62,6 @@ class _Layouts(NamedTuple):
         return cls(stated_layout("layout", options.layout), stated_layout("golden-layout", options.golden_layout))
 
 
-@gc_paused()
 def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
     """Compare the runs of unequal layouts; None if the layouts are equal."""
     layouts = _Layouts.of(options)
