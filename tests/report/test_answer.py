@@ -23,7 +23,7 @@ MODULES = sorted(
     if (file.parent.name in ("report", "commands") or file.stem in ("report", "command"))
     and file.name not in ("explain.py", "rule.py", "rule_page.py")  # the command of a rule, not of a result
 )
-PAGE = sorted((PACKAGE / "report" / "page").iterdir())
+PAGE = sorted(path for path in (PACKAGE / "report" / "page").iterdir() if path.is_file())
 RESULTS = {one.__name__ for one in vars(npucmp.model).values() if isinstance(one, type) and issubclass(one, Result)}
 
 
