@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import wraps
 from itertools import groupby
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union, overload
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.model import Finding, Operator, Pair
 from npucmp.model.arguments import draws_numbers
@@ -15,7 +15,7 @@ from npucmp.model.checkpointing import figures_of, forwards_run_again
 from npucmp.model.network import SearchRows, by_network
 from npucmp.model.optypes import OpType, is_gradient, op_type_of
 from npucmp.model.roles import is_argument, is_output
-from npucmp.model.table import Table
+from npucmp.model.table import LazySequence, Table
 
 Found = TypeVar("Found")
 GRADIENTS = ".parameters_grad"  # in the names of records of the gradients of a module's parameters: definition
@@ -197,7 +197,7 @@ def rows_of_operators(pairs: Sequence[Pair]) -> list[OperatorRows]:
     return nodes
 
 
-class Nodes(Sequence[OperatorFindings]):
+class Nodes(LazySequence[OperatorFindings]):
     """The matched operators of findings, which are built on request."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
@@ -208,13 +208,7 @@ class Nodes(Sequence[OperatorFindings]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, at: int) -> OperatorFindings: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[OperatorFindings]: ...
-    def __getitem__(self, at: Union[int, slice]) -> Union[OperatorFindings, Sequence[OperatorFindings]]:
-        if isinstance(at, slice):
-            return [self[number] for number in range(len(self))[at]]
+    def _item(self, at: int) -> OperatorFindings:
         found = self._found[at]
         if found is None:
             rows, row = self.rows[at], self._findings.__getitem__

@@ -18,8 +18,6 @@ from typing import (
     Sequence,
     Tuple,
     TypeVar,
-    Union,
-    overload,
 )
 
 import numpy as np
@@ -31,6 +29,7 @@ from npucmp.model.finding import DIFFERS, MEANINGLESS, OTHER_NODE, Finding, Pair
 from npucmp.model.table import (
     Columns,
     Flags,
+    LazySequence,
     Table,
     have_both_sides,
     have_elements,
@@ -266,7 +265,7 @@ def are_undecided(columns: Columns) -> Flags:
     return is_open
 
 
-class StoredComparisons(Sequence[Comparison]):
+class StoredComparisons(LazySequence[Comparison]):
     """Comparisons in a scratch folder. Each is read on request and not kept in memory.
 
     tallies  the summary of each; `where`: step and rank of each
@@ -292,13 +291,8 @@ class StoredComparisons(Sequence[Comparison]):
     def __reduce__(self) -> tuple[Any, ...]:
         return tuple, ((*self,),)  # the folder is removed with this process
 
-    @overload
-    def __getitem__(self, at: int) -> Comparison: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Comparison]: ...
-    def __getitem__(self, at: Union[int, slice]) -> Union[Comparison, Sequence[Comparison]]:
-        numbers = range(len(self))[at]
-        return self._read(numbers) if isinstance(numbers, int) else tuple(map(self._read, numbers))
+    def _item(self, at: int) -> Comparison:
+        return self._read(at)
 
     @property
     def tallies(self) -> Sequence[VerdictTally]:

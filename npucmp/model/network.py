@@ -9,6 +9,7 @@ its table. Operators and tensors with all fields are built from both on request.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, wraps
 from itertools import chain, repeat
@@ -387,8 +388,8 @@ class LazyOperators(Sequence[Operator]):
         return tuple, (self._made,)
 
     @property
-    def _made(self) -> tuple[Operator, ...]:
-        raise NotImplementedError
+    @abstractmethod
+    def _made(self) -> tuple[Operator, ...]: ...
 
     @overload
     def __getitem__(self, at: int) -> Operator: ...

@@ -14,6 +14,7 @@ comparison and in a checkpoint, and are sent between processes.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections import deque
 from dataclasses import replace
 from functools import partial
@@ -124,7 +125,25 @@ class Columns(NamedTuple):
         return self if self.rank is None else self.rank.columns(self)
 
 
-class Rows(Sequence[Finding]):
+Item = TypeVar("Item", covariant=True)
+
+
+class LazySequence(Sequence[Item]):
+    """Items that are built on request, each by its number from 0 on."""
+
+    @abstractmethod
+    def _item(self, at: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, at: int) -> Item: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Item]: ...
+    def __getitem__(self, at: Union[int, slice]) -> Union[Item, Sequence[Item]]:
+        numbers = range(len(self))[at]
+        return self._item(numbers) if isinstance(numbers, int) else tuple(map(self._item, numbers))
+
+
+class Rows(LazySequence[Finding]):
     """Rows of columns as Findings, which are built on request and kept.
 
     pairs  the pair of a row; all of them, if all rows are asked
@@ -139,17 +158,10 @@ class Rows(Sequence[Finding]):
     def __len__(self) -> int:
         return len(self.columns.rows)
 
-    @overload
-    def __getitem__(self, at: int) -> Finding: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Finding]: ...
-    def __getitem__(self, at: Union[int, slice]) -> Union[Finding, Sequence[Finding]]:
-        if isinstance(at, slice):
-            return [self[row] for row in range(len(self))[at]]
+    def _item(self, at: int) -> Finding:
         found = self._found.get(at)
         if found is None:
-            row = range(len(self))[at]
-            found = self._found[row] = finding_at(self.columns, row, self._pair(row), self.first + row, self.cache)
+            found = self._found[at] = finding_at(self.columns, at, self._pair(at), self.first + at, self.cache)
         return found
 
     def __iter__(self) -> Iterator[Finding]:
@@ -241,7 +253,7 @@ class Table(Sequence[Finding]):
         return Table(found, columns._replace(rows=rows, words=[*numbers]))
 
 
-class ChangedRows(Sequence[Finding]):
+class ChangedRows(LazySequence[Finding]):
     """Rows of which some have another finding; `changes` by row of the sequence."""
 
     def __init__(self, rows: Sequence[Finding], changes: Mapping[int, Finding]) -> None:
@@ -251,13 +263,7 @@ class ChangedRows(Sequence[Finding]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, at: int) -> Finding: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Finding]: ...
-    def __getitem__(self, at: Union[int, slice]) -> Union[Finding, Sequence[Finding]]:
-        if isinstance(at, slice):
-            return [self[row] for row in range(len(self))[at]]
+    def _item(self, at: int) -> Finding:
         found = self.changes.get(at)
         return self.rows[at] if found is None else found
 
