@@ -15,15 +15,10 @@ from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Cause, Comparison, Report, Root, Run, map_comparisons
 from npucmp.model.roles import is_parameter
-from npucmp.workflows.layout_detection import (
-    check_equal_layouts,
-    layouts_differ,
-    may_have_other_batches,
-    may_hold_other_tokens,
-)
 from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
+from npucmp.workflows.relation_queue import RelationQueue
 from npucmp.workflows.select_runs import Sides, keys, pair_runs, pair_suggestion
 from npucmp.workflows.task_choice import runs_of_tasks
 from npucmp.workflows.tensor_details import with_accused, with_images, with_looks
@@ -155,29 +150,19 @@ def _compared_weights(target: StrPath, golden: StrPath, options: Options, contex
 
 
 def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Report:
-    """Compare the runs of unequal token layouts or parallel layouts, else each pair of runs."""
-    report = _by_sample(sides, options, context) or (
-        _by_token(sides, options, context) if may_hold_other_tokens(sides) else None
-    )
-    report = report or _put_together(sides, options, context) or compare_runs(sides, options)
-    if report.tokens is None and (options.batch_invariance or any(map(_is_other_input, report.roots))):
-        report = _by_token(sides, options, context, by_shape=False) or report
+    """Put both sides into one arrangement, compare them, and report in their own words."""
+    queue = RelationQueue(sides, options, context)
+    related = queue.related()
+    report = related.explained(compare_runs(related.sides, options))
+    if options.batch_invariance or any(map(_is_other_input, report.roots)):
+        again = queue.related(in_doubt=True)
+        if len(again.found) > len(related.found):
+            report = again.explained(compare_runs(again.sides, options))
     if options.batch_invariance and not report.token_bits:
         raise UsageError(
             "--batch-invariance needs the same tokens with values on both sides: there is no index of tokens"
         )
     return report
-
-
-def _by_sample(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
-    """Return the report of runs with batches of unequal sizes; None if these are equal."""
-    if options.batch_invariance or options.layout is not None or options.golden_layout is not None or options.pair:
-        return None
-    if not may_have_other_batches(sides):
-        return None
-    from npucmp.relations.ranks import batch_size
-
-    return batch_size.compared_batches(sides, options, context)
 
 
 def _is_other_input(root: Root) -> bool:
@@ -194,29 +179,6 @@ def _is_other_input(root: Root) -> bool:
     from npucmp.relations.token_records import record_of
 
     return record_of(pair.operator, pair.golden) is not None
-
-
-def _by_token(sides: Sides, options: Options, context: ReadContext, by_shape: bool = True) -> Optional[Report]:
-    """Return the report of runs of unequal token layouts; None if these are equal."""
-    if options.layout is not None or options.golden_layout is not None or options.ranks_apart or options.pair:
-        return None
-    from npucmp.relations.tokens import workflow as token_layout
-
-    return token_layout.compared_tokens(sides, options, context, by_shape)
-
-
-def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
-    """Return the report of runs of unequal parallel layouts; None if layouts are equal."""
-    stated = options.layout is not None or options.golden_layout is not None
-    targets, goldens = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
-    if options.ranks_apart or options.pair:
-        return None
-    if not layouts_differ(targets, goldens, stated):
-        check_equal_layouts(targets, goldens)
-        return None
-    from npucmp.relations.ranks import workflow as parallel_layout
-
-    return parallel_layout.compared_layouts(sides, options, context)
 
 
 def _unlike(context: ReadContext, _: int, one: Comparison) -> str:
@@ -255,7 +217,7 @@ def _with_graphs(sides: Sides, options: Options, context: ReadContext) -> Sides:
     """Return the runs of both sides, annotated with their graphs."""
     from npucmp.workflows.graphs import load_named_graphs, with_graphs
 
-    target, lefts, golden, rights, _ = sides
+    target, lefts, golden, rights = sides[:4]
     graphs = load_named_graphs(options.graph, [*lefts, *rights], context)
     return sides._replace(
         targets=with_graphs(target, lefts, golden, graphs, context),
@@ -268,12 +230,13 @@ def compare_runs(sides: Sides, options: Options) -> Report:
 
     Raises UsageError if no step and rank is in both dumps.
     """
-    lefts, rights = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
+    lefts, rights = sides.readable
     together, unpaired = pair_runs(lefts, rights, options.partners())
     if not together:
         raise UsageError(
             f"no step and rank is in both: {sides.target_path} has {keys(lefts)}, "
             f"{sides.golden_path} has {keys(rights)}{pair_suggestion(lefts, rights)}"
         )
-    source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, sides.broken, sides.also)
-    return compare_steps(source, options)
+    parts = [sides.parts.get((target.step, target.rank), {}) for target, _ in together]
+    source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, sides.broken, sides.also, parts)
+    return compare_steps(source, replace(options, recompute="none") if sides.is_viewed else options)

@@ -10,7 +10,8 @@ from itertools import compress
 from operator import not_
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional, Sequence, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from npucmp.dump.formats import early_heads, heads, open_head, open_runs
 from npucmp.dump.limits import ReadContext
@@ -24,16 +25,36 @@ if TYPE_CHECKING:
 
 MOST_SUGGESTED = 5  # number of suggested names
 One = TypeVar("One", Run, RunHeader)
+StepOfRank = Tuple[Optional[int], Optional[int]]
 
 
 class Sides(NamedTuple):
-    """Two dumps and their open runs, completed by graphs and further dumps; `also`: "side=DUMP"."""
+    """Two dumps and their open runs, completed by graphs and further dumps, and arranged alike by relations.
+
+    also       "side=DUMP"
+    parts      the runs of the ranks that make a run of the target, by its step and rank
+    is_viewed  whether tensors are rows of recorded ones, so that operators cannot be recomputed
+    """
 
     target_path: StrPath
     targets: list[Run]
     golden_path: StrPath
     goldens: list[Run]
     also: tuple[str, ...] = ()
+    parts: Mapping[StepOfRank, Mapping[int, Run]] = MappingProxyType({})
+    is_viewed: bool = False
+
+    @property
+    def readable(self) -> tuple[list[Run], list[Run]]:
+        """The runs of target and golden that can be read."""
+        lefts, rights = ([run for run in runs if not run.problem] for runs in (self.targets, self.goldens))
+        return lefts, rights
+
+    def with_runs(self, targets: Iterable[Run], goldens: Iterable[Run]) -> Sides:
+        """Return the sides with other readable runs."""
+        broken = ([run for run in runs if run.problem] for runs in (self.targets, self.goldens))
+        lefts, rights = ([*runs, *others] for runs, others in zip((targets, goldens), broken))
+        return self._replace(targets=lefts, goldens=rights)
 
     @property
     def broken(self) -> list[tuple[str, Run]]:

@@ -1,5 +1,5 @@
-"""Compare runs of unequal parallel layouts: the ranks of one side are put together into runs in the names of the
-other's."""
+"""The relation of runs of unequal parallel layouts: the ranks of one side are put together into runs in the names of
+the other's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ from npucmp.relations.ranks.rank_run import RankRun
 from npucmp.relations.ranks.rank_shares import hold_shares
 from npucmp.workflows.layout_detection import is_part
 from npucmp.workflows.options import Options
-from npucmp.workflows.pipeline import ComparisonSource, compare_steps
 from npucmp.workflows.select_runs import Sides
 
 Ranks = Mapping[int, RankRun]
@@ -62,38 +61,55 @@ class _Layouts(NamedTuple):
         return cls(stated_layout("layout", options.layout), stated_layout("golden-layout", options.golden_layout))
 
 
-def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
-    """Compare the runs of unequal layouts; None if the layouts are equal."""
+class LayoutRelation:
+    """The ranks of one side as runs of the other's layout, by step and rank of the golden."""
+
+    def __init__(
+        self, steps: Sequence[Assembled], alone: Sequence[Run], options: Options, context: ReadContext
+    ) -> None:
+        self._steps, self._alone, self._context = steps, alone, context
+        self._recomputes = options.recompute != "none"
+
+    def apply(self, sides: Sides) -> Sides:
+        """Return the sides in the layout of the fewer ranks."""
+        parts = {
+            (one.target.step, one.target.rank): {rank: own.run for rank, own in one.search.partners.ranks.items()}
+            for one in self._steps
+            if one.of_target
+        }
+        related = sides.with_runs(
+            [one.target for one in self._steps], [*(one.golden for one in self._steps), *self._alone]
+        )
+        return related._replace(parts=parts)
+
+    def explain(self, report: Report) -> Report:
+        """Return the report with the ranks of its roots."""
+        found = {(one.golden.step, one.golden.rank): one for one in self._steps}
+        comparisons = [
+            _with_ranks(one, found[one.golden.step, one.golden.rank], self._context, self._recomputes)
+            for one in report.comparisons
+        ]
+        return replace(report, comparisons=_in_places(comparisons), layout=_facts(self._steps))
+
+
+def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -> Optional[LayoutRelation]:
+    """Return how the ranks make one another's tensors; None if the layouts are equal."""
     layouts = _Layouts.of(options)
-    targets = [run for run in sides.targets if not run.problem]
-    goldens = [run for run in sides.goldens if not run.problem]
+    targets, goldens = sides.readable
     if layouts.target is not None and layouts.target == layouts.golden:
         return None
     if options.rank is not None:
         known = sorted({run.rank or 0 for run in targets})
         raise UsageError(f"--rank {options.rank}: the layouts of the two runs are unequal, and all ranks of a step "
                          f"belong together ({ranks_in_words(known)} selected); see --ranks-apart")  # fmt: skip
-    steps, alone = [], []
+    steps, alone = list[Assembled](), list[Run]()
     for golden_step, own in _by_step(goldens).items():
         theirs = [run for run in targets if None in (golden_step, run.step) or run.step == golden_step]
         if theirs:
             steps += _assembled(sides, theirs, own, layouts, context)
         else:
-            alone += [("golden", run) for run in own]
-    if not steps:
-        return None
-    together = [(one.target, one.golden) for one in steps]
-    ranks = [{rank: own.run for rank, own in one.search.partners.ranks.items()} if one.of_target else {}
-             for one in steps]  # fmt: skip
-    source = ComparisonSource(
-        sides.target_path, sides.golden_path, together, tuple(alone), sides.broken, sides.also, ranks
-    )
-    report = compare_steps(source, options)
-    found = {one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)): one for one in steps}
-    keys = [one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)) for one in report.comparisons]
-    recomputes = options.recompute != "none"
-    comparisons = [_with_ranks(one, found[key], context, recomputes) for one, key in zip(report.comparisons, keys)]
-    return replace(report, comparisons=_in_places(comparisons), layout=_facts(steps))
+            alone += own
+    return LayoutRelation(steps, alone, options, context) if steps else None
 
 
 def _in_places(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:

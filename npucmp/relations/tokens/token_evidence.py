@@ -70,7 +70,7 @@ def gather_evidence(
             looked_up.add(pair.golden[:2])  # positions identify no token
         elif ids is None:
             ids, both = pair, values
-    floats = [one for one in pairs if one.is_float and one.golden[:2] not in looked_up]
+    floats = [one for one in pairs if one.is_float and not one.is_part and one.golden[:2] not in looked_up]
     first = ids or next((one for one in floats), None)
     if first is None:
         return None

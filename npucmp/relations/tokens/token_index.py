@@ -83,6 +83,32 @@ class TokenIndex(NamedTuple):
         return is_same and bool((self.rows - first == self.places).all())
 
 
+def joined_index(found: Sequence[TokenIndex]) -> tuple[TokenIndex, list[tuple[int, str]]]:
+    """The tokens that any rank of the target holds, and the step and row of each in the first rank that does. A token
+    is open if it is open in all ranks."""
+    import numpy as np
+
+    first = found[0]
+    if len(found) == 1:
+        return first, [first.where(at) for at in range(len(first.rows))]
+    tokens: dict[int, tuple[int, int, tuple[int, str]]] = {}
+    for index in found:
+        for at, place in enumerate(map(int, index.places)):
+            tokens.setdefault(place, (int(index.requests[at]), int(index.positions[at]), index.where(at)))
+    places = sorted(tokens, key=tokens.__getitem__)
+    requests, positions, where = zip(*map(tokens.__getitem__, places))
+    left = set.intersection(
+        *({(request, start + at) for request, start, count in index.open for at in range(count)} for index in found)
+    )
+    open_tokens = [(request, position, 1) for request, position in sorted(left)]
+    lengths = tuple(map(max, *(index.lengths for index in found)))
+    joined = first._replace(
+        rows=np.array(places), places=np.array(places), requests=np.array(requests), positions=np.array(positions),
+        lengths=lengths, open=tuple(open_tokens),
+    )  # fmt: skip
+    return joined, [*where]
+
+
 def is_refuted(index: TokenIndex, evidence: TokenEvidence) -> bool:
     """Whether the tokens are in the same rows: the first tensor holds the same ones, or as many tensors agree at the
     places of the golden as at those to which an index moves tokens. Then other positions or indices were read."""

@@ -7,7 +7,7 @@ not in the target's run. In the golden's they are marked as its own if all that 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
@@ -22,25 +22,11 @@ from npucmp.relations.tokens.token_rows import RowRun, StepTensor, row_values, s
 from npucmp.relations.tokens.token_tensors import Key, TensorPair, TokenSide, tensors_of
 
 
-class TokenRuns(NamedTuple):
-    """Both runs with the rows of the tokens that have an index."""
-
-    target: Run
-    golden: Run
-
-
-def token_runs(
-    index: TokenIndex, pairs: Sequence[TensorPair], evidence: TokenEvidence, context: ReadContext
-) -> TokenRuns:
-    """The runs of both sides by token. A tensor that cannot be read has its reason. Raises SystemFailure."""
-    return _TokenRuns(index, pairs, evidence, context).runs()
-
-
 class _Side:
     """One side: its tensors by step, and the rows of the tokens."""
 
-    def __init__(self, side: TokenSide, runs: Sequence[RowRun]) -> None:
-        self.side, self.rows = side, runs
+    def __init__(self, side: TokenSide, runs: Sequence[RowRun], is_golden: bool = False) -> None:
+        self.side, self.rows, self.is_golden = side, runs, is_golden
         used = sorted({run.step for run in runs})
         self.tensors = {step: {key: one for _, key, one in tensors_of(side.runs[step])} for step in used}
         self.first = side.runs[used[0]] if used else side.runs[0]
@@ -62,13 +48,15 @@ class _Side:
         return next(filter(None, found), "")
 
 
-class _TokenRuns:
+class TokenRuns:
+    """The runs of both sides by token. A tensor that cannot be read has its reason. Raises SystemFailure."""
+
     def __init__(
         self, index: TokenIndex, pairs: Sequence[TensorPair], evidence: TokenEvidence, context: ReadContext
     ) -> None:
         self.index, self.context = index, context
         self.target = _Side(index.target, index.runs(True))
-        self.golden = _Side(index.golden, index.runs(False))
+        self.golden = _Side(index.golden, index.runs(False), True)
         count, requests = len(index.rows), len({*map(int, index.requests)})
         self.relation = TokenRelation(count, requests, len(index.target.runs))
         self.partner: dict[Key, list[TensorPair]] = {}
@@ -79,13 +67,16 @@ class _TokenRuns:
             key for one in pairs if one is not evidence.first and self._is_own(one) for key in (one.target, one.golden)
         }
 
-    def runs(self) -> TokenRuns:
-        sides = [
-            [self._operator(*one, side) for one in _by_operator(side.first)] for side in (self.target, self.golden)
-        ]
-        golden = self.golden.first
-        target = replace(self.target.first, operators=tuple(sides[0]), step=golden.step, rank=golden.rank)
-        return TokenRuns(target, replace(golden, operators=tuple(self._marked(sides[1]))))
+    def target_run(self) -> Run:
+        """The run of the target with the rows of the tokens that have an index, of the golden's step."""
+        operators = tuple(self._operator(*one, self.target) for one in _by_operator(self.target.first))
+        return replace(self.target.first, operators=operators, step=self.golden.first.step)
+
+    def golden_run(self, side: TokenSide, places: Any) -> Run:
+        """The run of a rank of the golden with the rows at these places."""
+        golden = _Side(side, self.index._replace(places=places).runs(False), True)
+        operators = [self._operator(*one, golden) for one in _by_operator(golden.first)]
+        return replace(golden.first, operators=tuple(self._marked(operators, golden)))
 
     def _is_own(self, pair: TensorPair) -> bool:
         """Whether integers differ: positions and indices of a layout, which no operator made of activations."""
@@ -110,7 +101,7 @@ class _TokenRuns:
         tensors = []
         for key, one in zip(keys, operator.tensors):
             found = self._tensor(operator, key, one, side)
-            if found is None and side is self.golden:
+            if found is None and side.is_golden:
                 found = one._replace(relation=self.relation._replace(is_own=True))
             if found is not None:
                 tensors.append(found)
@@ -133,7 +124,7 @@ class _TokenRuns:
 
     def _is_elsewhere(self, key: Key, side: _Side) -> bool:
         """Whether the other side has a tensor of this name, and not by token."""
-        other = self.golden if side is self.target else self.target
+        other = self.target if side.is_golden else self.golden
         return any(key in tensors for tensors in other.tensors.values()) and other.steps_of(key) is None
 
     def _selected(
@@ -148,7 +139,7 @@ class _TokenRuns:
             raise
         except NpucmpError as error:
             return one._replace(problem=getattr(error, "because", str(error)))
-        relation = self.relation if side is self.target else None
+        relation = None if side.is_golden else self.relation
         return one._replace(shape=payload.shape, payload=payload, statistics=None, checksum="", source="", layout="",
                             relation=relation)  # fmt: skip
 
@@ -161,13 +152,13 @@ class _TokenRuns:
                 found |= {one.axes.rest for one in steps.values()} if steps is not None else set()
         return found
 
-    def _marked(self, operators: Sequence[Operator]) -> Iterable[Operator]:
+    def _marked(self, operators: Sequence[Operator], golden: _Side) -> Iterable[Operator]:
         """The golden's operators. A tensor of its own is marked if it is an input, or if a later operator reads its
         content and writes tensors that are compared or marked; else it stays open."""
         read: list[HeldTensor] = []
         found = []
-        for operator, recorded in zip(reversed(operators), reversed(self.golden.first.operators)):
-            held = RankOperator(recorded, 0, self.golden.side.values)
+        for operator, recorded in zip(reversed(operators), reversed(golden.first.operators)):
+            held = RankOperator(recorded, 0, golden.side.values)
             contents = {one.slot: one for one in held.outputs}
             own = [one.slot for one in operator.tensors if one.relation is not None and one.relation.is_local]
             is_open = {slot for slot in own if slot in contents and not _is_among(contents[slot], read)}

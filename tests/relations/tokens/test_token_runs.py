@@ -12,7 +12,7 @@ from npucmp.relations.tokens import token_runs as by_token
 from npucmp.relations.tokens.token_evidence import gather_evidence
 from npucmp.relations.tokens.token_index import find_index
 from npucmp.relations.tokens.token_rows import row_values
-from npucmp.relations.tokens.token_runs import token_runs
+from npucmp.relations.tokens.token_runs import TokenRuns
 from npucmp.relations.tokens.token_tensors import tensor_pairs
 from tests.align.token_craft import side, step, values_of
 
@@ -36,7 +36,8 @@ def by_tokens(folder, target=PACKED, more=((), ()), change=None, golden=BATCH):
     evidence = gather_evidence(*both, pairs, ANYWHERE)
     index = find_index(*both, evidence)
     assert index.problem == ""
-    return token_runs(index, pairs, evidence, ANYWHERE)
+    runs = TokenRuns(index, pairs, evidence, ANYWHERE)
+    return runs.target_run(), runs.golden_run(index.golden, index.places)
 
 
 def tensor(run, name, slot="output:0"):

@@ -1,0 +1,85 @@
+"""The queue of relations: each one finds how one side arranges its numbers otherwise, and puts both sides into one
+arrangement. The next relation, and at last the pipeline, see what the one before left.
+
+A relation is a module with `find(sides, options, context, in_doubt)`, which returns None if both sides are arranged
+alike. `in_doubt`: a comparison showed that the runs read different inputs, perhaps the same ones in another order.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Callable, NamedTuple, Optional, Protocol, Sequence
+
+from npucmp.dump.limits import ReadContext
+from npucmp.model import Report
+from npucmp.workflows.layout_detection import (
+    may_have_other_batches,
+    may_have_other_ranks,
+    may_hold_other_tokens,
+)
+from npucmp.workflows.options import Options
+from npucmp.workflows.select_runs import Sides
+
+
+class FoundRelation(Protocol):
+    """How two sides are related."""
+
+    def apply(self, sides: Sides) -> Sides:
+        """Return the sides in one arrangement, in the names of the golden. Their tensors are views of recorded ones."""
+
+    def explain(self, report: Report) -> Report:
+        """Return the report of these sides, in which roots and notes name ranks, samples and tokens as recorded."""
+
+
+class Relation(NamedTuple):
+    """A relation: its module, and whether the headers of two sides allow it (which loads no module)."""
+
+    module: str
+    is_possible: Callable[[Sides, Options, bool], bool]
+
+
+RELATIONS = (
+    Relation("npucmp.relations.ranks.batch_size", may_have_other_batches),
+    Relation("npucmp.relations.tokens.workflow", may_hold_other_tokens),
+    Relation("npucmp.relations.ranks.workflow", may_have_other_ranks),
+)
+
+
+class Related(NamedTuple):
+    """Both sides in one arrangement, and the relations that led there."""
+
+    sides: Sides
+    found: Sequence[FoundRelation] = ()
+
+    def explained(self, report: Report) -> Report:
+        """Return the report of the sides in the words of all relations, the last one first."""
+        for relation in reversed(self.found):
+            report = relation.explain(report)
+        return report
+
+
+class RelationQueue:
+    """The relations of two sides, each of which is asked once for the same sides."""
+
+    def __init__(self, sides: Sides, options: Options, context: ReadContext) -> None:
+        self._sides, self._options, self._context = sides, options, context
+        self._asked: dict[tuple[str, int, bool], tuple[Sides, Optional[FoundRelation]]] = {}
+
+    def related(self, in_doubt: bool = False) -> Related:
+        """Return both sides in one arrangement."""
+        sides, found = self._sides, list[FoundRelation]()
+        for relation in RELATIONS:
+            step = self._find(relation, sides, in_doubt)
+            if step is not None:
+                sides = step.apply(sides)
+                found.append(step)
+        return Related(sides, found)
+
+    def _find(self, relation: Relation, sides: Sides, in_doubt: bool) -> Optional[FoundRelation]:
+        if not relation.is_possible(sides, self._options, in_doubt):
+            return None
+        key = relation.module, id(sides), in_doubt
+        if key not in self._asked:
+            module = import_module(relation.module)
+            self._asked[key] = sides, module.find(sides, self._options, self._context, in_doubt)
+        return self._asked[key][1]
