@@ -80,7 +80,7 @@ def test_values_of_packed_bits_have_a_reason(tmp_path):
         operators = (*one.operators[:2], one.operators[2]._replace(tensors=tuple(tensors)), *one.operators[3:])
         return replace(one, operators=operators), other
 
-    assert "different sizes" in tensor(by_tokens(tmp_path, change=change).target, "gelu").problem
+    assert "different sizes" in tensor(by_tokens(tmp_path, change=change)[0], "gelu").problem
 
 
 @pytest.mark.parametrize("name", ["row_values", "selected"])
@@ -107,5 +107,5 @@ def test_integers_that_cannot_be_read_are_not_the_layouts_own(tmp_path):
         return replace(one, operators=(*one.operators[:-1], rope._replace(tensors=(missing, rope.tensors[1])))), others
 
     found = by_tokens(tmp_path, more=(places, other), change=change)
-    assert tensor(found.target, "rope", "input:0") is not None
-    assert tensor(found.golden, "rope", "input:0").relation is None
+    assert tensor(found[0], "rope", "input:0") is not None
+    assert tensor(found[1], "rope", "input:0").relation is None
