@@ -68,6 +68,7 @@ MAX = Placement("max")
 NORM = Placement("norm")
 LOCAL = Placement("local")
 OPEN = Placement("open")
+STATED = "stated"  # by the user
 
 
 class Relation(NamedTuple):
@@ -76,7 +77,7 @@ class Relation(NamedTuple):
     ranks       that hold it; `operators`: the operator of each, by (rank, name)
     placements  along each axis of more than one rank or micro batch, fastest first
     scale       the factor by which the target's values are larger than the golden's
-    decided_by  "agreement", "other layers", "flow" or "shape"
+    decided_by  "agreement", "other layers", "flow", "shape" or STATED
     error       of the assembled tensor, None if it was not computed
     rounding    how much larger the rounding of a sum over ranks is than that of the sum, 1 for other relations
     rank_errors relative error of the part of each rank, by (rank, error); empty for sums, inputs and unknown values

@@ -39,6 +39,7 @@ class Relation(NamedTuple):
 
 
 RELATIONS = (
+    Relation("npucmp.relations.stated", lambda sides, options, in_doubt: options.mapping is not None),
     Relation("npucmp.relations.ranks.batch_size", may_have_other_batches),
     Relation("npucmp.relations.tokens.workflow", may_hold_other_tokens),
     Relation("npucmp.relations.ranks.workflow", may_have_other_ranks),

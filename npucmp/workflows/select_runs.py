@@ -11,7 +11,7 @@ from operator import not_
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from npucmp.dump.formats import early_heads, heads, open_head, open_runs
 from npucmp.dump.limits import ReadContext
@@ -34,6 +34,7 @@ class Sides(NamedTuple):
     also       "side=DUMP"
     parts      the runs of the ranks that make a run of the target, by its step and rank
     is_viewed  whether tensors are rows of recorded ones, so that operators cannot be recomputed
+    stated     the views that the user stated, by a pattern of "operator slot" (relations/stated_view.py)
     """
 
     target_path: StrPath
@@ -43,6 +44,7 @@ class Sides(NamedTuple):
     also: tuple[str, ...] = ()
     parts: Mapping[StepOfRank, Mapping[int, Run]] = MappingProxyType({})
     is_viewed: bool = False
+    stated: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def readable(self) -> tuple[list[Run], list[Run]]:
@@ -74,8 +76,9 @@ class RunSelection(DumpFields):
                 object.__setattr__(self, one.name, (value,))
 
     def context(self, *dumps: StrPath) -> ReadContext:
-        """Return the context for reading these dumps within the limits."""
-        return ReadContext(self.limits).confine(*dumps)
+        """Return the context for reading these dumps, and files that the mapping names, within the limits."""
+        context = ReadContext(self.limits).confine(*dumps)
+        return context.confine(self.mapping) if isinstance(self.mapping, (str, PathLike)) else context
 
     def runs(self, path: StrPath, context: ReadContext, golden: bool = False) -> list[Run]:
         """Return the selected runs of a dump; a missing step or rank counts as 0. Golden runs that `pair` assigns to a
@@ -131,7 +134,19 @@ class RunSelection(DumpFields):
             from npucmp.align.mapping import load
 
             return load(Path(self.mapping))
-        return self.mapping or {}
+        names = self.mapping or {}
+        if isinstance(names, Mapping) and "relations" in names:
+            return {name: other for name, other in names.items() if name != "relations"}
+        return names
+
+    def relations(self) -> Mapping[str, str]:
+        """Return the relations that the mapping states, by a pattern of "operator slot"."""
+        if isinstance(self.mapping, (str, PathLike)):
+            from npucmp.align.mapping import load_relations
+
+            return load_relations(Path(self.mapping))
+        found: Any = self.mapping.get("relations", {}) if isinstance(self.mapping, Mapping) else {}
+        return found if isinstance(found, Mapping) else {}
 
     def nothing(self) -> str:
         """Explain why nothing is selected."""

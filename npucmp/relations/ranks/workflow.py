@@ -4,6 +4,7 @@ the other's."""
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
@@ -30,11 +31,14 @@ from npucmp.relations.ranks.rank_origin import (
 from npucmp.relations.ranks.rank_partners import RankPartners, groups_of, missing_ranks
 from npucmp.relations.ranks.rank_run import RankRun
 from npucmp.relations.ranks.rank_shares import hold_shares
+from npucmp.relations.ranks.stated_placements import hold_stated
+from npucmp.relations.stated_view import View
 from npucmp.workflows.layout_detection import is_part
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import Sides
 
 Ranks = Mapping[int, RankRun]
+NO_VIEWS: Mapping[str, View] = MappingProxyType({})
 ASKED = 3  # roots: work, of which the terms of sums are recomputed
 FEWEST = 0.2  # share of operators: chosen, networks that differ line up by chance
 UNFIT = 0.2  # share of tensors: chosen, a fault leaves fewer without a placement
@@ -140,10 +144,10 @@ def _assembled(
     values = Values(context)
     own, other = ({run.rank or 0: RankRun(run, run.rank or 0, values) for run in some} for some in (targets, goldens))
     if len(other) == 1 and (len(own) > 1 or len(own) == 1):
-        search = _search(own, next(iter(other.values())), layouts.target, "layout")
+        search = _search(own, next(iter(other.values())), layouts.target, "layout", sides.stated)
         return [Assembled(_placed_run(search, str(sides.target_path)), golden_run(search), search)]
     if len(own) == 1:
-        search = _search(other, next(iter(own.values())), layouts.golden, "golden-layout")
+        search = _search(other, next(iter(own.values())), layouts.golden, "golden-layout", sides.stated)
         return [Assembled(golden_run(search), _placed_run(search, str(sides.golden_path)), search, False)]
     return [*_nested(sides, own, other, layouts)]
 
@@ -159,7 +163,7 @@ def _nested(sides: Sides, own: Ranks, other: Ranks, layouts: _Layouts) -> list[A
     found = []
     for rank in sorted(few):
         some = _ranks_of(many, few, rank, sizes)
-        search = _search(some, few[rank], None, "layout")
+        search = _search(some, few[rank], None, "layout", sides.stated)
         whole, one = _placed_run(search, path), golden_run(search)
         whole, one = (replace(run, rank=rank) for run in (whole, one))
         found.append(Assembled(whole, one, search) if of_target else Assembled(one, whole, search, False))
@@ -182,7 +186,9 @@ def _ranks_of(many: Ranks, few: Ranks, rank: int, sizes: tuple[Optional[LayoutSi
     return {one: many[one] for one in choices[best]}
 
 
-def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option: str) -> PlacementSearch:
+def _search(
+    ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option: str, stated: Mapping[str, View] = NO_VIEWS
+) -> PlacementSearch:
     missing = missing_ranks(ranks) if option == "layout" and not is_part(single.run) else []
     if sizes is not None:
         count = len(ranks) + len(missing)
@@ -201,6 +207,7 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
     if not search.is_clean and search.golden.update:  # the update shows whether gradients were reduced
         scaled = _placements(partners, has_values, fits, reduces_later=True)  # legal if all that is made of it agrees
         search = scaled if _has_right_gradients(scaled) or not _is_wrong_behind(search) else search
+    hold_stated(search, stated)
     matched = sum(search.partners.mesh(one) is not None for one in search.golden.operators)
     count = len(search.golden.operators)
     if not missing and matched < FEWEST * count:

@@ -73,6 +73,18 @@ class TokenIndex(NamedTuple):
         return step, str([place, lane] if shape.is_turned else [lane, place])
 
     @property
+    def is_part(self) -> bool:
+        """Whether the target holds a part of the golden's rows in their order and layout, as a rank does of a batch."""
+        if len(self.target.shapes) > 1 or len(self.golden.shapes) > 1 or len(self.rows) < self.target.size:
+            return False
+        shapes = self.target.shapes[0], self.golden.shapes[0]
+        is_alike = shapes[0].has_batch == shapes[1].has_batch
+        is_alike &= not shapes[0].has_batch or shapes[0].places == shapes[1].places
+        return is_alike and bool(
+            (self.rows[1:] - self.rows[:-1] == 1).all() and (self.places[1:] - self.places[:-1] == 1).all()
+        )
+
+    @property
     def is_identity(self) -> bool:
         """Whether each token that has a row is in the same one, in a step with the layout of the golden."""
         if len(self.golden.shapes) > 1:

@@ -74,6 +74,7 @@ class TokenRuns:
 
     def golden_run(self, side: TokenSide, places: Any) -> Run:
         """The run of a rank of the golden with the rows at these places."""
+        side = replace(side, shapes=self.index.golden.shapes)  # in the order of axes that the index found
         golden = _Side(side, self.index._replace(places=places).runs(False), True)
         operators = [self._operator(*one, golden) for one in _by_operator(golden.first)]
         return replace(golden.first, operators=tuple(self._marked(operators, golden)))

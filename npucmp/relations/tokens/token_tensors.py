@@ -117,7 +117,9 @@ def tensor_pairs(
             continue
         tensors = TensorPair(left[0], right[0], is_float, right[1].is_output, widths[1], is_part)
         found.append((pair.golden_op.order, tensors))
-    return [one for _, one in sorted(found, key=lambda both: both[0])]
+    whole = {key for _, one in found if not one.is_part for key in (one.target, one.golden)}
+    kept = [both for both in found if not both[1].is_part or whole.isdisjoint(both[1][:2])]
+    return [one for _, one in sorted(kept, key=lambda both: both[0])]
 
 
 _TOKENS = "tokens"

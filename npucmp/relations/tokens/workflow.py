@@ -203,7 +203,8 @@ def _of_ranks(ranks: _Ranks, options: Options, context: ReadContext, by_shape: b
         target, golden = unknown[0].without_values
         return _Indexed([target], [golden], None, unknown[0].problem)
     every = [one.tokens for one in known if one.tokens is not None]
-    if all(index.is_identity for index in every) and not options.batch_invariance:
+    is_alike = all(index.is_identity if len(every) == 1 else index.is_part for index in every)
+    if is_alike and not options.batch_invariance:
         return whole
     index, places = joined_index(every)
     runs = [one.runs for one in known if one.runs is not None]
