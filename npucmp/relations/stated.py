@@ -4,8 +4,9 @@ Steps that join ranks are kept for relations/ranks/, which looks for no other pl
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
-from typing import Iterator, Mapping, Optional
+from typing import Iterator, Mapping, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import header_of
@@ -25,7 +26,12 @@ class StatedRelation:
 
     def __init__(self, views: Mapping[str, View], folder: str, context: ReadContext) -> None:
         self._views, self._folder, self._context = views, folder, context
-        self._used: set[str] = set()
+        self._used = Counter[str]()
+
+    def plan(self) -> Sequence[str]:
+        """Return the stated views with the numbers of their tensors."""
+        words = (f"{self._used[pattern]} x {view.words} ({pattern})" for pattern, view in self._views.items())
+        return [f"stated by the user: {', '.join(words)}"]
 
     def apply(self, sides: Sides) -> Sides:
         """Return the sides in which the target has the stated views of its tensors."""
@@ -42,7 +48,7 @@ class StatedRelation:
             if all(verdicts):
                 words += f"; {'all of them differ' if len(verdicts) > 1 else 'it differs'}: values contradict it"
             notes.append(words)
-        if unused := [pattern for pattern in self._views if pattern not in self._used]:
+        if unused := [pattern for pattern in self._views if not self._used[pattern]]:
             notes.append(f"relations in --mapping match no tensor of the target: {first_of(unused)}")
         return replace(report, notes=(*report.notes, *notes))
 
@@ -57,7 +63,7 @@ class StatedRelation:
         pattern = matching_pattern(self._views, operator.name, tensor.slot)
         if pattern is None:
             return tensor
-        self._used.add(pattern)
+        self._used[pattern] += 1
         view = self._views[pattern]
         if not view.of_tensor or tensor.problem:
             return tensor

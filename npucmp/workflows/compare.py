@@ -15,6 +15,7 @@ from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Cause, Comparison, Report, Root, Run, map_comparisons
 from npucmp.model.roles import is_parameter
+from npucmp.workflows.comparison_plan import ComparisonPlan, plan_of
 from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
@@ -66,6 +67,20 @@ def compare(target: Dump, golden: Dump, options: Options) -> Report:
     if not report.partial and report.weights is None:
         report = with_images(with_accused(report, context), context)
     return replace(report, seconds=time.monotonic() - started)
+
+
+@of_two(Options)
+def comparison_plan(target: StrPath, golden: StrPath, options: Options) -> ComparisonPlan:
+    """Return what `compare` of two dumps would do: the relations that it finds, with their proofs, and how many tensors
+    it would measure. Raises NpucmpError as `compare` does."""
+    context = options.context(target, golden)
+    if _are_weights(target, golden, options):
+        return ComparisonPlan(("parameters of two checkpoints, by their roles and shapes",), 1, 0, {}, 0, 0)
+    pairing = runs_of_tasks(target, golden, options)
+    if pairing is not None:
+        return ComparisonPlan(("each step and rank is compared with its own",), len(pairing.together), 0, {}, 0, 0)
+    sides = _open_sides(target, golden, options, context)
+    return plan_of(RelationQueue(sides, options, context).related(), options, context)
 
 
 def _with_omitted_calls(report: Report) -> Report:
@@ -137,22 +152,28 @@ def _compared_dumps(target: StrPath, golden: StrPath, options: Options, context:
 
 def _compared_weights(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Optional[Report]:
     """Return the report of two checkpoints; None if a path holds none, or an option belongs to dumps of operators."""
-    own = options.format is None and not (options.mapping or options.graph or options.also or options.pair)
-    if not own or options.step is not None or options.rank is not None or options.ranks_apart:
-        return None
-    from npucmp.dump.formats import may_hold_weights
-
-    if not (may_hold_weights(target) and may_hold_weights(golden)):
+    if not _are_weights(target, golden, options):
         return None
     from npucmp.relations.weights import workflow as weights
 
     return weights.compared_weights(target, golden, options, context)
 
 
+def _are_weights(target: StrPath, golden: StrPath, options: Options) -> bool:
+    own = options.format is None and not (options.mapping or options.graph or options.also or options.pair)
+    if not own or options.step is not None or options.rank is not None or options.ranks_apart:
+        return False
+    from npucmp.dump.formats import may_hold_weights
+
+    return may_hold_weights(target) and may_hold_weights(golden)
+
+
 def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Report:
     """Put both sides into one arrangement, compare them, and report in their own words."""
     queue = RelationQueue(sides, options, context)
     related = queue.related()
+    if options.announce is not None:
+        options.announce(plan_of(related, options, context).lines)
     report = related.explained(compare_runs(related.sides, options))
     if options.batch_invariance or any(map(_is_other_input, report.roots)):
         again = queue.related(in_doubt=True)

@@ -202,7 +202,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     if not options.resume:
         comparison = work.target, work.golden, work.began
         network = recorded_network(target, golden, comparison, partial(_recorded_network, options, context))
-    paired = _paired(options, target, golden, context) if network is None else network.paired
+    paired = paired_runs(options, target, golden, context) if network is None else network.paired
     if work.alone and paired.refused:
         raise paired.refused
     todo, notes, alignment = paired.todo, paired.notes, paired.alignment
@@ -256,11 +256,11 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
 
 
 def _recorded_network(options: Options, context: ReadContext, target: Run, golden: Run) -> RecordedNetwork:
-    paired = _paired(options, target, golden, context)
+    paired = paired_runs(options, target, golden, context)
     return RecordedNetwork(paired, options.decides(), Rulebook(options.skip_rules), context)
 
 
-def _paired(options: Options, target: Run, golden: Run, context: ReadContext) -> PairedRuns:
+def paired_runs(options: Options, target: Run, golden: Run, context: ReadContext) -> PairedRuns:
     """Return the pairs of two runs."""
     tolerances, names = options.decides(), options.names()
     target, golden = in_node_names(target, golden)

@@ -24,6 +24,9 @@ from npucmp.workflows.select_runs import Sides
 class FoundRelation(Protocol):
     """How two sides are related."""
 
+    def plan(self) -> Sequence[str]:
+        """Return in lines what was found, by what, and for how many tensors."""
+
     def apply(self, sides: Sides) -> Sides:
         """Return the sides in one arrangement, in the names of the golden. Their tensors are views of recorded ones."""
 

@@ -25,6 +25,10 @@ class SampleRelation:
     ) -> None:  # fmt: skip
         self._found, self._alone, self._context, self._recomputes = found, alone, context, recomputes
 
+    def plan(self) -> Sequence[str]:
+        """Return which samples correspond."""
+        return [*dict.fromkeys(rows.words for *_, rows in self._found)]
+
     def apply(self, sides: Sides) -> Sides:
         """Return the sides with the samples that both have."""
         runs = [_runs(target, golden, rows, self._context) for target, golden, rows in self._found]

@@ -3,6 +3,7 @@ the other's."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Mapping, NamedTuple, Optional, Sequence
@@ -31,6 +32,7 @@ from npucmp.relations.ranks.rank_origin import (
 from npucmp.relations.ranks.rank_partners import RankPartners, groups_of, missing_ranks
 from npucmp.relations.ranks.rank_run import RankRun
 from npucmp.relations.ranks.rank_shares import hold_shares
+from npucmp.relations.ranks.report import layout_line
 from npucmp.relations.ranks.stated_placements import hold_stated
 from npucmp.relations.stated_view import View
 from npucmp.workflows.layout_detection import is_part
@@ -73,6 +75,13 @@ class LayoutRelation:
     ) -> None:
         self._steps, self._alone, self._context = steps, alone, context
         self._recomputes = options.recompute != "none"
+
+    def plan(self) -> Sequence[str]:
+        """Return the layouts, the placements with their numbers of tensors, and what decided them."""
+        facts = _facts(self._steps)
+        by = Counter(one.relation.decided_by for one in facts.placed if one.relation is not None)
+        how = ", ".join(f"{count} by {name}" for name, count in by.most_common() if name)
+        return [f"{layout_line(facts)}; decided {how}"]
 
     def apply(self, sides: Sides) -> Sides:
         """Return the sides in the layout of the fewer ranks."""

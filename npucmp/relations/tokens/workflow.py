@@ -12,6 +12,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.model import Comparison, Report, Run
 from npucmp.model.comparison import Coverage, OpenTensor
 from npucmp.model.relation import TokenBits, TokenFacts
+from npucmp.relations.tokens.report import token_line
 from npucmp.relations.tokens.token_axes import token_shape
 from npucmp.relations.tokens.token_evidence import gather_evidence
 from npucmp.relations.tokens.token_index import TokenIndex, find_index, is_refuted, joined_index
@@ -19,6 +20,7 @@ from npucmp.relations.tokens.token_lengths import recorded_ids
 from npucmp.relations.tokens.token_origin import TokenErrors, TokenPlaces, with_tokens
 from npucmp.relations.tokens.token_runs import TokenRuns
 from npucmp.relations.tokens.token_tensors import TensorPair, TokenSide, tensor_pairs
+from npucmp.report.phrases import count_of
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import Sides, pair_runs
 
@@ -30,14 +32,14 @@ NO_RECOMPUTATION = "--recompute all has no effect: runs that are compared token 
 
 class _Indexed(NamedTuple):
     """The runs of all ranks that hold the same tokens, with their index. `problem`: the reason why there is none.
-    `places`: the step and row of the target of each token of the golden."""
+    `places`: the step and row of the target of each token of the golden; `by`: what shows which tokens are the same."""
 
     targets: Sequence[Run]
     goldens: Sequence[Run]
     tokens: Optional[TokenIndex]
     problem: str = ""
-    is_ambiguous: bool = False
     places: Sequence[tuple[int, str]] = ()
+    by: str = ""
 
     def holds(self, one: Comparison) -> bool:
         """Whether a comparison is one of these runs, which may be put together."""
@@ -52,6 +54,18 @@ class TokenLayout:
         self, found: Sequence[_Indexed], alone: Sequence[tuple[str, Run]], options: Options, context: ReadContext
     ) -> None:
         self._found, self._alone, self._options, self._context = found, alone, options, context
+
+    def plan(self) -> Sequence[str]:
+        """Return the layouts of the tokens, by what they were found, and the number of tensors by token."""
+        words = token_line(_facts(self._found))
+        by = dict.fromkeys(one.by for one in self._found if one.by)
+        tensors = sum(
+            tensor.relation is not None for run in self._runs() for op in run.operators for tensor in op.tensors
+        )
+        return [f"{words}; {', '.join([*by, count_of(tensors, 'tensor')])} by token"]
+
+    def _runs(self) -> Iterator[Run]:
+        return (run for one in self._found for run in one.targets)
 
     def apply(self, sides: Sides) -> Sides:
         """Return the sides with the rows of these tokens, in the order of the golden's requests."""
@@ -185,6 +199,7 @@ class _RankIndex(NamedTuple):
     problem: str = ""
     is_ambiguous: bool = False
     without_values: Sequence[Run] = ()
+    by: str = ""
 
 
 def _of_ranks(ranks: _Ranks, options: Options, context: ReadContext, by_shape: bool) -> _Indexed:
@@ -212,7 +227,7 @@ def _of_ranks(ranks: _Ranks, options: Options, context: ReadContext, by_shape: b
     if len(targets) == len(goldens) == 1:
         targets = [replace(targets[0], rank=whole.goldens[0].rank)]
     of_golden = [runs[0].golden_run(side, index.places) for side in goldens if side is not None]
-    return _Indexed(targets, of_golden, index, _open_words(index), places=places)
+    return _Indexed(targets, of_golden, index, _open_words(index), places, known[0].by)
 
 
 def _indexed(
@@ -239,7 +254,9 @@ def _indexed(
         )
         words = next((f"no index of tokens: {index.problem}; {one}" for one in _unread(target, golden)), words)
         return _RankIndex(None, None, words, index.is_ambiguous, _without_values(target, golden, pairs))
-    return _RankIndex(TokenRuns(index, pairs, evidence, context), index)
+    kind = "ids" if evidence.is_ids else "values"
+    by = f"proven by the {kind} of {evidence.first.golden[0]} and {count_of(evidence.tensors, 'tensor')} that agree"
+    return _RankIndex(TokenRuns(index, pairs, evidence, context), index, by=by)
 
 
 def _unread(target: TokenSide, golden: TokenSide) -> Iterator[str]:
