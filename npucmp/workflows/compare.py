@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Mapping, Sequence, Union
 
 from npucmp.dump.formats import graph_source, mentions_log_probs
 from npucmp.dump.limits import ReadContext
@@ -19,7 +19,7 @@ from npucmp.workflows.comparison_plan import ComparisonPlan, plan_of
 from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
-from npucmp.workflows.relation_queue import RelationQueue
+from npucmp.workflows.relation_queue import OF_FILES, Related, RelationQueue
 from npucmp.workflows.select_runs import Sides, keys, pair_runs, pair_suggestion
 from npucmp.workflows.task_choice import runs_of_tasks
 from npucmp.workflows.tensor_details import with_accused, with_images, with_looks
@@ -53,7 +53,11 @@ def compare(target: Dump, golden: Dump, options: Options) -> Report:
         options = replace(options, recompute=ALIASES[options.replay], replay=None)
     started = time.monotonic()
     context = options.context(target, golden)
-    report = _compared_weights(target, golden, options, context) or _compared_dumps(target, golden, options, context)
+    queue = RelationQueue(options, context)
+    related = queue.related(Sides(target, [], golden, []), OF_FILES)
+    report = (
+        _explained(related, options, context) if related.found else _compared_dumps(target, golden, options, context)
+    )
     if options.precheck and not report.partial and report.comparisons and report.weights is None:
         (line,) = map_comparisons(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line)
@@ -74,13 +78,15 @@ def comparison_plan(target: StrPath, golden: StrPath, options: Options) -> Compa
     """Return what `compare` of two dumps would do: the relations that it finds, with their proofs, and how many tensors
     it would measure. Raises NpucmpError as `compare` does."""
     context = options.context(target, golden)
-    if _are_weights(target, golden, options):
-        return ComparisonPlan(("parameters of two checkpoints, by their roles and shapes",), 1, 0, {}, 0, 0)
+    queue = RelationQueue(options, context)
+    related = queue.related(Sides(target, [], golden, []), OF_FILES)
+    if related.found:
+        return plan_of(related, options, context)
     pairing = runs_of_tasks(target, golden, options)
     if pairing is not None:
         return ComparisonPlan(("each step and rank is compared with its own",), len(pairing.together), 0, {}, 0, 0)
     sides = _open_sides(target, golden, options, context)
-    return plan_of(RelationQueue(sides, options, context).related(), options, context)
+    return plan_of(queue.related(sides), options, context)
 
 
 def _with_omitted_calls(report: Report) -> Report:
@@ -150,40 +156,26 @@ def _compared_dumps(target: StrPath, golden: StrPath, options: Options, context:
     return replace(report, notes=(*report.notes, words))
 
 
-def _compared_weights(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Optional[Report]:
-    """Return the report of two checkpoints; None if a path holds none, or an option belongs to dumps of operators."""
-    if not _are_weights(target, golden, options):
-        return None
-    from npucmp.relations.weights import workflow as weights
-
-    return weights.compared_weights(target, golden, options, context)
-
-
-def _are_weights(target: StrPath, golden: StrPath, options: Options) -> bool:
-    own = options.format is None and not (options.mapping or options.graph or options.also or options.pair)
-    if not own or options.step is not None or options.rank is not None or options.ranks_apart:
-        return False
-    from npucmp.dump.formats import may_hold_weights
-
-    return may_hold_weights(target) and may_hold_weights(golden)
-
-
 def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Report:
     """Put both sides into one arrangement, compare them, and report in their own words."""
-    queue = RelationQueue(sides, options, context)
-    related = queue.related()
-    if options.announce is not None:
-        options.announce(plan_of(related, options, context).lines)
-    report = related.explained(compare_runs(related.sides, options))
+    queue = RelationQueue(options, context)
+    related = queue.related(sides)
+    report = _explained(related, options, context)
     if options.batch_invariance or any(map(_is_other_input, report.roots)):
-        again = queue.related(in_doubt=True)
+        again = queue.related(sides, in_doubt=True)
         if len(again.found) > len(related.found):
-            report = again.explained(compare_runs(again.sides, options))
+            report = _explained(again, options, context)
     if options.batch_invariance and not report.token_bits:
         raise UsageError(
             "--batch-invariance needs the same tokens with values on both sides: there is no index of tokens"
         )
     return report
+
+
+def _explained(related: Related, options: Options, context: ReadContext) -> Report:
+    if options.announce is not None:
+        options.announce(plan_of(related, options, context).lines)
+    return related.explained(compare_runs(related.sides, options))
 
 
 def _is_other_input(root: Root) -> bool:
@@ -260,4 +252,4 @@ def compare_runs(sides: Sides, options: Options) -> Report:
         )
     parts = [sides.parts.get((target.step, target.rank), {}) for target, _ in together]
     source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, sides.broken, sides.also, parts)
-    return compare_steps(source, replace(options, recompute="none") if sides.is_viewed else options)
+    return compare_steps(source, replace(options, **sides.changes))

@@ -4,6 +4,7 @@ each has, and what will be measured. No tensor is measured; relations read the v
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import NamedTuple
 
 from npucmp.dump.limits import ReadContext
@@ -56,6 +57,7 @@ def plan_of(related: Related, options: Options, context: ReadContext) -> Compari
     """Return the plan for sides in one arrangement."""
     from npucmp.workflows.rank_tasks import paired_runs
 
+    options = replace(options, **related.sides.changes)
     words = tuple(line for relation in related.found for line in relation.plan())
     together, _ = pair_runs(*related.sides.readable, options.partners())
     operators, tensors, total = Counter[str](), 0, 0

@@ -14,6 +14,16 @@ OTHER = 0.1  # share of operators: chosen, a fault leaves fewer with shapes that
 MORE = 1.2  # chosen: a run with so many times the operators of each rank is a network of which ranks have stages
 
 
+def may_be_weights(sides: Sides, options: Options, in_doubt: bool) -> bool:
+    """Return whether both paths may be checkpoints, and no option belongs to dumps of operators."""
+    own = options.format is None and not (options.mapping or options.graph or options.also or options.pair)
+    if not own or options.step is not None or options.rank is not None or options.ranks_apart:
+        return False
+    from npucmp.dump.formats import may_hold_weights
+
+    return may_hold_weights(sides.target_path) and may_hold_weights(sides.golden_path)
+
+
 def may_have_other_ranks(sides: Sides, options: Options, in_doubt: bool) -> bool:
     """Return whether ranks have to be put together before a comparison: they communicate and the other side's do not,
     or their tensors have other shapes, or a rank is a part of the network. Ranks of equal layouts, of which some are

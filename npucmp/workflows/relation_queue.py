@@ -13,6 +13,7 @@ from typing import Callable, NamedTuple, Optional, Protocol, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Report
 from npucmp.workflows.layout_detection import (
+    may_be_weights,
     may_have_other_batches,
     may_have_other_ranks,
     may_hold_other_tokens,
@@ -41,7 +42,8 @@ class Relation(NamedTuple):
     is_possible: Callable[[Sides, Options, bool], bool]
 
 
-RELATIONS = (
+OF_FILES = (Relation("npucmp.relations.weights.workflow", may_be_weights),)  # they open both sides themselves
+OF_RUNS = (
     Relation("npucmp.relations.stated", lambda sides, options, in_doubt: options.mapping is not None),
     Relation("npucmp.relations.ranks.batch_size", may_have_other_batches),
     Relation("npucmp.relations.tokens.workflow", may_hold_other_tokens),
@@ -63,16 +65,16 @@ class Related(NamedTuple):
 
 
 class RelationQueue:
-    """The relations of two sides, each of which is asked once for the same sides."""
+    """The relations in a row, each of which is asked once for the same sides."""
 
-    def __init__(self, sides: Sides, options: Options, context: ReadContext) -> None:
-        self._sides, self._options, self._context = sides, options, context
+    def __init__(self, options: Options, context: ReadContext) -> None:
+        self._options, self._context = options, context
         self._asked: dict[tuple[str, int, bool], tuple[Sides, Optional[FoundRelation]]] = {}
 
-    def related(self, in_doubt: bool = False) -> Related:
+    def related(self, sides: Sides, relations: Sequence[Relation] = OF_RUNS, in_doubt: bool = False) -> Related:
         """Return both sides in one arrangement."""
-        sides, found = self._sides, list[FoundRelation]()
-        for relation in RELATIONS:
+        found = list[FoundRelation]()
+        for relation in relations:
             step = self._find(relation, sides, in_doubt)
             if step is not None:
                 sides = step.apply(sides)

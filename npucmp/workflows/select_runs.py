@@ -33,7 +33,7 @@ class Sides(NamedTuple):
 
     also       "side=DUMP"
     parts      the runs of the ranks that make a run of the target, by its step and rank
-    is_viewed  whether tensors are rows of recorded ones, so that operators cannot be recomputed
+    changes    options of the comparison that relations decide: rows of tensors cannot be recomputed
     stated     the views that the user stated, by a pattern of "operator slot" (relations/stated_view.py)
     """
 
@@ -43,7 +43,7 @@ class Sides(NamedTuple):
     goldens: list[Run]
     also: tuple[str, ...] = ()
     parts: Mapping[StepOfRank, Mapping[int, Run]] = MappingProxyType({})
-    is_viewed: bool = False
+    changes: Mapping[str, Any] = MappingProxyType({})
     stated: Mapping[str, Any] = MappingProxyType({})
 
     @property

@@ -34,7 +34,7 @@ class SampleRelation:
         runs = [_runs(target, golden, rows, self._context) for target, golden, rows in self._found]
         targets, goldens = ([run for side, run in self._alone if side == name] for name in ("target", "golden"))
         both = [target for target, _ in runs], [golden for _, golden in runs]
-        return sides.with_runs([*both[0], *targets], [*both[1], *goldens])._replace(is_viewed=True)
+        return sides.with_runs([*both[0], *targets], [*both[1], *goldens])._replace(changes={"recompute": "none"})
 
     def explain(self, report: Report) -> Report:
         """Return the report with what the batches differ in."""

@@ -72,7 +72,7 @@ class TokenLayout:
         targets, goldens = ([run for side, run in self._alone if side == name] for name in ("target", "golden"))
         targets = [*(run for one in self._found for run in one.targets), *targets]
         goldens = [*(run for one in self._found for run in one.goldens), *goldens]
-        return sides.with_runs(targets, goldens)._replace(is_viewed=True)
+        return sides.with_runs(targets, goldens)._replace(changes={"recompute": "none"})
 
     def explain(self, report: Report) -> Report:
         """Return the report with the tokens of its roots."""
