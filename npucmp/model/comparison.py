@@ -26,6 +26,7 @@ from npucmp.errors import DumpError
 from npucmp.model.cause import Cause, Root
 from npucmp.model.dump import Run
 from npucmp.model.finding import DIFFERS, MEANINGLESS, OTHER_NODE, Finding, Pair, Verdict
+from npucmp.model.routing import RoutedLayer
 from npucmp.model.table import (
     Columns,
     Flags,
@@ -119,7 +120,8 @@ class Comparison:
 
     `incomplete` describes the parts of the network that one side lacks, so that agreement of the rest is not
     sufficient. `left_out` are the tensors that the user excluded. `coverage` counts the golden tensors that are
-    accounted for. `aligned_by_content` is the line on an alignment by contents, "" without one.
+    accounted for. `aligned_by_content` is the line on an alignment by contents, "" without one. `routing` has the
+    layers whose experts were compared, if those of any token differ.
     """
 
     target: Run
@@ -134,6 +136,7 @@ class Comparison:
     coverage: Coverage = Coverage()
     seconds: Optional[float] = None  # to open and measure it; None if several were processed together
     aligned_by_content: str = ""
+    routing: tuple[RoutedLayer, ...] = ()
 
     def __repr__(self) -> str:
         found = f"{len(self.findings)} tensors, {len(self.roots)} operators that diverged"

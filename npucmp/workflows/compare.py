@@ -173,7 +173,7 @@ def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Repo
 
 
 def _explained(related: Related, options: Options, context: ReadContext) -> Report:
-    if options.announce is not None:
+    if options.announce is not None and related.found:
         options.announce(plan_of(related, options, context).lines)
     return related.explained(compare_runs(related.sides, options))
 

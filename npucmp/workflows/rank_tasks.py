@@ -64,6 +64,7 @@ from npucmp.model import (
 )
 from npucmp.model.comparison import Coverage
 from npucmp.model.network import by_network, pairs_by_network
+from npucmp.model.routing import RoutedLayer
 from npucmp.model.table import Table, rows_of_rule
 from npucmp.workflows.option_fields import Progress, StrPath
 from npucmp.workflows.options import Options
@@ -215,9 +216,12 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         found, remarks = _measure_pairs(todo, sizes, options, context, part, work.began, progress)
         if len(found) < len(todo) and not work.in_memory:
             raise KeyboardInterrupt
+    routing: tuple[RoutedLayer, ...] = ()
     if any(map(holds_other_ids, found)):
         from npucmp.measure.chosen_sets import with_sets_of_ids
+        from npucmp.measure.routing import routed_layers
 
+        routing = tuple(routed_layers(found, context))
         found, more = with_sets_of_ids(found, Closeness(options.rtol, options.atol), context)
         notes = (*notes, *more)
     rows: Sequence[Measurement] = found
@@ -230,7 +234,9 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     alone = len(alignment.only_target), len(alignment.only_golden)
     took = None if work.in_memory else time.monotonic() - started
     runs = (paired.target, paired.golden) if network is None else (target, golden)
-    known = Comparison(*runs, (), (), alignment.matched, alone, notes, left_out=tuple(others), seconds=took)
+    known = Comparison(
+        *runs, (), (), alignment.matched, alone, notes, left_out=tuple(others), seconds=took, routing=routing
+    )
     if alignment.contents is not None:
         contents = alignment.contents
         lines = (f"explain: {line}" for name in options.explain for line in contents.candidates.explain(name))
