@@ -106,7 +106,7 @@ def load_relations(path: Path) -> dict[str, str]:
     table = _table(path)
     found = table.get(RELATIONS, {}) if isinstance(table, dict) else {}
     if not isinstance(found, dict) or not _is_flat(found):
-        raise UsageError(f'{path}: {RELATIONS} is a table, "operator slot": "permute(0,3,1,2)"')
+        raise UsageError(f'{path}: relations is a table, "operator slot": "permute(0,3,1,2)"')
     return found
 
 

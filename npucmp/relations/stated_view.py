@@ -37,7 +37,7 @@ _STEP = re.compile(r"([A-Za-z_][\w.-]*)\s*\(([^()]*)\)")
 _SEPARATOR = re.compile(r"\s*[·;]\s*")
 
 
-class Step(NamedTuple):
+class ViewStep(NamedTuple):
     """A step of a view: its name, and its arguments as text."""
 
     name: str
@@ -51,10 +51,10 @@ class Step(NamedTuple):
 class View(NamedTuple):
     """The steps of a view. `of_tensor` are those of the tensor of one rank, `of_ranks` those that join ranks."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ViewStep, ...]
 
     @property
-    def of_tensor(self) -> tuple[Step, ...]:
+    def of_tensor(self) -> tuple[ViewStep, ...]:
         return tuple(step for step in self.steps if step.name not in OF_RANKS and step.name not in FOUND)
 
     @property
@@ -74,7 +74,7 @@ def parse_view(text: str) -> View:
         found = _STEP.fullmatch(word)
         if found is None:
             raise UsageError(f"{word!r:.100} is no view; for example: permute(0,3,1,2), concat(ranks 0-3, axis 2)")
-        step = Step(found[1], _spaced(found[1], found[2]))
+        step = ViewStep(found[1], _spaced(found[1], found[2]))
         if step.name in _STEPS:
             _STEPS[step.name][0](step.arguments)  # raises for wrong arguments
         elif step.name not in KNOWN and step.name not in (views := find_extensions(VIEWS)):
@@ -186,8 +186,8 @@ def _matmul(payload: Payload, arguments: str, folder: str, context: ReadContext)
     return assembly.reshaped(made, shape)
 
 
-def _called(payload: Payload, step: Step) -> Payload:
-    """What a function makes of a tensor, in the shape that it makes of as many zeros."""
+def _called(payload: Payload, step: ViewStep) -> Payload:
+    """The result of a function of a tensor, in the shape that it has for as many zeros."""
     import numpy as np
 
     shape = called_view(step.words, np.zeros(payload.shape, np.float32)).shape
@@ -196,7 +196,7 @@ def _called(payload: Payload, step: Step) -> Payload:
 
 def placed_words(words: str) -> str:
     """The steps of a relation in words that join ranks, as `View.of_ranks` has them."""
-    return View(tuple(Step(*found.groups()) for found in _STEP.finditer(words))).of_ranks
+    return View(tuple(ViewStep(*found.groups()) for found in _STEP.finditer(words))).of_ranks
 
 
 def matching_pattern(patterns: Iterable[str], name: str, slot: str) -> Optional[str]:

@@ -19,7 +19,7 @@ MOST = 64  # steps and ranks: work: all have alike pairs, and so many show them
 
 
 class ComparisonPlan(NamedTuple):
-    """What a comparison will do.
+    """The steps of a comparison.
 
     relations  a line for each relation, in the order in which they are applied; () if both sides are arranged alike
     runs       pairs of steps and ranks; `planned` of them were aligned

@@ -218,8 +218,8 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
             raise KeyboardInterrupt
     routing: tuple[RoutedLayer, ...] = ()
     if any(map(holds_other_ids, found)):
+        from npucmp.judge.routing import routed_layers
         from npucmp.measure.chosen_sets import with_sets_of_ids
-        from npucmp.measure.routing import routed_layers
 
         routing = tuple(routed_layers(found, context))
         found, more = with_sets_of_ids(found, Closeness(options.rtol, options.atol), context)

@@ -35,19 +35,19 @@ class FoundRelation(Protocol):
         """Return the report of these sides, in which roots and notes name ranks, samples and tokens as recorded."""
 
 
-class Relation(NamedTuple):
+class RelationModule(NamedTuple):
     """A relation: its module, and whether the headers of two sides allow it (which loads no module)."""
 
     module: str
     is_possible: Callable[[Sides, Options, bool], bool]
 
 
-OF_FILES = (Relation("npucmp.relations.weights.workflow", may_be_weights),)  # they open both sides themselves
+OF_FILES = (RelationModule("npucmp.relations.weights.workflow", may_be_weights),)  # they open both sides themselves
 OF_RUNS = (
-    Relation("npucmp.relations.stated", lambda sides, options, in_doubt: options.mapping is not None),
-    Relation("npucmp.relations.ranks.batch_size", may_have_other_batches),
-    Relation("npucmp.relations.tokens.workflow", may_hold_other_tokens),
-    Relation("npucmp.relations.ranks.workflow", may_have_other_ranks),
+    RelationModule("npucmp.relations.stated.workflow", lambda sides, options, in_doubt: options.mapping is not None),
+    RelationModule("npucmp.relations.ranks.batch_size", may_have_other_batches),
+    RelationModule("npucmp.relations.tokens.workflow", may_hold_other_tokens),
+    RelationModule("npucmp.relations.ranks.workflow", may_have_other_ranks),
 )
 
 
@@ -71,7 +71,7 @@ class RelationQueue:
         self._options, self._context = options, context
         self._asked: dict[tuple[str, int, bool], tuple[Sides, Optional[FoundRelation]]] = {}
 
-    def related(self, sides: Sides, relations: Sequence[Relation] = OF_RUNS, in_doubt: bool = False) -> Related:
+    def related(self, sides: Sides, relations: Sequence[RelationModule] = OF_RUNS, in_doubt: bool = False) -> Related:
         """Return both sides in one arrangement."""
         found = list[FoundRelation]()
         for relation in relations:
@@ -81,7 +81,7 @@ class RelationQueue:
                 found.append(step)
         return Related(sides, found)
 
-    def _find(self, relation: Relation, sides: Sides, in_doubt: bool) -> Optional[FoundRelation]:
+    def _find(self, relation: RelationModule, sides: Sides, in_doubt: bool) -> Optional[FoundRelation]:
         if not relation.is_possible(sides, self._options, in_doubt):
             return None
         key = relation.module, id(sides), in_doubt

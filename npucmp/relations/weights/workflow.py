@@ -18,8 +18,7 @@ from npucmp.errors import UsageError
 from npucmp.localise.coverage import coverage_of
 from npucmp.model import Comparison, Finding, Operator, Report, Run, TensorRef, first_of
 from npucmp.model.optypes import is_weight
-from npucmp.model.relation import WeightFacts
-from npucmp.model.relation import WeightRelation as TensorRelation
+from npucmp.model.relation import WeightFacts, WeightRelation
 from npucmp.model.table import Table
 from npucmp.relations.layout_sizes import LayoutSizes, stated_layout
 from npucmp.relations.weights.checkpoint_pair import CheckpointPair, PairedWeights
@@ -52,7 +51,7 @@ class _Pairs(NamedTuple):
     structures: tuple[CheckpointStructure, CheckpointStructure]
 
 
-class WeightRelation:
+class CheckpointRelation:
     """How the parameters of two checkpoints correspond; the runs of both sides are in the golden's names."""
 
     def __init__(
@@ -80,14 +79,16 @@ class WeightRelation:
     def explain(self, report: Report) -> Report:
         """Return the report with verdicts by single elements and the places of wrong parameters."""
         updates = UpdateFinder(self._sides[0].state, self._sides[1].state, self._context)
-        more = self._pairs, self._states, updates, self._options, self._context
-        comparisons = tuple(_with_verdicts(one, *more) for one in report.comparisons)
+        comparisons = tuple(
+            _with_verdicts(one, self._pairs, self._states, updates, self._options, self._context)
+            for one in report.comparisons
+        )
         found = self._pairs.found
         facts = WeightFacts(tuple(dict.fromkeys(found.lines)), tuple(found.only_target), self._states.compared)
         return replace(report, comparisons=comparisons, weights=facts, rules=(), disk=None)
 
 
-def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -> Optional[WeightRelation]:
+def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -> Optional[CheckpointRelation]:
     """Return how the parameters of two checkpoints correspond; None if a path holds none.
 
     Raises UsageError if the ranks of a checkpoint are not complete, or the declared layout contradicts them.
@@ -107,7 +108,7 @@ def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -
     _require_one_network(pairs, str(sides.target_path), str(sides.golden_path))
     states = paired_states(found[0].state, found[1].state, context)
     pairs = pairs._replace(by_key=_by_key((*paired.pairs, *states.pairs)))
-    return WeightRelation(found, pairs, states, options, context)
+    return CheckpointRelation(found, pairs, states, options, context)
 
 
 def checkpoint_runs(path: StrPath, context: ReadContext) -> Optional[list[Run]]:
@@ -242,7 +243,7 @@ def _ref(part: Part, slot: str, pair: Optional[CheckpointPair]) -> TensorRef:
     """Return the tensor of a part. The target's has the relation, by which single elements are counted."""
     relation = None
     if pair is not None:
-        relation = TensorRelation(pair.words, part.names, pair.limit.rtol, pair.limit.atol)
+        relation = WeightRelation(pair.words, part.names, pair.limit.rtol, pair.limit.atol)
     if part.payload is None:
         return TensorRef(slot, part.dtype, (), part.file, problem=part.problem or "without values", label=part.name,
                          relation=relation)  # fmt: skip

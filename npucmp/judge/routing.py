@@ -32,7 +32,7 @@ MANY = 4096  # experts of a layer: chosen: more are words of a vocabulary
 LAYERED = 3  # axes: definition: engines record tokens, layers and experts in one tensor
 
 
-class Change(NamedTuple):
+class ExpertChange(NamedTuple):
     """A token whose experts differ: its row, the experts that one side alone has, and margin and noise of the logits,
     if they were recorded."""
 
@@ -67,7 +67,7 @@ def holds_experts(pair: Pair) -> bool:
     return any(EXPERTS.search(name) for name in (pair.operator.name, pair.slot, golden.label))
 
 
-def changes_of(x: Array, y: Array, logits: Optional[tuple[Array, Array]]) -> list[Change]:
+def changes_of(x: Array, y: Array, logits: Optional[tuple[Array, Array]]) -> list[ExpertChange]:
     """Return the rows whose sets of ids differ; `logits` of both sides have a row for each of these."""
     import numpy as np
 
@@ -80,7 +80,7 @@ def changes_of(x: Array, y: Array, logits: Optional[tuple[Array, Array]]) -> lis
             own, golden = (side[row].astype(np.float64) for side in logits)
             margin = float(abs(golden[dropped].min() - golden[taken].max()))
             noise = float(np.sqrt(np.mean(np.square(own - golden))))
-        found.append(Change(row, tuple(map(int, taken)), tuple(map(int, dropped)), margin, noise))
+        found.append(ExpertChange(row, tuple(map(int, taken)), tuple(map(int, dropped)), margin, noise))
     return found
 
 

@@ -15,6 +15,7 @@ from npucmp.errors import NpucmpError, SystemFailure, UsageError
 from npucmp.model import DIFFERS, Comparison, Operator, Payload, Report, Run, TensorRef, first_of
 from npucmp.model.relation import STATED, Relation
 from npucmp.relations.stated_view import View, matching_pattern, parse_view, viewed
+from npucmp.report.phrases import count_of
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import Sides
 
@@ -43,11 +44,8 @@ class StatedRelation:
         notes = []
         verdicts = [is_far for one in report.comparisons for is_far in _differ(one)]
         if verdicts:
-            count = f"{len(verdicts)} tensor{'s are' if len(verdicts) > 1 else ' is'}"
-            words = f"{count} compared in the relation that the user stated"
-            if all(verdicts):
-                words += f"; {'all of them differ' if len(verdicts) > 1 else 'it differs'}: values contradict it"
-            notes.append(words)
+            words = f"in the relation that the user stated: {count_of(len(verdicts), 'tensor')}"
+            notes.append(f"{words}; all of them differ: values contradict it" if all(verdicts) else words)
         if unused := [pattern for pattern in self._views if not self._used[pattern]]:
             notes.append(f"relations in --mapping match no tensor of the target: {first_of(unused)}")
         return replace(report, notes=(*report.notes, *notes))
