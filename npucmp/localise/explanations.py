@@ -259,6 +259,7 @@ class Explanations:
                 self._intervals.incoming_error(node, one, reads).high,
                 downcast_share=self.downcast_share,
                 changed_choice_share=self._seen.changed_choice_share,
+                written_inside=self._is_written_inside(node, one),
             )
             for one in node.outputs
             if one.rule != OTHER_NODE and not self._is_rounding_alone(node, one, reads)
@@ -272,6 +273,13 @@ class Explanations:
         rules = ["single_element"] if self._intervals.any_tainted else ["single_element", "scaled"]
         accused = (self.accuse(case, only=name) for case in cases for name in rules)
         return next(filter(None, accused), None)
+
+    def _is_written_inside(self, node: OperatorFindings, finding: Finding) -> bool:
+        """Whether the output of a module is the tensor that an operator in it wrote, which was judged by what that
+        operator read."""
+        source = self._sources.of(finding) if node.operator.path else None
+        is_earlier = source is not None and not source.tainted and source.finding.row != finding.row
+        return source is not None and is_earlier and error_size(finding) == error_size(source.finding)
 
     def _is_rounding_alone(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> bool:
         """Whether some rows of an output hold only rounding, which accusations do not consider."""

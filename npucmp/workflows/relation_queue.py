@@ -69,6 +69,7 @@ class RelationQueue:
 
     def __init__(self, options: Options, context: ReadContext) -> None:
         self._options, self._context = options, context
+        self._made: dict[tuple[int, int], Sides] = {}
         self._asked: dict[tuple[str, int, bool], tuple[Sides, Optional[FoundRelation]]] = {}
 
     def related(self, sides: Sides, relations: Sequence[RelationModule] = OF_RUNS, in_doubt: bool = False) -> Related:
@@ -77,11 +78,21 @@ class RelationQueue:
         for relation in relations:
             step = self._find(relation, sides, in_doubt)
             if step is not None:
-                sides = step.apply(sides)
+                sides = self._applied(step, sides)
                 found.append(step)
         return Related(sides, found)
 
+    def _applied(self, step: FoundRelation, sides: Sides) -> Sides:
+        """Return the sides that a relation makes, the same ones each time, so that no relation is asked again."""
+        key = id(step), id(sides)
+        if key not in self._made:
+            self._made[key] = step.apply(sides)
+        return self._made[key]
+
     def _find(self, relation: RelationModule, sides: Sides, in_doubt: bool) -> Optional[FoundRelation]:
+        known = self._asked.get((relation.module, id(sides), False))
+        if in_doubt and known is not None and known[1] is not None:
+            return known[1]
         if not relation.is_possible(sides, self._options, in_doubt):
             return None
         key = relation.module, id(sides), in_doubt

@@ -93,9 +93,11 @@ def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -
     """Return the rows that hold the same tokens; None if the token layouts are equal. Unless in doubt, shapes must show
     that they are not; equal shapes may hold the tokens in another order."""
     ranks, unpaired = _ranks(sides, context)
-    if not _may_differ([group for one in ranks for group in one.groups], not in_doubt):
+    groups = [group for one in ranks for group in one.groups]
+    differ = _have_other_shapes(groups)
+    if differ is None or not (differ or (in_doubt and all(len(a) == len(b) for a, b in groups))):
         return None
-    found = [_of_ranks(one, options, context, not in_doubt) for one in ranks]
+    found = [_of_ranks(one, options, context, differ) for one in ranks]
     if all(one.tokens is None and not one.problem for one in found):
         return None
     return TokenLayout(found, unpaired, options, context)
@@ -138,9 +140,10 @@ def _ranks(sides: Sides, context: ReadContext) -> tuple[list[_Ranks], Sequence[t
         every = [_groups(*both, context) for both in pairs]
         alone = [run for _, runs in every for run in runs]
         return [_Ranks([a], [b]) for groups, _ in every for a, b in groups], alone
-    every = [_groups(steps, next(iter(goldens.values())), context) for steps in targets.values()]
-    if len({len(groups) for groups, _ in every}) > 1:
-        return [], ()
+    first = next(iter(goldens.values()))
+    every = [_groups(steps, first, context) for steps in targets.values()]
+    if len({len(groups) for groups, _ in every}) > 1:  # ranks see different ids; together they hold other ones
+        every = [([(steps, first)], ()) for steps in targets.values()]
     found = []
     for same in zip(*(groups for groups, _ in every)):
         numbers = {run.step for run in same[0][1]}
@@ -179,16 +182,16 @@ def _hold_other_ids(target: Run, golden: Run, context: ReadContext) -> bool:
     return bool(left and right) and len((left - right) + (right - left)) > may_pad
 
 
-def _may_differ(groups: Sequence[Group], by_shape: bool) -> bool:
-    """Whether both sides have by their shapes other tokens, or, without `by_shape`, tokens of the same shapes."""
+def _have_other_shapes(groups: Sequence[Group]) -> Optional[bool]:
+    """Whether both sides have by their shapes other tokens; None without activations."""
     differ = False
     for targets, goldens in groups:
         shapes = [token_shape(run) for run in (*targets, *goldens)]
         sizes = {shape.sizes if shape is not None else None for shape in shapes}
         if None in sizes:
-            return False
+            return None
         differ |= len(sizes) > 1
-    return bool(groups) and differ == (by_shape or any(len(a) != len(b) for a, b in groups))
+    return differ if groups else None
 
 
 class _RankIndex(NamedTuple):
