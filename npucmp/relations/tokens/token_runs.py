@@ -55,6 +55,7 @@ class TokenRuns:
         self, index: TokenIndex, pairs: Sequence[TensorPair], evidence: TokenEvidence, context: ReadContext
     ) -> None:
         self.index, self.context = index, context
+        self.keeps_rows = False
         self.target = _Side(index.target, index.runs(True))
         self.golden = _Side(index.golden, index.runs(False), True)
         count, requests = len(index.rows), len({*map(int, index.requests)})
@@ -66,6 +67,15 @@ class TokenRuns:
         self.own = {
             key for one in pairs if one is not evidence.first and self._is_own(one) for key in (one.target, one.golden)
         }
+
+    def rank_run(self) -> Run:
+        """The run of a rank of the target, of the golden's step. Its rows stay in their order; if all are tokens, so do
+        those of parts of them, as ranks hold them between a scatter and a gather."""
+        order = self.index.rows.argsort(kind="stable")
+        index = self.index._replace(rows=self.index.rows[order], places=self.index.places[order])
+        self.keeps_rows = len(index.rows) == index.target.size
+        self.target = _Side(index.target, index.runs(True))
+        return self.target_run()
 
     def target_run(self) -> Run:
         """The run of the target with the rows of the tokens that have an index, of the golden's step."""
@@ -117,11 +127,17 @@ class TokenRuns:
         if steps is None:
             if problem := side.problem(key):
                 return one._replace(problem=problem)
-            return one if not one.shape and len(side.side.runs) == 1 else None
+            is_kept = self.keeps_rows and not side.is_golden and len(side.side.runs) == 1 and self._has_parts(one)
+            return one if is_kept or (not one.shape and len(side.side.runs) == 1) else None
         is_layout = not is_float(one) and (not one.is_output or records_layout(operator, one))
         if not others and (is_layout or self._is_elsewhere(key, side)):
             return None
         return self._selected(one, steps, side, key if others else None)
+
+    def _has_parts(self, tensor: TensorRef) -> bool:
+        """Whether a tensor of a rank has the rows of all ranks, or a part of its own rows."""
+        rows, own = next((size for size in tensor.shape if size != 1), 0), self.index.target.size
+        return rows > 1 and (rows % own == 0 or own % rows == 0)
 
     def _is_elsewhere(self, key: Key, side: _Side) -> bool:
         """Whether the other side has a tensor of this name, and not by token."""

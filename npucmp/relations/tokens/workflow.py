@@ -226,9 +226,11 @@ def _of_ranks(ranks: _Ranks, options: Options, context: ReadContext, by_shape: b
         return whole
     index, places = joined_index(every)
     runs = [one.runs for one in known if one.runs is not None]
-    targets = [one.target_run() for one in runs]
-    if len(targets) == len(goldens) == 1:
-        targets = [replace(targets[0], rank=whole.goldens[0].rank)]
+    if len(runs) == 1:
+        is_single = len(goldens) == 1
+        targets = [replace(runs[0].target_run(), rank=whole.goldens[0].rank if is_single else whole.targets[0].rank)]
+    else:
+        targets = [one.rank_run() for one in runs]
     of_golden = [runs[0].golden_run(side, index.places) for side in goldens if side is not None]
     return _Indexed(targets, of_golden, index, _open_words(index), places, known[0].by)
 
