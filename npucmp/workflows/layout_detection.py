@@ -88,8 +88,8 @@ def _ranks_may_hold_other_tokens(targets: Sequence[Run], goldens: Sequence[Run],
 
 
 def may_have_other_batches(sides: Sides, options: Options, in_doubt: bool) -> bool:
-    """Return whether the first operators of one name that have tensors of unequal shapes differ in their first axis
-    alone."""
+    """Return whether the first operators of one name that have tensors of unequal shapes differ in their first axis,
+    and in the others by their order alone."""
     targets, goldens = sides.readable
     stated = options.layout is not None or options.golden_layout is not None
     if stated or options.batch_invariance or options.pair or not targets or not goldens:
@@ -104,7 +104,7 @@ def may_have_other_batches(sides: Sides, options: Options, in_doubt: bool) -> bo
         for tensor in op.tensors
     )
     target, golden = next((shapes for shapes in both if shapes[0] != shapes[1]), ((), ()))
-    return len(target) == len(golden) > 1 and target[1:] == golden[1:]
+    return len(target) == len(golden) > 1 and target[0] != golden[0] and sorted(target[1:]) == sorted(golden[1:])
 
 
 def _begins_alike(target: Run, golden: Run) -> bool:
