@@ -7,11 +7,13 @@ not in the target's run. In the golden's they are marked as its own if all that 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Run, TensorRef
+from npucmp.model.optypes import op_type_of
 from npucmp.model.relation import TokenRelation
 from npucmp.relations.held_values import HeldTensor, RankOperator
 from npucmp.relations.token_records import records_layout
@@ -64,9 +66,19 @@ class TokenRuns:
         for one in pairs:
             self.partner.setdefault(one.golden, []).append(one)
             self.partner.setdefault(one.target, []).append(one)
-        self.own = {
-            key for one in pairs if one is not evidence.first and self._is_own(one) for key in (one.target, one.golden)
+        self._pairs, self._first = pairs, evidence.first
+        self.of_ranks = False  # whether ranks look up ids of a part of a vocabulary, which relations/ranks/ compares
+
+    @cached_property
+    def own(self) -> set[Key]:
+        """The tensors that depend on the layout of their run."""
+        looked_up = {
+            key for op, key, _ in tensors_of(self.golden.first) if self.of_ranks and op_type_of(op).has("looks up")
         }
+        own = (
+            one for one in self._pairs if one is not self._first and one.golden not in looked_up and self._is_own(one)
+        )
+        return {key for one in own for key in (one.target, one.golden)}
 
     def rank_run(self) -> Run:
         """The run of a rank of the target, of the golden's step. Its rows stay in their order; if all are tokens, so do
@@ -124,6 +136,8 @@ class TokenRuns:
             return None if key in self.own else one
         steps = side.steps_of(key)
         others = self.partner.get(key, [])
+        if steps is None and _is_weight(operator, one):
+            return one
         if steps is None:
             if problem := side.problem(key):
                 return one._replace(problem=problem)
@@ -186,6 +200,14 @@ class TokenRuns:
                        for one in operator.tensors]  # fmt: skip
             found.append(operator._replace(tensors=tuple(tensors)))
         return found[::-1]
+
+
+def _is_weight(operator: Operator, tensor: TensorRef) -> bool:
+    """Whether a function reads a parameter in this place."""
+    role, _, number = tensor.slot.partition(":")
+    return (
+        role == "input" and number.isdecimal() and int(number) in op_type_of(operator).parameters and is_float(tensor)
+    )
 
 
 def _is_among(tensor: HeldTensor, others: Sequence[HeldTensor]) -> bool:
