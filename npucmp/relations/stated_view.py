@@ -26,7 +26,6 @@ from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import assembly, header_of
 from npucmp.dump.readers.computed_weights import FUNCTION, PRODUCT, VIEWS, called_view
 from npucmp.dump.readers.safe_open import open_regular
-from npucmp.dump.readers.strides import c_strides, compact
 from npucmp.errors import UnsupportedError, UsageError
 from npucmp.model import Payload
 from npucmp.model.entry_points import find_extensions
@@ -132,12 +131,7 @@ def _factor(arguments: str) -> float:
 def _permuted(payload: Payload, axes: tuple[int, ...]) -> Payload:
     if sorted(axes) != [*range(len(payload.shape))]:
         raise UnsupportedError(f"permute({','.join(map(str, axes))}) of a tensor of {len(payload.shape)} axes")
-    shape = tuple(payload.shape[axis] for axis in axes)
-    if not (payload.device or payload.parts or payload.dataset):
-        strides = payload.strides or c_strides(payload.shape)
-        return payload._replace(shape=shape, strides=compact(shape, tuple(strides[axis] for axis in axes)))
-    words = f"permute({','.join(map(str, axes))})"
-    return Payload("", payload.dtype, shape, 0, parts=(payload,), made_by=FUNCTION, dataset=words)
+    return assembly.permuted(payload, axes)
 
 
 def _in_shape(payload: Payload, shape: tuple[int, ...]) -> Payload:

@@ -79,12 +79,15 @@ def _ranks_may_hold_other_tokens(targets: Sequence[Run], goldens: Sequence[Run],
     steps = [len({run.step for run in runs}) for runs in (targets, goldens)]
     if steps[0] != steps[1]:
         return not any(op.phase == "backward" for op in goldens[0].operators)
-    target, golden = token_shape(targets[0]), token_shape(goldens[0])
-    if target is None or golden is None:
+    first = [run for run in targets if run.step == targets[0].step]
+    tokens, golden = [*map(token_shape, first)], token_shape(goldens[0])
+    if golden is None or None in tokens:
         return False
-    sizes = sorted((target.size, golden.size))
-    is_part = target.has_batch == golden.has_batch and sizes[0] > 0 and sizes[1] % sizes[0] == 0
-    return in_doubt if is_part else True
+    for target in filter(None, tokens):
+        sizes = sorted((target.size, golden.size))
+        if target.has_batch != golden.has_batch or not sizes[0] or sizes[1] % sizes[0]:
+            return True
+    return in_doubt
 
 
 def may_have_other_batches(sides: Sides, options: Options, in_doubt: bool) -> bool:

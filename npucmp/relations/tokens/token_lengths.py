@@ -17,6 +17,7 @@ from npucmp.relations.tokens.token_rows import row_values
 from npucmp.relations.tokens.token_tensors import TokenSide, tensors_of
 
 MOST = 1 << 24  # elements: work
+HALF = 0.5  # share of rows: definition: most rows of a causal mask see nothing behind them
 FEWEST = 4  # numbers: chosen: fewer count places by chance
 MASKED = -1.0  # value: definition: an additive mask has 0 for a token and a large negative number for padding
 
@@ -186,11 +187,15 @@ def _mask(values: Any, tensor: TensorRef, shape: TokenShape) -> Optional[Any]:
     kind = lookup(tensor.dtype)
     if values.ndim == 4:
         own = values[:, 0]
+        later = np.triu(np.ones(own.shape[1:], bool), 1)  # places behind a token, which it does not see
         if kind is not None and kind.kind == "f":
             own = own > MASKED
-        elif own.shape[1] > 1 and bool((own[:, 0, -1] != 0).all()):  # the first token sees the last: 1 is masked
+        elif later.any() and (own[:, later] != 0).mean() > (own[:, ~later] != 0).mean():  # 1 is masked
             own = own == 0
-        real = (own != 0).any(1)  # a window hides the first tokens from the last
+        seen = own != 0
+        ahead = (seen & later).any(2)  # rows of padding, in which nothing is masked
+        seen[ahead if ahead.mean() < HALF else np.zeros_like(ahead)] = False
+        real = seen.any(1)  # a window hides the first tokens from the last
     else:
         if not np.isin(values, (0, 1)).all():
             return None

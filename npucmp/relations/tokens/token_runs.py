@@ -144,7 +144,7 @@ class TokenRuns:
             is_kept = self.keeps_rows and not side.is_golden and len(side.side.runs) == 1 and self._has_parts(one)
             return one if is_kept or (not one.shape and len(side.side.runs) == 1) else None
         is_layout = not is_float(one) and (not one.is_output or records_layout(operator, one))
-        if not others and (is_layout or self._is_elsewhere(key, side)):
+        if not others and (is_layout or (not self.of_ranks and self._is_elsewhere(key, side))):
             return None
         return self._selected(one, steps, side, key if others else None)
 
