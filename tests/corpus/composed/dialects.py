@@ -50,11 +50,12 @@ CLASSES = {
         "embed": "Embedding", "norm": "LlamaRMSNorm", "norm1": "LlamaRMSNorm", "norm2": "LlamaRMSNorm",
         "rotary": "LlamaRotaryEmbedding", "rope": "RotaryEmbedding", "attention": "Attention", "act": "SiLU",
         "layer": "LlamaDecoderLayer", "block": "LlamaAttention", "mlp": "LlamaMLP", "top": "LlamaModel",
+        "residual1": "LlamaDecoderLayer", "residual2": "LlamaDecoderLayer", "mul": "LlamaMLP",
     },
     "gpt2": {
         "embed": "Embedding", "positions": "Embedding", "norm": "LayerNorm", "norm1": "LayerNorm", "norm2": "LayerNorm",
         "attention": "Attention", "act": "NewGELUActivation", "layer": "GPT2Block", "block": "GPT2Attention",
-        "mlp": "GPT2MLP", "top": "GPT2Model",
+        "mlp": "GPT2MLP", "top": "GPT2Model", "sum": "GPT2Model", "residual1": "GPT2Block", "residual2": "GPT2Block",
     },
 }  # fmt: skip
 SPLIT = {  # classes of engines that split a network

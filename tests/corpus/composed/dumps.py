@@ -59,6 +59,8 @@ class Dump:
             name = self._name(record, counts)
             read = self._arguments(record) if inputs else []
             named: Mapping[str, Any] = record.keywords if inputs else {}
+            if inputs and record.operator in ("all_reduce", "all_gather", "reduce_scatter"):
+                named = {"group": Group(range(self.arrangement.ranks))}
             yield Entry(
                 name,
                 record,
@@ -83,8 +85,6 @@ class Dump:
         inputs = [*record.inputs]
         if record.operator in ("all_gather", "reduce_scatter") and self.style.names != "kernels":
             inputs.insert(0, record.outputs[0]._replace(parts=[0 * part for part in record.outputs[0].parts]))
-        if record.operator in ("all_reduce", "all_gather", "reduce_scatter"):
-            inputs.append(Group(range(self.arrangement.ranks)))
         return inputs
 
     def _name(self, record: Record, counts: Counter[str]) -> str:
