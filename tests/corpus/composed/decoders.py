@@ -208,6 +208,9 @@ def _draws(combination: str, network: str, seed: int) -> np.random.Generator:
 def _start(combination: str, network: str, seed: int) -> tuple[Pair, Design, Weights]:
     draw = _draws(combination, network, seed)
     pair = COMBINATIONS[combination](draw, seed + NETWORKS.index(network))
+    if pair.target.axis == "cp" or len(pair.target.steps) > 1:  # keys that no argument of a function holds
+        first, second = pair.styles
+        pair = pair._replace(styles=(first._replace(attention="module"), second._replace(attention="module")))
     design = draw_design(network, draw, pair.tp)
     return pair, design, draw_weights(design, draw, pair.dtype)
 

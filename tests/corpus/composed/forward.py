@@ -189,7 +189,7 @@ class Forward:
         value = self.outcome(place, self.each(layer_norm if bias is not None else root_mean_square, x))
         parameters = [self.same(weight)] + [self.same(bias)] * (bias is not None)
         if bias is None:
-            self.function("rms_norm", place, [x, *parameters], [value])
+            self.function("rms_norm", place, [x, *parameters], [value], epsilon=1e-5)
         else:
             self.function("layer_norm", place, [x, [len(weight)], self.same(weight), self.same(bias)], [value])
         if addend is not None:
@@ -276,9 +276,11 @@ class Forward:
         self.module(place, [x], [value])
         return value
 
-    def pointwise(self, operator: str, place: str, function: Callable[..., Array], *inputs: Value) -> Value:
+    def pointwise(
+        self, operator: str, place: str, function: Callable[..., Array], *inputs: Value, **keywords: Any
+    ) -> Value:
         value = self.outcome(place, self.each(function, *inputs))
-        self.function(operator, place, inputs, [value])
+        self.function(operator, place, inputs, [value], **keywords)
         return value
 
     # attention
@@ -370,7 +372,7 @@ class Forward:
             more: dict[str, Any] = {"atten_mask": Meta("masked")} if layout == "BNSD" else {}
             lengths = Meta("actual_seq_qlen") if layout == "TND" else None
             self.function("npu", place, [*inputs, heads, layout], [value.shown(heads)], scale=size**-0.5, **more,
-                          actual_seq_qlen=lengths)  # fmt: skip
+                          actual_seq_qlen=lengths, actual_seq_kvlen=lengths, sparse_mode=3 if layout == "TND" else 0)  # fmt: skip
         return value
 
     def _lengths(self) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def _with_positions(w: Weights, f: Forward, x: Value) -> Value:
 def _mlp(d: Design, w: Weights, f: Forward, at: str, h: Value) -> Value:
     if d.kind == "gpt2":
         (up,) = f.columns(f"{at}up", [("up", w[f"{at}up"], w[f"{at}up.bias"], 0)], h, False)
-        act = f.pointwise("gelu", f"{at}act", _gelu, up)
+        act = f.pointwise("gelu", f"{at}act", _gelu, up, approximate="tanh")
         f.module(f"{at}act", [up], [act])
         return f.row(f"{at}down", act, w[f"{at}down"], w[f"{at}down.bias"])
     both = [(name, w[f"{at}{name}"], None, 0) for name in ("gate", "up")]
