@@ -75,6 +75,15 @@ class Arrangement(NamedTuple):
         """All rows that a rank computes."""
         return np.concatenate([self.rows(step, rank).reshape(-1) for step in range(len(self.steps))])
 
+    def is_left(self, requests: Requests) -> bool:
+        """Whether padding stands in front of tokens."""
+        return any(rows.ndim == 2 and not requests.real[rows[:, 0]].all() for rows in self.steps[0])
+
+    def lane(self, request: int, requests: Requests) -> int:
+        """The width of the batch that holds a request."""
+        first = requests.rows(request).start
+        return next(rows.shape[1] for rows in self.steps[0] if (rows == first).any())
+
     @property
     def owners(self) -> Array:
         """The rank of tensor parallelism that holds each row of a divided sequence, by row number."""

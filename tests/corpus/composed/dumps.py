@@ -146,7 +146,7 @@ class Dump:
         if kind == "ids":
             return Leaf(slot, np.where(real, requests.ids[rows], PAD), "int64", Meta(kind), rows)
         if kind == "positions":
-            is_left = rows.ndim == 2 and bool((~real[:, 0]).any())
+            is_left = self.arrangement.is_left(requests)
             values = np.where(real, requests.positions[rows], 1) if is_left else requests.positions[rows]
             return Leaf(slot, values, "int64", Meta(kind), rows)
         if kind in ("attention_mask", "causal", "masked"):
@@ -155,6 +155,7 @@ class Dump:
             if kind == "attention_mask":
                 return Leaf(slot, real.astype(np.int64), "int64", Meta(kind), rows)
             sees = np.tril(np.ones((rows.shape[1],) * 2, bool)) & real[:, None, None, :]
+            sees |= ~sees.any(-1, keepdims=True)
             return Leaf(slot, sees if kind == "causal" else ~sees, "bool", Meta(kind), rows)
         starts = [0, *(np.nonzero(np.diff(requests.requests[rows]))[0] + 1).tolist(), len(rows)]
         if kind == "actual_seq_qlen":

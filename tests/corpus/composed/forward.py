@@ -81,6 +81,8 @@ class Forward:
     def positions_at(self, place: str) -> Array:
         """The positions with which a place is computed."""
         positions = self.requests.positions.copy()
+        if self.arrangement.is_left(self.requests):
+            positions[~self.requests.real] = 1
         fault = self.fault
         if fault is None or fault.kind not in ("other positions", "offset") or fault.request is None:
             return positions
@@ -119,13 +121,17 @@ class Forward:
 
     # collectives
 
-    def reduced(self, place: str, partial: Value) -> Value:
-        """The sum over ranks, or of a divided sequence the rows of the sum that a rank goes on with."""
+    def divided(self, x: Value) -> Value:
+        """The rows of a tensor that a rank goes on with."""
+        return x._replace(spread="part") if self.arrangement.sequence else x
+
+    def reduced(self, place: str, partial: Value, whole: bool = False) -> Value:
+        """The sum over ranks, or of a divided sequence the rows of the sum that a rank goes on with, unless `whole`."""
         if self.tp == 1:
             return partial._replace(held="whole")
         total = self.rounded(np.sum(partial.parts, axis=0, dtype=np.float32))
         parts = [total] * self.tp
-        spread = "part" if self.arrangement.sequence else "own"
+        spread = "part" if self.arrangement.sequence and not whole else "own"
         if self.strikes("unreduced", place):
             return Value(partial.parts, "whole", spread)
         value = Value(parts, "whole", spread)
@@ -153,7 +159,8 @@ class Forward:
 
     # operators
 
-    def embedding(self, place: str, table: Array) -> Value:
+    def embedding(self, place: str, table: Array, whole: bool = False) -> Value:
+        """Rows of a table by ids; `whole`: of a divided sequence too, all rows are handed on."""
         ids = self.requests.ids
         if self.tp == 1 or not self.style.vocabulary:
             value = self.outcome(place, Value([self.rounded(table[ids])] * self.tp))
@@ -168,7 +175,7 @@ class Forward:
             self.function("embedding", place, [Value(own, "local"), weight], [looked])
             outside = Value([~inside[:, 0] for inside in within], "local")
             self.function("masked_fill", place, [looked, outside, 0], [partial])
-            value = self.outcome(place, self.reduced(place, partial))
+            value = self.outcome(place, self.reduced(place, partial, whole))
         self.module(place, [IDS], [value])
         return value
 
@@ -331,7 +338,7 @@ class Forward:
     def rotary_table(self, x: Value, size: int) -> None:
         """The module that makes cosines and sines once, as in transformers."""
         if self.style.rotary == "functions":
-            angles = self.requests.positions[:, None] / 10000.0 ** (np.arange(size // 2) * 2 / size)
+            angles = self.positions_at("rotary")[:, None] / 10000.0 ** (np.arange(size // 2) * 2 / size)
             angles = np.concatenate([angles, angles], 1)
             tables = [Value([self.rounded(function(angles).astype(np.float32))]) for function in (np.cos, np.sin)]
             self.module("rotary", [x, POSITIONS], tables)
@@ -371,8 +378,8 @@ class Forward:
             layout = "TND" if self.arrangement.rows(0, 0).ndim == 1 else "BNSD"
             more: dict[str, Any] = {"atten_mask": Meta("masked")} if layout == "BNSD" else {}
             lengths = Meta("actual_seq_qlen") if layout == "TND" else None
-            self.function("npu", place, [*inputs, heads, layout], [value.shown(heads)], scale=size**-0.5, **more,
-                          actual_seq_qlen=lengths, actual_seq_kvlen=lengths, sparse_mode=3 if layout == "TND" else 0)  # fmt: skip
+            more.update(actual_seq_qlen=lengths, actual_seq_kvlen=lengths, sparse_mode=3 if layout == "TND" else 0)
+            self.function("npu", place, [*inputs, heads, layout], [value.shown(heads)], scale=size**-0.5, **more)
         return value
 
     def _lengths(self) -> dict[str, Any]:
@@ -384,6 +391,10 @@ class Forward:
         requests, span = self.requests, self.requests.rows(request)
         rows = np.arange(span.start, span.stop)
         sees = np.tril(np.ones((len(rows), len(rows)), bool))
+        sees[:, requests.lengths[request] :] = False
+        if self.arrangement.is_left(requests):  # padding in front sees all, as transformers has it
+            width = self.arrangement.lane(request, requests)
+            sees[requests.lengths[request] : width, :width] = True
         keys = rows
         fault = self.fault
         if fault is not None and fault.place == place and fault.request in (None, request):

@@ -93,10 +93,11 @@ def run(design: Design, weights: Weights, f: Forward) -> None:
     """The records of a forward pass."""
     d, w = design, weights
     fused = f.style.fused
-    x = f.embedding("embed", w["embed"])
+    x = f.embedding("embed", w["embed"], d.kind == "gpt2")
     if d.kind == "gpt2":
         x = _with_positions(w, f, x)
-    else:
+    x = f.divided(x)
+    if d.kind == "llama":
         f.rotary_table(x, d.size)
     addend: Optional[Value] = None
     for layer in range(d.layers):
@@ -136,8 +137,7 @@ def _norm(w: Weights, f: Forward, place: str, x: Value, addend: Optional[Value])
 def _with_positions(w: Weights, f: Forward, x: Value) -> Value:
     positions = f.positions_at("positions")
     item = f.recorded_positions()
-    spread = x.spread
-    rows = f.outcome("positions", Value([f.rounded(w["positions"][positions])] * f.tp, spread=spread))
+    rows = f.outcome("positions", Value([f.rounded(w["positions"][positions])] * f.tp))
     f.function("embedding", "positions", [item, f.same(w["positions"])], [rows])
     f.module("positions", [item], [rows])
     value = f.each(np.add, x, rows)
