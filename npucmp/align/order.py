@@ -19,6 +19,8 @@ from collections import Counter, defaultdict
 from math import isqrt
 from typing import Any, Iterator, Sequence
 
+import numpy as np
+
 from npucmp.align.content_match import content
 from npucmp.align.name import longest_increasing
 from npucmp.align.shape_match import output_shapes, outputs, signature
@@ -99,7 +101,6 @@ class _Aligner:
         return matches
 
     def _stretch(self, target: Sequence[Operator], golden: Sequence[Operator]) -> list[Match]:
-        import numpy as np
 
         if not target or not golden:  # a piece of a longer stretch
             return []
@@ -165,7 +166,6 @@ def _cuts(target: Sequence[Operator], golden: Sequence[Operator]) -> list[tuple[
 
     A path is represented by the column in which it enters each strip of rows; the step to a cell is as in _best_path.
     """
-    import numpy as np
 
     n, m = len(target), len(golden)
     a, b = _features(target, golden)
@@ -236,7 +236,6 @@ def _gaps(path: Sequence[tuple[int, int]], n: int, m: int) -> Iterator[tuple[ran
 
 def _scores(a: dict[str, Any], b: dict[str, Any]) -> tuple[Any, Any]:
     """The matrix of scores, -inf for pairs that cannot be partners; and where the shapes of the outputs differ."""
-    import numpy as np
 
     def equal(what: str) -> Any:
         return a[what][:, None] == b[what][None, :]
@@ -258,7 +257,6 @@ def _features(target: Sequence[Operator], golden: Sequence[Operator]) -> tuple[d
 
 
 def _feature_numbers(operators: Sequence[Operator], numbers: dict[Any, int], nothing: int) -> dict[str, Any]:
-    import numpy as np
 
     columns: dict[str, list[int]] = defaultdict(list)
     for op in operators:
@@ -299,7 +297,6 @@ def _best_path(scores: Any) -> list[tuple[int, int]]:
     total[i, j] = max(total[i-1, j], total[i, j-1], total[i-1, j-1] + scores[i, j]); of equal totals the pair is
     preferred.
     """
-    import numpy as np
 
     n, m = scores.shape
     total = np.zeros((n + 1, m + 1), dtype=np.float32)

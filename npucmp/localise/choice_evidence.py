@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.localise.evidence import reason
 from npucmp.model import Evidence, Finding, position
 from npucmp.model.roles import is_output
@@ -26,7 +28,6 @@ def choice_reasons(
 ) -> Iterator[Evidence]:
     """Yield the evidence of a tensor of whole numbers or booleans that differs; `node` has the tensors of its
     operator."""
-    import numpy as np
 
     differing = np.flatnonzero(x != y)
     if not len(differing):
@@ -60,7 +61,6 @@ class _Chosen(NamedTuple):
 
 def _chosen(node: Sequence[Finding], own: Finding, x: Array, y: Array, reader: ValueReader) -> Optional[_Chosen]:
     """Return the choice that the indices are, None if they are none."""
-    import numpy as np
 
     for finding in node:
         if is_output(finding.pair):
@@ -86,7 +86,6 @@ def _chosen(node: Sequence[Finding], own: Finding, x: Array, y: Array, reader: V
 
 def _along(ids: Array, axis: int, shape: tuple[int, ...]) -> Optional[Array]:
     """Return indices with the axis along which they choose at the end; None if they do not fit values of a shape."""
-    import numpy as np
 
     lead = shape[:-1]
     if ids.ndim == len(lead) and ids.shape == lead:  # argmax drops the axis
@@ -99,7 +98,6 @@ def _along(ids: Array, axis: int, shape: tuple[int, ...]) -> Optional[Array]:
 
 def _is_extreme(values: Array, ids: Array) -> bool:
     """Whether indices point to the largest or the smallest values of each row, each index once."""
-    import numpy as np
 
     count = ids.shape[-1]
     ordered = np.sort(ids, -1)
@@ -113,7 +111,6 @@ def _is_extreme(values: Array, ids: Array) -> bool:
 
 
 def _choice(chosen: _Chosen) -> Iterator[Evidence]:
-    import numpy as np
 
     x, y, target, golden, slot = chosen
     changed = (x != y).any(-1)
@@ -145,7 +142,6 @@ def _choice(chosen: _Chosen) -> Iterator[Evidence]:
 
 def _ids(own: Array, other: Array) -> str:
     """Return the ids that the other row lacks, or the first ids of the row if it lacks none."""
-    import numpy as np
 
     alone = own[~np.isin(own, other)]
     shown = (alone if len(alone) else own).tolist()
@@ -154,7 +150,6 @@ def _ids(own: Array, other: Array) -> str:
 
 def _id_rows(x: Array, y: Array) -> Optional[tuple[Array, Array]]:
     """Return the rows of the last axis if they are sets of ids, of which a row has the same set in another order."""
-    import numpy as np
 
     if not y.ndim or y.shape[-1] < 2 or min(x.min(), y.min()) < 0:
         return None
@@ -168,7 +163,6 @@ def _id_rows(x: Array, y: Array) -> Optional[tuple[Array, Array]]:
 
 def _sets(x: Array, y: Array, shape: tuple[int, ...]) -> Iterator[Evidence]:
     """The evidence of rows of ids, of which some have the same ids in another order."""
-    import numpy as np
 
     changed = (x != y).any(-1)
     other = (np.sort(x, -1) != np.sort(y, -1)).any(-1)

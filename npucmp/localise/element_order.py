@@ -11,6 +11,8 @@ import math
 from itertools import permutations
 from typing import TYPE_CHECKING, Optional, Sequence
 
+import numpy as np
+
 from npucmp.dump.readers.values import distinct
 from npucmp.localise.evidence import reason
 from npucmp.localise.value_reader import ValueReader
@@ -56,7 +58,6 @@ def order_reasons(
 
 def _is_telling(values: Array) -> bool:
     """Whether a tensor has finite elements that distinguish its orders."""
-    import numpy as np
 
     if values.dtype.kind != "f" or values.size < FEWEST or not np.isfinite(values).all():
         return False
@@ -70,7 +71,6 @@ def _limit(finding: Finding) -> float:
 
 def _own_order(node: Sequence[Finding], x: Array, y: Array, limit: float) -> str:
     """The order in words; "" without one."""
-    import numpy as np
 
     if x.shape == y.shape and _is_near(x, y, limit):
         return ""
@@ -122,7 +122,6 @@ def _with_units(shape: tuple[int, ...], wanted: tuple[int, ...], order: Sequence
 def _slice_order(x: Array, y: Array, limit: float) -> Optional[Array]:
     """For each slice along the first axis of the golden the number of the target's that is equal; None unless each is
     found, and only one."""
-    import numpy as np
 
     a, b = x.reshape(len(x), -1), y.reshape(len(y), -1)
     turn = np.random.RandomState(0).standard_normal(a.shape[1])
@@ -164,7 +163,6 @@ def _other_tensor(findings: Sequence[Finding], own: Finding, x: Array, reader: V
 
 def _is_near(x: Array, y: Array, limit: float) -> bool:
     """Whether two arrays agree within a limit of rel_l2."""
-    import numpy as np
 
     with np.errstate(all="ignore"):
         error = float(np.square(x - y).sum())

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 
+import numpy as np
+
 from npucmp.localise.evidence import reason
 from npucmp.model import Evidence, Finding, position
 from npucmp.model.roles import is_logits
@@ -83,7 +85,6 @@ def likely_token_reasons(own: Finding, reader: ValueReader) -> Iterator[Evidence
 
 def _changed(own: Finding, reader: ValueReader, tokens: int) -> Optional[tuple[list[_Changed], float]]:
     """Return the positions whose most likely token is another, and the noise of a logit; None if values are missing."""
-    import numpy as np
 
     changed: list[_Changed] = []
     errors, sizes, start = [], [], 0

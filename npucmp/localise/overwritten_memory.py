@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.localise.evidence import reason
 from npucmp.model import Evidence, Finding, Verdict, position
 from npucmp.model.roles import is_output
@@ -47,7 +49,6 @@ def memory_reasons(
 ) -> Sequence[Evidence]:
     """Return the evidence of an input that holds other values than its producer wrote; none if its producer is not
     known, or if the values follow from those that it wrote."""
-    import numpy as np
 
     from npucmp.measure.region import region_of
 
@@ -119,8 +120,6 @@ def _view(before: Array, golden: Array) -> Optional[tuple[tuple[int, ...], tuple
     """Return the order of axes, and the shape, in which one array has the values of another; None if none does."""
     from itertools import islice, permutations
 
-    import numpy as np
-
     for axes in islice(permutations(range(before.ndim)), ORDERS):
         if np.array_equal(before.transpose(axes).reshape(-1), golden.reshape(-1)):
             return axes, golden.shape
@@ -132,7 +131,6 @@ def _writer(
 ) -> Optional[_Written]:
     """Return the earlier output of the target whose values the changed part holds in their order: at the same places,
     one after the other, or row by row at one distance."""
-    import numpy as np
 
     if len(np.unique(part[part != 0])) < DISTINCT:
         return None
@@ -154,7 +152,6 @@ def _writer(
 
 def _contains(values: Array, part: Array) -> bool:
     """Whether the rows of a part stand in other values one after the other, or at one distance."""
-    import numpy as np
 
     rows = part.reshape(-1, part.shape[-1]) if part.ndim else part.reshape(1, 1)
     if rows.shape[1] < 2 and rows.shape[0] > 1:
@@ -176,7 +173,6 @@ def _contains(values: Array, part: Array) -> bool:
 
 def _follows(found: Array, wrote: Array) -> bool:
     """Whether values follow from those that were written: the same ones in another order, or correlated ones."""
-    import numpy as np
 
     with np.errstate(all="ignore"):
         finite = np.isfinite(found) & np.isfinite(wrote)
@@ -190,7 +186,6 @@ def _follows(found: Array, wrote: Array) -> bool:
 
 def _is_factor(x: Array, y: Array) -> bool:
     """Whether one factor relates two arrays, with a residual of a percent at most."""
-    import numpy as np
 
     norm = float(y @ y)
     factor = float(x @ y) / norm if norm else 0.0
@@ -199,7 +194,6 @@ def _is_factor(x: Array, y: Array) -> bool:
 
 def _span(changed: Array) -> slice:
     """Return the shortest piece of memory with all elements that changed."""
-    import numpy as np
 
     places = np.flatnonzero(changed)
     return slice(int(places[0]), int(places[-1]) + 1)
@@ -211,7 +205,6 @@ def _span_words(changed: Array, span: slice) -> str:
 
 def _is_piece(changed: Array, region: Any) -> bool:
     """Whether elements lie in a region or a piece of memory that is too small for elements scattered at random."""
-    import numpy as np
 
     places = np.flatnonzero(changed)
     length = int(places[-1] - places[0]) + 1

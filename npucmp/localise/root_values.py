@@ -11,6 +11,8 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.values import distinct
 from npucmp.localise.element_order import order_reasons
@@ -114,7 +116,6 @@ def _indices_beside(node: Sequence[Finding], own: Finding) -> Optional[Finding]:
 
 def _negation(x: Array, y: Array) -> Optional[Evidence]:
     """The evidence of a tensor of two values that are exchanged everywhere: a mask that one side negates."""
-    import numpy as np
 
     if y.size < FEWEST:
         return None
@@ -137,7 +138,6 @@ def _negation(x: Array, y: Array) -> Optional[Evidence]:
 def _offset(own: Finding, x: Array, y: Array) -> Optional[Evidence]:
     """The evidence of whole numbers that differ by one constant in all elements, as ids that are counted from another
     number do."""
-    import numpy as np
 
     if y.size < FEWEST or "b" in (x.dtype.kind, y.dtype.kind) or not (np.isfinite(x).all() and np.isfinite(y).all()):
         return None
@@ -166,7 +166,6 @@ def _region(own: Finding, x: Array, y: Array) -> Iterator[Evidence]:
 
 def _is_clear(own: Finding, x: Array, y: Array, region: Region) -> bool:
     """Whether the errors outside of a region are rounding, and far smaller than those within it."""
-    import numpy as np
 
     if x.dtype.kind != "f" or y.dtype.kind != "f":
         return True
@@ -182,7 +181,6 @@ def _is_clear(own: Finding, x: Array, y: Array, region: Region) -> bool:
 
 def wrong_elements(own: Finding, x: Array, y: Array) -> Array:
     """Return where two arrays differ by more than rounding."""
-    import numpy as np
 
     if x.dtype.kind != "f" or y.dtype.kind != "f":
         wrong: Array = x != y

@@ -8,17 +8,16 @@ type and hold a few simple numbers, rounding changes nothing, and the tensors do
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
+
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.localise.evidence import reason
 from npucmp.model import Evidence, Finding, Root
 from npucmp.model.dtypes import numpy_dtype
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Array = npt.NDArray[np.generic]
+Array = npt.NDArray[np.generic]
 
 TYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")  # finest first
 
@@ -66,7 +65,6 @@ def rounding_of(finding: Finding, x: Array, y: Array) -> Optional[Evidence]:
 def shows_type(coarse: Array, fine: Array) -> bool:
     """Whether an element that rounding changed is a finite number other than 0. Zeros and infinities are no numbers of
     one type: every type whose range ends before makes them."""
-    import numpy as np
 
     values = coarse.astype(np.float64)
     return bool(((values != fine.astype(np.float64)) & np.isfinite(values) & (values != 0.0)).any())
@@ -74,7 +72,6 @@ def shows_type(coarse: Array, fine: Array) -> bool:
 
 def is_rounded(coarse: Array, fine: Array, name: str) -> bool:
     """Whether each element of `coarse` is that of `fine` rounded to the nearest number of a type; NaN equals NaN."""
-    import numpy as np
 
     with np.errstate(all="ignore"):
         rounded: Any = fine.astype(np.float32).astype(numpy_dtype(name))

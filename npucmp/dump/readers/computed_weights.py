@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Optional, Sequence
 
+import numpy as np
+
 from npucmp.model import Payload
 
 SCALED, STEP, PRODUCT, TURNED = "scaled", "step", "product", "turned"
@@ -30,7 +32,6 @@ class BlockStream:
         self._rest: Optional[Any] = None
 
     def take(self, count: int) -> Any:
-        import numpy as np
 
         found: list[Any] = []
         missing = count
@@ -67,7 +68,6 @@ def sliced_weight(payload: Payload, axis: int, start: int, stop: int, cut: Slice
 
 def weight_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
     """Yield the values of a computed payload in C order, in blocks of about `elements`."""
-    import numpy as np
 
     if payload.made_by == TURNED:
         found = [*read(payload.parts[0], elements)]
@@ -79,7 +79,6 @@ def weight_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any
 
 
 def _product_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
-    import numpy as np
 
     left, right = payload.parts
     inner, columns = left.shape[1], payload.shape[1]
@@ -96,7 +95,6 @@ def _product_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[A
 
 
 def _scaled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
-    import numpy as np
 
     codes, scale = payload.parts
     columns, blocks = payload.shape[1], scale.shape[1]

@@ -8,6 +8,8 @@ from collections import Counter, defaultdict
 from itertools import accumulate, chain
 from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
+import numpy as np
+
 from npucmp.model.roles import peer_of
 from npucmp.relations.held_values import HeldTensor, RankOperator, tensor_in
 from npucmp.relations.layout_sizes import LayoutSizes
@@ -44,7 +46,6 @@ def _is_call_of(one: RankOperator, gradients: RankOperator) -> bool:
 
 def _accumulates(records: Sequence[RankOperator], golden: RankOperator) -> Iterator[bool]:
     """Whether the last record is nearer to the golden's gradient than the sum of all, in direction; for each tensor."""
-    import numpy as np
 
     for one in golden.outputs if len(records) > 1 else ():
         exact = one.array
