@@ -93,8 +93,8 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
     )),
     "align.mapping", "align.content_hash", "dump.graphs", "dump.overlay",
     *(f"localise.{name}" for name in (
-        "remote_inputs", "rank_coordinates", "golden_graph", "rank_digest", "next_dump", "stat_test", "stat_facts",
-        "open_tensors", "stat_suspects",
+        "remote_inputs", "rank_coordinates", "golden_graph", "rank_digest", "next_dump", "stat_test",
+        "open_tensors",
     )),
     *(f"measure.{name}" for name in ("bitwise", "dask_executor", "checkpoint", "tensor_stats", "range_scan", "views")),
     *(f"report.{name}" for name in (

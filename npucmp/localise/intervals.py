@@ -332,7 +332,7 @@ class Intervals:
 def _of_statistics(finding: Finding) -> Optional[Interval]:
     """The interval from statistics that prove no difference. Statistics of whole numbers and masks that agree give no
     error."""
-    from npucmp.localise.stat_shift import likely_error
+    from npucmp.localise.stat_columns import likely_error
 
     bound, likely = finding.measurement.bound, likely_error(finding)
     x, y = finding.measurement.statistics

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from npucmp.flow.collectives import Communications
     from npucmp.localise.remote_inputs import RemoteView
     from npucmp.localise.stat_columns import ShiftBars
-    from npucmp.localise.stat_facts import History
-    from npucmp.localise.stat_test import NoiseTest
+    from npucmp.localise.stat_test import History, NoiseTest
 
 SEVERITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
 
@@ -139,8 +138,7 @@ class _Ranks:
         self._history: Optional[History] = None  # the noise so far
         self._bars: list[ShiftBars] = []
         if by_round_off and rules.uses("suspected") and not any(walk.has_values for walk in self._walks):
-            from npucmp.localise.stat_facts import History, facts_of, merge_facts
-            from npucmp.localise.stat_test import NoiseTest
+            from npucmp.localise.stat_test import History, NoiseTest, facts_of, merge_facts
 
             columns = [walk.columns for walk in self._walks if walk.columns is not None]
             facts = [*map(facts_of, columns)]
@@ -242,7 +240,7 @@ class _Ranks:
         results = [*self.results()]
         if self._noise is None:
             return results
-        from npucmp.localise.stat_suspects import candidates, first_of, search_result
+        from npucmp.localise.stat_test import candidates, first_of, search_result
 
         rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(results) for _, root in roots}
         every = self._shown_nodes(rooted, self._noise)

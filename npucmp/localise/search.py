@@ -146,8 +146,7 @@ class RootSearch:
         """The rows in columns, if no values were compared."""
         if self.has_values:
             return None
-        from npucmp.localise.stat_columns import StatColumns
-        from npucmp.localise.stat_shift import movement_of_row
+        from npucmp.localise.stat_columns import StatColumns, movement_of_row
 
         columns = StatColumns(rows)
         rows.cache.fill(movement_of_row, columns)

@@ -73,8 +73,7 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
         "npucmp.relations.weights.training_states"
     ).split()),
     ("compare", "statistics", (
-        "npucmp.localise.stat_shift npucmp.localise.stat_test npucmp.localise.stat_suspects "
-        "npucmp.localise.stat_facts npucmp.measure.recorded_stats"
+        "npucmp.localise.stat_columns npucmp.localise.stat_test npucmp.measure.recorded_stats"
     ).split()),
     ("compare", "ranks", (
         "npucmp.flow.collectives npucmp.localise.root_order npucmp.localise.remote_inputs "
