@@ -93,7 +93,7 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
     )),
     "align.mapping", "align.content_hash", "dump.graphs", "dump.overlay",
     *(f"localise.{name}" for name in (
-        "remote_inputs", "rank_coordinates", "golden_graph", "rank_digest", "next_dump", "stat_test",
+        "remote_inputs", "golden_graph", "rank_digest", "next_dump", "stat_test",
         "open_tensors",
     )),
     *(f"measure.{name}" for name in ("bitwise", "dask_executor", "checkpoint", "tensor_stats", "range_scan", "views")),

@@ -7,18 +7,15 @@ of top-k, argmax and sort do. It is a tie if the values to which the two sides p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from npucmp.dump.readers.values import Array
 from npucmp.localise.evidence import reason
+from npucmp.localise.value_reader import ValueReader
 from npucmp.model import Evidence, Finding, position
 from npucmp.model.roles import is_output
-
-if TYPE_CHECKING:
-    from npucmp.dump.readers.values import Array
-    from npucmp.localise.value_reader import ValueReader
-
 
 SHOWN = 4  # ids of a row in a sentence: work: readers need no more
 

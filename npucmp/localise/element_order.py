@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import math
 from itertools import permutations
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import Optional, Sequence
 
 import numpy as np
 
-from npucmp.dump.readers.values import distinct
+from npucmp.dump.readers.values import Array, distinct
 from npucmp.localise.evidence import reason
 from npucmp.localise.value_reader import ValueReader
 from npucmp.model import DIFFERS, Evidence, Finding
 from npucmp.model.roles import is_output
-
-if TYPE_CHECKING:
-    from npucmp.dump.readers.values import Array
-
 
 ROUNDING = 2.0**-20  # rel_l2: chosen: the limit of a tensor without one of its own, not measured
 FEWEST = 6  # elements: chosen: fewer are in some order by chance, not measured

@@ -9,18 +9,15 @@ those of a factor, a cast or an activation do, they are no other memory's.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from npucmp.dump.readers.values import Array
 from npucmp.localise.evidence import reason
+from npucmp.localise.value_reader import ValueReader
 from npucmp.model import Evidence, Finding, Verdict, position
 from npucmp.model.roles import is_output
-
-if TYPE_CHECKING:
-    from npucmp.dump.readers.values import Array
-    from npucmp.localise.value_reader import ValueReader
-
 
 ORDERS = 24  # orders of axes: work: all of four axes, the given one first
 RESIDUAL = 0.01  # of the largest value: chosen: a factor that leaves less explains the values, not measured

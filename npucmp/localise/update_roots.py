@@ -10,11 +10,12 @@ is one by the recorded loss scale, the evidence names that scale.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.values import Array
 from npucmp.flow.contents import content_of
 from npucmp.localise.evidence import reason
 from npucmp.localise.value_reader import ValueReader
@@ -22,10 +23,6 @@ from npucmp.model import Cause, Evidence, Finding, Root, Verdict
 from npucmp.model.dtypes import SINGLE
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output, is_parameter, running_statistics
-
-if TYPE_CHECKING:
-    from npucmp.dump.readers.values import Array
-
 
 MOST = 16  # parameters whose values of two steps are read: work
 SAME = 0.02  # relative difference of two factors that are one, and of the rest that a relation leaves: chosen

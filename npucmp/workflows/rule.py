@@ -45,7 +45,7 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
         "npucmp.measure.constant_rows npucmp.measure.hidden_masks npucmp.model.moments"
     ).split()),
     ("compare", "producers of tensors", (
-        "npucmp.flow.edges npucmp.flow.contents npucmp.flow.execution_order npucmp.localise.dead_ends "
+        "npucmp.flow.edges npucmp.flow.contents npucmp.flow.execution_order npucmp.localise.golden_graph "
         "npucmp.localise.sources"
     ).split()),
     ("compare", "the search", (
@@ -59,8 +59,8 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
         "npucmp.localise.coverage npucmp.localise.next_dump"
     ).split()),
     ("compare", "evidence", (
-        "npucmp.localise.element_order npucmp.localise.likely_tokens npucmp.localise.overwritten_memory "
-        "npucmp.localise.root_values npucmp.relations.tokens.token_origin"
+        "npucmp.localise.element_order npucmp.localise.overwritten_memory npucmp.localise.root_values "
+        "npucmp.relations.tokens.token_origin"
     ).split()),
     ("compare", "weights", (
         "npucmp.relations.weights.weight_roots npucmp.relations.weights.weight_faults "
@@ -77,7 +77,7 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
     ).split()),
     ("compare", "ranks", (
         "npucmp.flow.collectives npucmp.localise.root_order npucmp.localise.remote_inputs "
-        "npucmp.localise.rank_digest npucmp.localise.rank_coordinates npucmp.relations.ranks.placement "
+        "npucmp.localise.rank_digest npucmp.relations.ranks.placement "
         "npucmp.relations.ranks.part_errors npucmp.relations.ranks.rank_facts npucmp.relations.ranks.rank_origin "
         "npucmp.relations.held_values npucmp.relations.ranks.assembled_run npucmp.relations.ranks.batch_rows "
         "npucmp.relations.ranks.cache_blocks npucmp.relations.ranks.lane_match npucmp.relations.ranks.layer_mates "

@@ -23,7 +23,7 @@ from npucmp.dump.readers.assembly import sliced
 from npucmp.dump.readers.values import blocks
 from npucmp.dump.readers.weight_payloads import transposed
 from npucmp.errors import NpucmpError, SystemFailure
-from npucmp.localise.rounded_tensors import TYPES, is_rounded, shows_type
+from npucmp.localise.root_values import TYPES, is_rounded, shows_type
 from npucmp.model import Payload
 from npucmp.relations.weights.checkpoint_pair import CheckpointPair
 from npucmp.relations.weights.low_rank import simple_numbers
