@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers import header
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Payload, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
@@ -105,7 +106,6 @@ def _of_values(tensor: TensorRef, context: ReadContext) -> Optional[tuple[str, A
 
     if tensor.problem or not (tensor.file or tensor.payload) or math.prod(tensor.shape) < FEWEST:
         return None
-    from npucmp.dump.readers import header
     from npucmp.dump.readers.values import blocks
 
     try:

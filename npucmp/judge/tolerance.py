@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Mapping, NamedTuple, Optional, Tuple
 
-from npucmp.dump.readers.text import read_text
+from npucmp.dump.readers.text import load_toml, read_text
 from npucmp.errors import UsageError, nearest
 from npucmp.judge.precision import is_mixed, is_quantised, linear_fit, narrower_dtype, round_off_of
 from npucmp.measure import metrics
@@ -64,8 +64,6 @@ def load_tolerances(path: Path) -> tuple[Tolerance, ...]:
     """
     text = read_text(path, LARGEST_TABLE)
     if path.suffix.lower() == ".toml":
-        from npucmp.dump.readers.text import load_toml
-
         found = load_toml(path, text).get("tolerance")
         rows = found if isinstance(found, list) else []
     else:

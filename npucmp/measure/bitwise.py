@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import NpucmpError
 from npucmp.measure.heat_map import Grid
 from npucmp.measure.pairs import READ, measure, payload_of
@@ -49,7 +50,6 @@ def in_one_piece(payload: Payload) -> bool:
 
 
 def _equal_bytes(x: Payload, y: Payload, context: ReadContext) -> Optional[int]:
-    from npucmp.dump.readers.safe_open import open_regular
 
     row = lookup(x.dtype)
     if row is None:

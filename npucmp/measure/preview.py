@@ -15,6 +15,7 @@ from npucmp.errors import UnsupportedError
 from npucmp.measure.error_map import histogram, number
 from npucmp.measure.pairs import READ, payload_of
 from npucmp.model import Histogram, Number, Side, TensorPreview, TensorRef
+from npucmp.model.dtypes import numpy_dtype
 
 Array = npt.NDArray[Any]
 
@@ -116,7 +117,6 @@ def array_of(tensor: TensorRef, context: ReadContext = ANYWHERE) -> Array:
     Raises NpucmpError if they cannot be read."""
 
     from npucmp.dump.readers.values import blocks
-    from npucmp.model.dtypes import numpy_dtype
 
     payload = payload_of(tensor, context=context)
     if payload is None:

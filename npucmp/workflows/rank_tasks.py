@@ -37,7 +37,7 @@ from npucmp.dump.readers.node_outputs import in_node_names
 from npucmp.errors import UsageError
 from npucmp.judge.products import are_reduced_alike, votes_of
 from npucmp.localise.coverage import coverage_of
-from npucmp.localise.notes import notes_of
+from npucmp.localise.notes import notes_of, with_parameters
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.root_order import side_by_side
@@ -551,7 +551,6 @@ def _with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tupl
     """Return the roots; for roots that are optimizer calls, the evidence begins with the parameter."""
     if not any(is_update(root.pair.operator) for root in roots):
         return tuple(roots)
-    from npucmp.localise.notes import with_parameters
 
     return with_parameters(findings, roots)
 

@@ -17,6 +17,7 @@ from typing import Any, Hashable, Iterator, NamedTuple, Optional
 import numpy as np
 
 from npucmp.align.content_hash import WIDTH, hash_values
+from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import TensorRef
 from npucmp.model.dtypes import lookup
@@ -136,7 +137,6 @@ class ContentReader:
         return found if start == math.prod(tensor.shape) else None
 
     def _blocks(self, tensor: TensorRef) -> Iterator[Any]:
-        from npucmp.dump.readers.values import blocks
 
         payload = self._values.payload(tensor)
         return iter(()) if payload is None else blocks(payload, _BLOCK, context=self._values.context)
