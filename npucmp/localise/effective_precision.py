@@ -223,9 +223,8 @@ class _PrecisionFlow:
 
     def _is_known(self, node: OperatorFindings) -> bool:
         """Whether the errors of all readable inputs were measured, here or where they were written."""
-        if not node.reads_recorded or not node.inputs:
-            return False
-        return all(map(self._is_measured, (*node.inputs, *node.extra_inputs)))
+        read = *node.inputs, *node.extra_inputs
+        return node.reads_recorded and bool(node.inputs) and all(map(self._is_measured, read))
 
     def _is_measured(self, finding: Finding) -> bool:
         if finding.measurement.moments is not None or finding.measurement.problem:

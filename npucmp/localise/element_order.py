@@ -55,9 +55,8 @@ def order_reasons(
 def _is_telling(values: Array) -> bool:
     """Whether a tensor has finite elements that distinguish its orders."""
 
-    if values.dtype.kind != "f" or values.size < FEWEST or not np.isfinite(values).all():
-        return False
-    return len(distinct(values)) >= min(DISTINCT, values.size)
+    is_finite = values.dtype.kind == "f" and values.size >= FEWEST and bool(np.isfinite(values).all())
+    return is_finite and len(distinct(values)) >= min(DISTINCT, values.size)
 
 
 def _limit(finding: Finding) -> float:

@@ -60,7 +60,8 @@ def memory_reasons(
     region, span = region_of(changed), _span(changed)
     is_dense = changed.reshape(-1)[span].mean() >= DENSE
     is_span = region is None or (int(changed.sum()) < region.elements and is_dense)
-    where = "" if changed.all() else _span_words(changed, span) if region is None or is_span else str(region)
+    first, last = (position(at, changed.shape) for at in (span.start, span.stop - 1))
+    where = "" if changed.all() else f"{first} to {last}" if region is None or is_span else str(region)
     part = found.reshape(-1)[span] if region is None or is_span else region.of(found)
     facts = {"slot": read.pair.slot, "producer": written.name, "where": where and f" in {where}"}
     writer = _writer(findings, read, reader, changed, part, found)
@@ -194,10 +195,6 @@ def _span(changed: Array) -> slice:
 
     places = np.flatnonzero(changed)
     return slice(int(places[0]), int(places[-1]) + 1)
-
-
-def _span_words(changed: Array, span: slice) -> str:
-    return f"{position(span.start, changed.shape)} to {position(span.stop - 1, changed.shape)}"
 
 
 def _is_piece(changed: Array, region: Any) -> bool:

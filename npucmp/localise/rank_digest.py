@@ -282,6 +282,5 @@ def _tensor_ranks(ranks: Mapping[int, RankDigest], stages: Mapping[int, int]) ->
 def _is_split(group: Sequence[RankDigest]) -> bool:
     """Whether each holds parameters of the same names as the others, and some of its own."""
     weights = [{tensor.name: tensor.golden for tensor in one.tensors if tensor.kind == WEIGHT} for one in group]
-    if any(one.keys() != weights[0].keys() for one in weights):
-        return False
-    return any(len({one[name] for one in weights}) == len(weights) for name in weights[0])
+    are_named_alike = all(names.keys() == weights[0].keys() for names in weights)
+    return are_named_alike and any(len({names[name] for names in weights}) == len(weights) for name in weights[0])

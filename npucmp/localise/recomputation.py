@@ -232,9 +232,8 @@ class Recomputation:
 
     def is_sampled(self, node: OperatorFindings) -> bool:
         """Whether an operator is recomputed independently of the search."""
-        if self._estimator is None or not self.applies(node):
-            return False
-        return self._estimator.is_sampled(node.pair.target_op)
+        estimator = self._estimator
+        return estimator is not None and self.applies(node) and estimator.is_sampled(node.pair.target_op)
 
     def of(self, node: OperatorFindings) -> Optional[RecomputedRows]:
         """The rows of an operator; None if the target's operator is not recomputed."""

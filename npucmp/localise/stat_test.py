@@ -669,9 +669,7 @@ def _is_assembled(finding: Finding) -> bool:
 def _differs(finding: Finding) -> bool:
     """Whether whole numbers or shapes differ; the outputs of such an operator are not predictable."""
     x, y = finding.measurement.statistics
-    if finding.measurement.shapes_differ:
-        return True
-    return x is not None and y is not None and repr(x) != repr(y)
+    return finding.measurement.shapes_differ or (x is not None and y is not None and repr(x) != repr(y))
 
 
 def _is_mask(finding: Finding) -> bool:

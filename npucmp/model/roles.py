@@ -72,9 +72,8 @@ def _is_meaningless(spelled: str, slot: str) -> bool:
 
 def is_parameter(pair: Pair) -> bool:
     """Return whether a tensor is a weight, a bias or a running statistic, by its slot and operator."""
-    if pair.slot.partition(":")[0] == "param":
-        return True
-    return _is_place_of_parameter(pair.operator.op_type, pair.slot) and not is_gradient(pair.operator)
+    is_named = pair.slot.partition(":")[0] == "param"
+    return is_named or (_is_place_of_parameter(pair.operator.op_type, pair.slot) and not is_gradient(pair.operator))
 
 
 def is_golden_parameter(pair: Pair) -> bool:

@@ -181,8 +181,9 @@ class _EventFlow:
             kinds = kinds_of(one.tensor, one.extremes)
             if not kinds:
                 continue
-            trace = self._traced(one)
-            if trace is None and _is_written_too(operator) and _content(one) in map(_content, outputs):
+            trace = self._producers.graph_producer(one.tensor) or self._producers.by_content.get(_content(one))
+            may_be_overwritten = op_type_of(operator).has("in place") or communicates(operator)
+            if trace is None and may_be_overwritten and _content(one) in map(_content, outputs):
                 continue  # recorded after it was overwritten
             if trace is None:
                 trace = Trace(operator.order, self._harmless(operator, one))
@@ -202,9 +203,6 @@ class _EventFlow:
         if _shape(one) in self._raw:
             return "uninitialised"  # and then written in part through a view
         return "uninitialised" if op_type_of(operator).has("receives") and BUFFER.match(one.tensor.slot) else ""
-
-    def _traced(self, one: ScanResult) -> Optional[Trace]:
-        return self._producers.graph_producer(one.tensor) or self._producers.by_content.get(_content(one))
 
     def _output_events(self, at: _At, output: ScanResult) -> Iterator[Event]:
         """Yield the events of one output."""
@@ -279,7 +277,9 @@ def _is_mask(at: _At, output: ScanResult) -> bool:
     operators that fill in a given value, plus infinity and the largest value count too."""
     op, arguments = op_type_of(at.operator), at.operator.arguments.values()
     if _is_high(output.extremes):
-        return op.has("masks") and any(map(_is_high_argument, arguments))
+        return op.has("masks") and any(
+            isinstance(value, (int, float)) and _is_low_argument(-value) for value in arguments
+        )
     if not _is_low(output.extremes) or any(not read.trace.harmless and _has_low(read.scanned) for read in at.reads):
         return False
     is_low = any(map(_is_low_argument, arguments))
@@ -364,11 +364,6 @@ def communicates(operator: Operator) -> bool:
     return op_type_of(operator).has("collective")
 
 
-def _is_written_too(operator: Operator) -> bool:
-    """Return whether an operator overwrites an input: the dumped input may then be its output."""
-    return op_type_of(operator).has("in place") or communicates(operator)
-
-
 def _alone(one: ScanResult) -> Pair:
     return Pair(one.operator.order, one.tensor.slot, one.operator, None, one.tensor, None)
 
@@ -400,10 +395,6 @@ def _is_low_argument(value: object) -> bool:
     if not isinstance(value, (int, float)):
         return False
     return value <= -LEAST_MASK or (value < 0 and _is_mask_value(float(value)))
-
-
-def _is_high_argument(value: object) -> bool:
-    return isinstance(value, (int, float)) and _is_low_argument(-value)
 
 
 def _is_mask_value(value: float) -> bool:

@@ -39,7 +39,7 @@ def without_discarded(events: Sequence[Event], scanned: Sequence[ScanResult] = (
             heirs.setdefault(parent, []).append(event)
     gone: dict[int, Evidence] = {}
     for order, events_of in own.items():
-        if not all(map(_is_birth, events_of)):
+        if not all(event.origin == "born" and event.kind == "inf" for event in events_of):
             continue
         after = heirs.get(order, ())
         if after and all(map(_is_choice, after)):
@@ -53,10 +53,6 @@ def without_discarded(events: Sequence[Event], scanned: Sequence[ScanResult] = (
         replace(event, alarm=False, evidence=(*event.evidence, gone[id(event)])) if id(event) in gone else event
         for event in events
     ]
-
-
-def _is_birth(event: Event) -> bool:
-    return event.origin == "born" and event.kind == "inf"
 
 
 def _is_choice(event: Event) -> bool:

@@ -137,9 +137,8 @@ def _by_operator(comparison: Comparison, wanted: Callable[[Finding], bool]) -> M
 def _is_harmless(finding: Finding) -> bool:
     """Whether an input holds the same values in other bits."""
     moments = finding.measurement.moments
-    if moments is None or finding.verdict is not Verdict.MATCH or is_output(finding.pair):
-        return False
-    return moments.equal < moments.elements
+    is_read = finding.verdict is Verdict.MATCH and not is_output(finding.pair)
+    return is_read and moments is not None and moments.equal < moments.elements
 
 
 def place_of(comparison: Comparison, pair: Pair) -> FirstRunPlace:

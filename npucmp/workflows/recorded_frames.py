@@ -89,7 +89,8 @@ class RecordedNetwork:
         without = (_FIXED, _ALONE)  # no figure decides their verdict
         findings = [judge(one, tolerances, Limit(0.0)) if kind in without else Finding(one, Verdict.UNKNOWN, "")
                     for one, kind in zip(self._bare, kinds)]  # fmt: skip
-        decided = [one for one, kind in zip(findings, kinds) if kind == _FIXED and _is_decided(one.measurement)]
+        decided = [one for one, kind in zip(findings, kinds) if kind == _FIXED
+                   and (one.measurement.same is not None or one.measurement.bound is not None)]  # fmt: skip
         if decided or any(one.verdict is Verdict.SHAPE for one in findings) or not all(map(_are_of_one_shape, pairs)):
             raise NeedsFigures  # a verdict depends on other rows
         columns = columns_of(findings)
@@ -209,11 +210,6 @@ def _has_own_statistics(one: Measurement) -> bool:
     """Whether the statistics of a measurement are those of its tensors."""
     sides = zip((one.pair.target, one.pair.golden), one.statistics)
     return all(known is (None if tensor is None else tensor.statistics) for tensor, known in sides)
-
-
-def _is_decided(one: Measurement) -> bool:
-    """Whether records that belong to the structure decide a pair, by the limit of its row."""
-    return one.same is not None or one.bound is not None
 
 
 def _are_of_one_shape(pair: Pair) -> bool:
