@@ -25,7 +25,6 @@ from typing import (
     TypeVar,
     Union,
     cast,
-    overload,
 )
 
 import numpy as np
@@ -35,7 +34,17 @@ from npucmp.model.comparison import Comparison
 from npucmp.model.dump import FiguresAt, Operator, Statistics, TensorRef
 from npucmp.model.finding import Finding, Pair
 from npucmp.model.optypes import op_type
-from npucmp.model.table import ChangedRows, Columns, OperatorColumns, Records, Rows, Table, has_own_figures, pairs_of
+from npucmp.model.table import (
+    ChangedRows,
+    Columns,
+    LazySequence,
+    OperatorColumns,
+    Records,
+    Rows,
+    Table,
+    has_own_figures,
+    pairs_of,
+)
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -381,7 +390,7 @@ def are_all_recorded(findings: Sequence[Finding]) -> bool:
     return rows.network.has_places_alone and bool(np.isfinite(figures[has]).all())
 
 
-class LazyOperators(Sequence[Operator]):
+class LazyOperators(LazySequence[Operator]):
     """The operators of one run, built on request."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -391,11 +400,7 @@ class LazyOperators(Sequence[Operator]):
     @abstractmethod
     def _made(self) -> tuple[Operator, ...]: ...
 
-    @overload
-    def __getitem__(self, at: int) -> Operator: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Operator, ...]: ...
-    def __getitem__(self, at: Union[int, slice]) -> Union[Operator, tuple[Operator, ...]]:
+    def _item(self, at: int) -> Operator:
         return self._made[at]
 
     def __iter__(self) -> Iterator[Operator]:
