@@ -29,12 +29,12 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
     ("compare", "frameworks", (
         "npucmp.relations.frameworks.by_name.alignment npucmp.relations.frameworks.by_name.slots "
         "npucmp.relations.frameworks.by_name.weight_match npucmp.relations.frameworks.turned_axes "
-        "npucmp.relations.frameworks.contents.axis_orders npucmp.relations.frameworks.contents.candidates "
+        "npucmp.relations.frameworks.contents.axis_orders npucmp.relations.frameworks.contents.matches "
         "npucmp.relations.frameworks.contents.content npucmp.relations.frameworks.contents.content_alignment "
         "npucmp.relations.frameworks.contents.content_graph npucmp.relations.frameworks.contents.content_pairs "
-        "npucmp.relations.frameworks.contents.layer_patterns npucmp.relations.frameworks.contents.learned_types "
-        "npucmp.relations.frameworks.contents.leftover_tensors npucmp.relations.frameworks.contents.matches "
-        "npucmp.relations.frameworks.contents.operator_draft npucmp.relations.frameworks.contents.operator_pairs "
+        "npucmp.relations.frameworks.contents.learned_types "
+        "npucmp.relations.frameworks.contents.operator_pairs "
+        "npucmp.relations.frameworks.contents.operator_draft "
         "npucmp.relations.frameworks.contents.similarity npucmp.relations.frameworks.contents.slices "
         "npucmp.relations.frameworks.contents.structure_match npucmp.relations.frameworks.contents.value_match "
         "npucmp.relations.frameworks.contents.weight_anchors"
@@ -53,7 +53,7 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
         "npucmp.localise.conditioning npucmp.localise.parameter_drift npucmp.localise.thresholds "
         "npucmp.localise.autograd_nodes npucmp.localise.golden_weights npucmp.localise.recomputation "
         "npucmp.localise.evidence npucmp.localise.gap_evidence npucmp.localise.alignment_confidence "
-        "npucmp.localise.golden_graph npucmp.localise.rule_context npucmp.localise.seen_errors"
+        "npucmp.localise.rule_context npucmp.localise.seen_errors"
     ).split()),
     ("compare", "coverage", (
         "npucmp.localise.coverage npucmp.localise.next_dump"
@@ -64,12 +64,12 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
     ).split()),
     ("compare", "weights", (
         "npucmp.relations.weights.weight_roots npucmp.relations.weights.weight_faults "
-        "npucmp.relations.weights.weight_scales npucmp.relations.weights.moved_experts "
+        "npucmp.relations.weights.weight_scales "
         "npucmp.relations.weights.next_update npucmp.localise.update_roots npucmp.localise.updated_parameters "
         "npucmp.relations.weights.expert_order npucmp.relations.weights.expert_slots "
         "npucmp.relations.weights.free_numbers npucmp.relations.weights.limits npucmp.relations.weights.low_rank "
         "npucmp.relations.weights.network_settings npucmp.relations.weights.pairing "
-        "npucmp.relations.weights.quantised npucmp.relations.weights.role npucmp.relations.weights.sample "
+        "npucmp.relations.weights.parts npucmp.relations.weights.role npucmp.relations.weights.sample "
         "npucmp.relations.weights.training_states"
     ).split()),
     ("compare", "statistics", (
@@ -91,7 +91,7 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
         "npucmp.relations.tokens.token_lengths npucmp.relations.tokens.token_padding"
     ).split()),
     ("overflow", "overflows", (
-        "npucmp.overflows.events npucmp.overflows.masked_infinity"
+        "npucmp.overflows.events"
     ).split()),
     ("rerun-diff", "repeated runs", (
         "npucmp.judge.bitwise npucmp.reruns.causes npucmp.reruns.table "
