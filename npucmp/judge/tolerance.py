@@ -162,8 +162,7 @@ def judge(measurement: Measurement, tolerances: Tolerances, limit: Limit) -> Fin
     if measurement.problem:
         return Finding(measurement, Verdict.UNREADABLE, measurement.problem)
     if pair.target is None or pair.golden is None:
-        verdict = Verdict.UNKNOWN if pair.is_inside else Verdict.MISSING
-        return Finding(measurement, verdict, pair.note)
+        return Finding(measurement, Verdict.UNKNOWN if pair.is_inside else Verdict.MISSING, pair.note)
     if measurement.unlike:
         if measurement.shapes_differ:
             return Finding(measurement, Verdict.SHAPE, measurement.unlike, math.inf, rule="shape")

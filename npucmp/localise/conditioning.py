@@ -179,8 +179,7 @@ def _of_gradient(node: OperatorFindings, finding: Finding, reads: list[Scale], c
     ]
     for place, operand in enumerate(operands):
         if operand.pair.golden is not None and operand.pair.golden.shape == shape and reads:
-            others = _scales(other for at, other in enumerate(operands) if at != place)
-            for other in others:
+            for other in _scales(other for at, other in enumerate(operands) if at != place):
                 if other.elements > 1:
                     arrived = max(reads, key=lambda read: read.elements)
                     is_filter = is_parameter(operand.pair) and len(shape) > 2

@@ -66,8 +66,7 @@ def memory_reasons(
     facts = {"slot": read.pair.slot, "producer": written.name, "where": where and f" in {where}"}
     writer = _writer(findings, read, reader, changed, part, found)
     if writer is not None:
-        between = ordered and writer.finding.pair.order > written.finding.pair.order
-        if between:
+        if ordered and writer.finding.pair.order > written.finding.pair.order:
             words = "{slot} holds {writer}{where}: it overwrote the memory of {producer} before this operator read it"
         else:
             words = "{slot} holds {writer}{where}, not {producer}: another tensor was read, or memory overwritten"

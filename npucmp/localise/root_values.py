@@ -246,7 +246,7 @@ def _with_values(
         return replace(root, evidence=(*root.evidence, offset))
     chosen = own if pair[1].dtype.kind in "bi" and pair[0].dtype.kind in "bi" else _indices_beside(node, own)
     if chosen is not None and (ids := reader.pair(chosen)) is not None:
-        from npucmp.localise.choice_evidence import choice_reasons
+        from npucmp.localise.element_order import choice_reasons
 
         more += choice_reasons(node, chosen, *ids, reader)
     if any(each.kind == "between" and not each.facts for each in root.evidence) and not is_output(own.pair):

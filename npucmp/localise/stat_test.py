@@ -396,8 +396,7 @@ class NoiseTest:
             moved = movement(finding)
             if moved is None or came is None or is_meaningless(finding.pair):
                 continue
-            noise = argued or self._noise_level(node, finding, moved, came)
-            one = self._outlier(finding, moved, noise)
+            one = self._outlier(finding, moved, argued or self._noise_level(node, finding, moved, came))
             found += [one] if one is not None else []
         if found:
             self.outliers[node.row] = max(found, key=lambda one: one.ratio)
@@ -590,8 +589,7 @@ class NoiseTest:
 
     def _floor(self, one: Level, unit: float) -> Level:
         least = unit if self._repeats else max(BASE_NOISE * unit, self._drift)
-        usual = self._now.sums
-        return Level(max(one.extremes, one.sums, least), max(one.sums, usual, least))
+        return Level(max(one.extremes, one.sums, least), max(one.sums, self._now.sums, least))
 
     def _outlier(
         self, finding: Finding, moved: StatShift, noise: Level, few: int = AVERAGED_ELEMENTS
@@ -831,8 +829,7 @@ def _behind(root: Root, name: str, other_input: Optional[Root]) -> Root:
     words = (
         "downstream of {name}, which read another input" if other_input else "downstream of {name}, which is suspected"
     )
-    found = reason("behind", words, name=name)
-    return replace(root, cause=Cause.PROPAGATED, evidence=(found, *root.evidence))
+    return replace(root, cause=Cause.PROPAGATED, evidence=(reason("behind", words, name=name), *root.evidence))
 
 
 def _suspect(pair: Pair, one: Outlier, alike: int, ranks: int) -> Root:
@@ -855,6 +852,5 @@ def _suspect(pair: Pair, one: Outlier, alike: int, ranks: int) -> Root:
         *argument_reasons(pair),
         *draw_reasons(finding),
     )
-    bound = finding.measurement.bound
-    fields = bound, finding.limit, None, None, reasons
+    fields = finding.measurement.bound, finding.limit, None, None, reasons
     return Root(0, pair, Cause.SUSPECT, finding.pair.slot, "rel_l2", *fields, rule="suspected")

@@ -197,8 +197,7 @@ def is_layer(kind: OpType) -> bool:
 
 def weights_of(run: Run) -> dict[str, Weight]:
     """The parameters of a step by name: those of modules, or without modules the parameters that operators read."""
-    found = _of_modules(run.operators)
-    return found or _of_calls(forward_of(run), run.operators)
+    return _of_modules(run.operators) or _of_calls(forward_of(run), run.operators)
 
 
 def _of_modules(operators: Sequence[Operator]) -> dict[str, Weight]:

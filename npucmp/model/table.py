@@ -535,8 +535,7 @@ def _recorded(one: Optional[Statistics], side: int) -> tuple[int, tuple[float, .
 
 def has_own_figures(rows: Records) -> npt.NDArray[np.bool_]:
     """Whether the statistics of a row are those of its tensors, as recorded."""
-    found: npt.NDArray[np.bool_] = (rows["known"] & _OWN) != 0
-    return found
+    return (rows["known"] & _OWN).astype(bool)
 
 
 def has_figures(rows: Records, side: int) -> npt.NDArray[np.bool_]:
@@ -616,8 +615,7 @@ def verdict_words(columns: Columns) -> list[str]:
 
 def moments_of_rows(columns: Columns) -> list[Optional[Moments]]:
     """The Moments of each row, None for a row whose values were not measured."""
-    moments = [*moments_of(columns.moments), None]
-    return [*map(moments.__getitem__, columns.rows["moments"].tolist())]
+    return [*map([*moments_of(columns.moments), None].__getitem__, columns.rows["moments"].tolist())]
 
 
 def has_error(columns: Columns) -> Flags:

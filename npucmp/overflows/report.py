@@ -137,8 +137,7 @@ def _way(order: int, children: Children) -> list[PathStep]:
 
 
 def _what(event: Event) -> str:
-    name = event.operator.name if event.operator is not None else ""
-    return f"{name}  {event.evidence[0].sentence()}"
+    return f"{event.operator.name if event.operator is not None else ''}  {event.evidence[0].sentence()}"
 
 
 def _notes(report: Overflow) -> Iterator[str]:

@@ -37,6 +37,7 @@ from npucmp.dump.readers.node_outputs import in_node_names
 from npucmp.errors import UsageError
 from npucmp.judge.products import are_reduced_alike, votes_of
 from npucmp.localise.coverage import coverage_of
+from npucmp.localise.effective_precision import holds_steps, with_types_of, with_value_types
 from npucmp.localise.notes import notes_of, with_parameters
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.root_cause import SearchResult
@@ -44,7 +45,6 @@ from npucmp.localise.root_order import side_by_side
 from npucmp.localise.rule_context import QUANTISED
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.thresholds import make_findings
-from npucmp.localise.value_types import holds_steps, with_types_of, with_value_types
 from npucmp.measure.constant_rows import with_constant_rows
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.hidden_masks import with_hidden_masks

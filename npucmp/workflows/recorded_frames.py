@@ -146,8 +146,7 @@ class RecordedNetwork:
         bounds, is_proven = bounds_of(x, y, is_recorded, is_recorded, self._elements, self._rounding)
         is_odd = ~is_proven | np.isinf(bounds) | self._tolerances.trust_statistics
         for at, of_target, of_golden in self._masks:
-            is_mask = np.isin(x[at, 1], of_target) & np.isin(y[at, 1], of_golden)
-            is_odd[at] |= is_mask & (x[at, 1] != y[at, 1])
+            is_odd[at] |= np.isin(x[at, 1], of_target) & np.isin(y[at, 1], of_golden) & (x[at, 1] != y[at, 1])
         is_over = ~is_odd & (bounds > limits.values[plain] + SUMS_SLACK)
         write_bounds(rows, plain, bounds)
         agrees = judge_bound(0.0, self._tolerances, Limit(0.0))

@@ -41,7 +41,7 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
     ).split()),
     ("compare", "precision of a tensor", (
         "npucmp.judge.precision npucmp.judge.tolerance npucmp.localise.effective_precision "
-        "npucmp.localise.value_types npucmp.judge.products npucmp.measure.own_products npucmp.measure.equal_steps "
+        "npucmp.judge.products npucmp.measure.own_products npucmp.measure.equal_steps "
         "npucmp.measure.constant_rows npucmp.measure.hidden_masks npucmp.model.moments"
     ).split()),
     ("compare", "producers of tensors", (
