@@ -40,7 +40,7 @@ the runs, and four times that of the other side), the evidence names that side f
 
 Small values may be wrong under a large norm. A function of one element (`function` in model/optypes.py) that reads
 equal bits is BORN if 8 elements and 1 % are farther apart than 2.5 units in the last place of a 16-bit type and than
-its steps in float32 may differ (recompute/far_elements.py). Sums are left out, because they may cancel.
+its steps in float32 may differ (recompute/estimator.py). Sums are left out, because they may cancel.
 
 A recomputation does not revoke an accusation that does not depend on the size of an error: `arguments`, `coarser`,
 `copy`, `equal_bits`, `given`, `law`, `common_factor`.

@@ -64,11 +64,10 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
     ).split()),
     ("compare", "weights", (
         "npucmp.relations.weights.weight_roots npucmp.relations.weights.weight_faults "
-        "npucmp.relations.weights.weight_scales "
         "npucmp.relations.weights.next_update npucmp.localise.update_roots npucmp.localise.updated_parameters "
-        "npucmp.relations.weights.expert_order npucmp.relations.weights.expert_slots "
+        "npucmp.relations.weights.expert_order npucmp.relations.weights.pairing "
         "npucmp.relations.weights.free_numbers npucmp.relations.weights.limits npucmp.relations.weights.low_rank "
-        "npucmp.relations.weights.network_settings npucmp.relations.weights.pairing "
+        "npucmp.relations.weights.network_settings "
         "npucmp.relations.weights.parts npucmp.relations.weights.role npucmp.relations.weights.sample "
         "npucmp.relations.weights.training_states"
     ).split()),
