@@ -32,7 +32,7 @@ from npucmp.flow.contents import contents_of
 from npucmp.flow.operators import roles_of
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.tolerance import FACTOR
-from npucmp.localise.coverage import rounds_to
+from npucmp.localise.golden_rows import rounds_to
 from npucmp.localise.rule_context import proven_size
 from npucmp.localise.rules.limits import UNRELATED_ERROR
 from npucmp.model import DIFFERS, Finding, Operator, Pair, Side, Verdict

@@ -27,7 +27,7 @@ from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import contents_of, target_content_of
 from npucmp.flow.execution_order import ran_again
 from npucmp.localise.autograd_nodes import hands_on
-from npucmp.localise.coverage import (
+from npucmp.localise.golden_rows import (
     GoldenColumns,
     GoldenRows,
     constant_of,

@@ -20,8 +20,8 @@ import numpy as np
 
 from npucmp.dump.limits import ReadContext
 from npucmp.judge.tolerance import FACTOR
-from npucmp.localise.coverage import GoldenRows, golden_round_off, golden_side
 from npucmp.localise.golden_graph import GoldenGraph, elements_of
+from npucmp.localise.golden_rows import GoldenRows, golden_round_off, golden_side
 from npucmp.localise.golden_weights import GoldenWeights
 from npucmp.localise.rules.explanations import GROWTH
 from npucmp.measure.views import AxisSlice, Views

@@ -60,8 +60,8 @@ def memory_reasons(
     region, span = region_of(changed), _span(changed)
     is_dense = changed.reshape(-1)[span].mean() >= DENSE
     is_span = region is None or (int(changed.sum()) < region.elements and is_dense)
-    first, last = (position(at, changed.shape) for at in (span.start, span.stop - 1))
-    where = "" if changed.all() else f"{first} to {last}" if region is None or is_span else str(region)
+    piece = f"{position(span.start, changed.shape)} to {position(span.stop - 1, changed.shape)}"
+    where = "" if changed.all() else piece if region is None or is_span else str(region)
     part = found.reshape(-1)[span] if region is None or is_span else region.of(found)
     facts = {"slot": read.pair.slot, "producer": written.name, "where": where and f" in {where}"}
     writer = _writer(findings, read, reader, changed, part, found)

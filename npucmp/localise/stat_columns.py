@@ -27,9 +27,9 @@ import numpy.typing as npt
 
 from npucmp.flow.operators import GRADIENTS, OperatorRows, of_row, rows_of_operators
 from npucmp.judge.precision import SINGLE, round_off_of
-from npucmp.localise.coverage import MASKS
 from npucmp.localise.effective_precision import float_types
 from npucmp.localise.evidence import argument_reasons
+from npucmp.localise.golden_rows import MASKS
 from npucmp.localise.rule_context import AVERAGED_ELEMENTS
 from npucmp.model import Finding, Pair, Verdict
 from npucmp.model.arguments import moves_other_axes

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from npucmp.localise.coverage import is_mask, rounds_to
+from npucmp.localise.golden_rows import is_mask, rounds_to
 from npucmp.model import Finding, Side
 from npucmp.model.dtypes import SUM_ROUNDING
 from tests.localise.networks import network
