@@ -116,6 +116,13 @@ def modules_of(*words):
     return loaded, {name.partition(".")[2] for name in loaded if name.split(".")[0] == "npucmp"}
 
 
+@pytest.mark.parametrize("command", ["compare", "replay", "show"])
+def test_the_help_of_a_command_loads_its_options_only(command):
+    loaded, own = modules_of(command, "--help")
+    assert not loaded & {"numpy", "msgspec", *HEAVY}
+    assert not {name.partition(".")[0] for name in own} & {"align", "measure", "flow", "judge", "localise", "report"}
+
+
 def test_a_plain_comparison_loads_what_it_needs():
     sample = SOFTMAX.parent / "msprobe_extra_operator"  # all its tensors are compared, one operator is wrong
     loaded, own = modules_of("compare", sample / "target", sample / "golden")
