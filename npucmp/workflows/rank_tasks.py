@@ -63,18 +63,18 @@ from npucmp.model import (
     VerdictTally,
 )
 from npucmp.model.comparison import Coverage
-from npucmp.model.network import by_network, pairs_by_network
+from npucmp.model.network import StructuredOperators, by_network, pairs_by_network
 from npucmp.model.table import Table, rows_of_rule
 from npucmp.workflows.option_fields import Progress, StrPath
 from npucmp.workflows.options import Options
-from npucmp.workflows.recorded_frames import PairedRuns, RecordedNetwork, recorded_network
-from npucmp.workflows.select_runs import ProgressMeter, odd_pairs
+from npucmp.workflows.select_runs import PairedRuns, ProgressMeter, odd_pairs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 
 if TYPE_CHECKING:
     from npucmp.measure.checkpoint import Checkpoint
     from npucmp.recompute.estimator import RecomputedOperators
     from npucmp.recompute.rank_operators import RankOperators
+    from npucmp.workflows.recorded_frames import RecordedNetwork
 
 Names = Mapping[int, Mapping[str, str]]  # number of a step and rank → kind of result → the name of its file
 
@@ -199,7 +199,9 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     if broken:
         return RankMeasurement(broken=broken)
     network = None
-    if not options.resume:
+    if not options.resume and all(isinstance(run.operators, StructuredOperators) for run in (target, golden)):
+        from npucmp.workflows.recorded_frames import recorded_network
+
         comparison = work.target, work.golden, work.began
         network = recorded_network(target, golden, comparison, partial(_recorded_network, options, context))
     paired = _paired(options, target, golden, context) if network is None else network.paired
@@ -256,6 +258,8 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
 
 
 def _recorded_network(options: Options, context: ReadContext, target: Run, golden: Run) -> RecordedNetwork:
+    from npucmp.workflows.recorded_frames import RecordedNetwork
+
     paired = _paired(options, target, golden, context)
     return RecordedNetwork(paired, options.decides(), Rulebook(options.skip_rules), context)
 
