@@ -16,6 +16,7 @@ from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import contents_of, target_content_of
 from npucmp.flow.execution_order import ran_again
 from npucmp.localise.autograd_nodes import hands_on
+from npucmp.localise.dead_ends import dead_ends
 from npucmp.localise.golden_rows import (
     GoldenRows,
     constant_of,
@@ -222,8 +223,6 @@ class GoldenGraph:
     @cached_property
     def _astray(self) -> set[int]:
         """The gaps with dead ends."""
-        from npucmp.localise.dead_ends import dead_ends
-
         matched = self.columns.matched
         return {bisect_right(matched, place) for place in dead_ends(self.findings, self.columns, self._again)}
 

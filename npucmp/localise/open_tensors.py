@@ -16,6 +16,9 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRows, golden_round_off
+from npucmp.localise.golden_weights import GoldenWeights
+from npucmp.localise.value_proof import ValueProof
+from npucmp.measure.views import Views
 from npucmp.model import Verdict
 from npucmp.model.finding import BY_CONTENT
 from npucmp.model.roles import is_golden_parameter, is_parameter
@@ -30,19 +33,12 @@ def still_open(golden: GoldenRows, context: Optional[ReadContext]) -> list[int]:
     if not golden.decided[golden.golden].any():
         return rows
     if columns.missing[rows].any():
-        from npucmp.localise.golden_weights import GoldenWeights
-
         weights = GoldenWeights(findings)
         rows = [at for at in rows if not weights.is_known(findings[at])]
     graph = GoldenGraph(golden)
     left = _remaining_rows(graph, rows)
-    if not left or context is None or not columns.readable:
-        return left
-    from npucmp.localise.value_proof import ValueProof
-    from npucmp.measure.views import Views
-
-    proof = ValueProof(graph, Views(context))
-    while proven := {*filter(proof.proves, left)}:
+    proof = ValueProof(graph, Views(context)) if left and context is not None and columns.readable else None
+    while proof is not None and (proven := {*filter(proof.proves, left)}):
         graph.prove(proven)
         left = _remaining_rows(graph, rows)
     return left
