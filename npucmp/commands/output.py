@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from npucmp.model import Result
     from npucmp.model.saved_report import Difference, SavedReport
     from npucmp.report import Form
-    from npucmp.report.answer import Answer, Suspect, Suspects
+    from npucmp.report.answer import Answer, Suspects
     from npucmp.report.text_formats import TextOutput
 
 WIDTH = 80  # columns of a picture if stdout is no terminal
@@ -239,13 +239,10 @@ def _form(screen: ScreenFields) -> Form:
     from npucmp.report import Form
 
     if not screen.output:
-        for name in ("xlsx", "excel"):
+        files, report = "for the files", "of the report"
+        for name, place in (("xlsx", files), ("excel", files), ("parts", report), ("parquet", report)):
             if getattr(screen, name):
-                raise UsageError(f"--{name} needs -o DIR, the folder for the files")
-        for name in ("parts", "parquet"):
-            if getattr(screen, name):
-                option = f"--{name}"
-                raise UsageError(f"{option} needs -o DIR, the folder of the report")
+                raise UsageError(f"--{name} needs -o DIR, the folder {place}")
     if screen.xlsx:
         from npucmp.report import xlsx
 
@@ -299,11 +296,11 @@ def _mark_known(suspects: Suspects, found: Difference) -> Suspects:
     from npucmp.report.sanitise import escape_formula
 
     new = {(one.key.op, one.key.slot) for one in (*found.new, *found.worse)}
-
-    def known(one: Suspect) -> Suspect:
-        return one._replace(known=(escape_formula(one.op), escape_formula(one.slot)) not in new)
-
-    return suspects._replace(first=[*map(known, suspects.first)])
+    first = [
+        suspect._replace(known=(escape_formula(suspect.op), escape_formula(suspect.slot)) not in new)
+        for suspect in suspects.first
+    ]
+    return suspects._replace(first=first)
 
 
 @contextmanager
