@@ -239,10 +239,13 @@ def _form(screen: ScreenFields) -> Form:
     from npucmp.report import Form
 
     if not screen.output:
-        files, report = "for the files", "of the report"
-        for name, place in (("xlsx", files), ("excel", files), ("parts", report), ("parquet", report)):
+        for name in ("xlsx", "excel"):
             if getattr(screen, name):
-                raise UsageError(f"--{name} needs -o DIR, the folder {place}")
+                raise UsageError(f"--{name} needs -o DIR, the folder for the files")
+        for name in ("parts", "parquet"):
+            if getattr(screen, name):
+                option = f"--{name}"
+                raise UsageError(f"{option} needs -o DIR, the folder of the report")
     if screen.xlsx:
         from npucmp.report import xlsx
 

@@ -12,7 +12,6 @@ import time
 from collections import OrderedDict
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -74,7 +73,6 @@ if TYPE_CHECKING:
     from npucmp.measure.checkpoint import Checkpoint
     from npucmp.recompute.estimator import RecomputedOperators
     from npucmp.recompute.rank_operators import RankOperators
-    from npucmp.workflows.recorded_frames import RecordedNetwork
 
 Names = Mapping[int, Mapping[str, str]]  # number of a step and rank → kind of result → the name of its file
 
@@ -200,10 +198,17 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         return RankMeasurement(broken=broken)
     network = None
     if not options.resume and all(isinstance(run.operators, StructuredOperators) for run in (target, golden)):
-        from npucmp.workflows.recorded_frames import recorded_network
+        from npucmp.workflows.recorded_frames import RecordedNetwork, recorded_network
 
-        comparison = work.target, work.golden, work.began
-        network = recorded_network(target, golden, comparison, partial(_recorded_network, options, context))
+        rules, comparison = Rulebook(options.skip_rules), (work.target, work.golden, work.began)
+        network = recorded_network(
+            target,
+            golden,
+            comparison,
+            lambda left, right: RecordedNetwork(
+                _paired(options, left, right, context), options.decides(), rules, context
+            ),
+        )
     paired = _paired(options, target, golden, context) if network is None else network.paired
     if work.alone and paired.refused:
         raise paired.refused
@@ -255,13 +260,6 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         mismatch=paired.unlike or paired.refused,
         checkpoint_notes=remarks,
     )
-
-
-def _recorded_network(options: Options, context: ReadContext, target: Run, golden: Run) -> RecordedNetwork:
-    from npucmp.workflows.recorded_frames import RecordedNetwork
-
-    paired = _paired(options, target, golden, context)
-    return RecordedNetwork(paired, options.decides(), Rulebook(options.skip_rules), context)
 
 
 def _paired(options: Options, target: Run, golden: Run, context: ReadContext) -> PairedRuns:
