@@ -12,7 +12,6 @@ import time
 from collections import OrderedDict
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -63,12 +62,11 @@ from npucmp.model import (
     VerdictTally,
 )
 from npucmp.model.comparison import Coverage
-from npucmp.model.network import by_network, pairs_by_network
+from npucmp.model.network import StructuredOperators, by_network, pairs_by_network
 from npucmp.model.table import Table, rows_of_rule
 from npucmp.workflows.option_fields import Progress, StrPath
 from npucmp.workflows.options import Options
-from npucmp.workflows.recorded_frames import PairedRuns, RecordedNetwork, recorded_network
-from npucmp.workflows.select_runs import ProgressMeter, odd_pairs
+from npucmp.workflows.select_runs import PairedRuns, ProgressMeter, odd_pairs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 
 if TYPE_CHECKING:
@@ -199,9 +197,18 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     if broken:
         return RankMeasurement(broken=broken)
     network = None
-    if not options.resume:
-        comparison = work.target, work.golden, work.began
-        network = recorded_network(target, golden, comparison, partial(_recorded_network, options, context))
+    if not options.resume and all(isinstance(run.operators, StructuredOperators) for run in (target, golden)):
+        from npucmp.workflows.recorded_frames import RecordedNetwork, recorded_network
+
+        rules, comparison = Rulebook(options.skip_rules), (work.target, work.golden, work.began)
+        network = recorded_network(
+            target,
+            golden,
+            comparison,
+            lambda left, right: RecordedNetwork(
+                _paired(options, left, right, context), options.decides(), rules, context
+            ),
+        )
     paired = _paired(options, target, golden, context) if network is None else network.paired
     if work.alone and paired.refused:
         raise paired.refused
@@ -253,11 +260,6 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         mismatch=paired.unlike or paired.refused,
         checkpoint_notes=remarks,
     )
-
-
-def _recorded_network(options: Options, context: ReadContext, target: Run, golden: Run) -> RecordedNetwork:
-    paired = _paired(options, target, golden, context)
-    return RecordedNetwork(paired, options.decides(), Rulebook(options.skip_rules), context)
 
 
 def _paired(options: Options, target: Run, golden: Run, context: ReadContext) -> PairedRuns:

@@ -15,9 +15,7 @@ from typing import Any, Callable, Hashable, NamedTuple, Optional, Sequence, cast
 
 import numpy as np
 
-from npucmp.align import Alignment
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import UsageError
 from npucmp.flow.edges import Edges
 from npucmp.judge.tolerance import Limit, Tolerances, judge, judge_bound
 from npucmp.localise.autograd_nodes import undecided_nodes
@@ -41,29 +39,12 @@ from npucmp.model.table import (
     write_bounds,
     write_verdicts,
 )
+from npucmp.workflows.select_runs import PairedRuns
 
 KEPT = 8  # networks: work: the ranks of a comparison have a few
 _FIXED, _ALONE, _PLAIN, _OTHER = range(4)
 _TEXTS = "problem", "unlike", "because", "metric", "rule", "explained_by"
 _FIELDS = "known", "same", "shapes_differ", "verdict", "bound", "settled", "error", "limit", "working"
-
-
-class PairedRuns(NamedTuple):
-    """Two runs and their pairs: those that the user selected, and the others.
-
-    notes    on the pairs; unfit: on options that match nothing
-    refused  the reason if no operator was selected, or if they are different networks (`unlike`)
-    """
-
-    target: Run
-    golden: Run
-    alignment: Alignment
-    todo: list[Pair]
-    left_out: list[Pair]
-    notes: tuple[str, ...]
-    unfit: tuple[str, ...]
-    refused: Optional[UsageError]
-    unlike: Optional[UsageError]
 
 
 class _Limits(NamedTuple):
@@ -243,8 +224,7 @@ def recorded_network(
 ) -> Optional[RecordedNetwork]:
     """Return the network of two runs, built from their structures once in a comparison; None if it needs more than
     these."""
-    if not (isinstance(target.operators, StructuredOperators) and isinstance(golden.operators, StructuredOperators)):
-        return None
+    assert isinstance(target.operators, StructuredOperators) and isinstance(golden.operators, StructuredOperators)
     structures = target.operators.structure, golden.operators.structure
     key = comparison, id(structures[0]), id(structures[1])
     if key in _networks:
