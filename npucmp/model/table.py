@@ -17,7 +17,6 @@ import math
 from abc import abstractmethod
 from collections import deque
 from dataclasses import replace
-from functools import partial
 from typing import (
     Any,
     Callable,
@@ -102,8 +101,8 @@ class FieldSource(Protocol):
     def columns(self, columns: Columns) -> Columns:
         """The columns with whole operators and tensors."""
 
-    def pair(self, row: int) -> Pair:
-        """The pair of a row."""
+    def pairs(self, rows: Sequence[int]) -> Sequence[Pair]:
+        """The pairs of rows."""
 
     def shared_pairs(self, columns: Columns) -> Sequence[Pair]:
         """The pairs of the rows; the measurements have the statistics of shared pairs."""
@@ -187,10 +186,7 @@ class Table(Sequence[Finding]):
         if findings is not None:
             self._findings = findings
         elif columns is not None:
-            complete: Callable[[int], Pair] = (
-                columns.rank.pair if columns.rank is not None else partial(pair_at, columns)
-            )
-            self._findings = Rows(columns, complete)
+            self._findings = Rows(columns, lambda row: pairs_at(columns, [row])[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Table, (None, self.columns.complete())
@@ -222,6 +218,11 @@ class Table(Sequence[Finding]):
         if self._columns is None:
             self._columns = columns_of(self._findings)
         return self._columns
+
+    def pairs(self, rows: Sequence[int]) -> Sequence[Pair]:
+        """The pairs of rows, which are built without their findings."""
+        is_made = not isinstance(self._findings, Rows)
+        return [self._findings[row].pair for row in rows] if is_made else pairs_at(self.columns, rows)
 
     @property
     def is_made_of_columns(self) -> bool:
@@ -486,6 +487,11 @@ def pair_at(columns: Columns, at: int) -> Pair:
     shared = columns.operators[row["operator"]]
     sides = shared.target, shared.golden, columns.targets[at], columns.goldens[at]
     return Pair(shared.order, words[row["slot"]], *sides, shared.via, shared.confidence, words[row["note"]])
+
+
+def pairs_at(columns: Columns, rows: Sequence[int]) -> Sequence[Pair]:
+    """The pairs of rows of columns, with whole operators and tensors."""
+    return [pair_at(columns, row) for row in rows] if columns.rank is None else columns.rank.pairs(rows)
 
 
 def finding_at(columns: Columns, at: int, pair: Pair, number: int, cache: Any = None) -> Finding:

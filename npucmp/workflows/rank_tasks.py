@@ -534,10 +534,9 @@ class RankResult:
         known: Comparison = work.store.get(self.one.number, "judged")
         found: _Roots = work.store.get(self.one.number, "roots")
         table = cast(Table, known.findings).with_verdicts(found.changes)
-        roots = [
-            Root(pair=table[row].pair, **{**fields, "place": place})
-            for place, (_, row, fields) in sorted(zip(self.places, found.roots), key=lambda both: both[0])
-        ]
+        in_order = sorted(zip(self.places, found.roots), key=lambda both: both[0])
+        pairs = table.pairs([row for _, (_, row, _) in in_order])
+        roots = [Root(pair=pair, **{**root[2], "place": place}) for pair, (place, root) in zip(pairs, in_order)]
         placed = _with_parameters(table, roots)
         notes = (*known.notes, *found.notes)
         return replace(known, findings=table, roots=placed, notes=notes, coverage=found.coverage)
