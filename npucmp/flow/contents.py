@@ -47,6 +47,16 @@ def contents_of(findings: Sequence[Finding], side: int = 1) -> list[int]:
     findings = findings.rows if isinstance(findings, ChangedRows) else findings  # of equal measurements
     if not isinstance(findings, SearchRows) or findings.has_checksums:
         return [*map(of_row, findings)]
+    rank = findings.columns.rank
+    if rank is None:
+        return _contents_of_columns(findings, side)
+    if side not in rank.contents:
+        rank.contents[side] = _contents_of_columns(findings, side)
+    return rank.contents[side]
+
+
+def _contents_of_columns(findings: SearchRows, side: int) -> list[int]:
+    of_row = content_of if side else target_content_of
     rows, count = findings.columns.rows, _elements(findings)[side]
     figures = np.where(rows["figures"][:, side] == 0.0, 0.0, rows["figures"][:, side])  # -0 equals 0
     with np.errstate(invalid="ignore"):

@@ -97,6 +97,7 @@ class FieldSource(Protocol):
 
     network: Any
     records: Any
+    contents: dict[int, list[int]]  # of the tensors by row (flow/contents.py), by side
 
     def columns(self, columns: Columns) -> Columns:
         """The columns with whole operators and tensors."""
@@ -608,16 +609,6 @@ def verdict_rows(columns: Columns) -> dict[Verdict, tuple[int, int]]:
     numbers, rows, counts = np.unique(columns.rows["verdict"], return_index=True, return_counts=True)
     found = sorted(zip(rows.tolist(), counts.tolist(), numbers.tolist()))
     return {_VERDICTS[number]: (row, count) for row, count, number in found}
-
-
-def words_of(columns: Columns, name: str) -> list[str]:
-    """The texts of a column of the rows that has numbers of words."""
-    return [*map(columns.words.__getitem__, columns.rows[name].tolist())]
-
-
-def verdict_words(columns: Columns) -> list[str]:
-    """The verdict of each row, as in tensors.csv."""
-    return [*map([verdict.value for verdict in _VERDICTS].__getitem__, columns.rows["verdict"].tolist())]
 
 
 def moments_of_rows(columns: Columns) -> list[Optional[Moments]]:

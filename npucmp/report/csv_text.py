@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import chain, groupby, repeat
-from typing import Any, Iterable, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 from msgspec import MsgspecError
@@ -24,6 +24,18 @@ _SAMPLE = [0.0001, -0.1, 1.0, 2.5e15, 1 / 3]
 _IS_REPR = _encode(_SAMPLE).decode() == f"[{','.join(map(repr, _SAMPLE))}]"  # for floats of ordinary size
 _ORDINARY = 1e-4, 1e15  # range of sizes that JSON and repr write alike: from, below
 _OTHER_NOTATION = "e", "0.0000", "null"  # substrings that JSON writes for other numbers
+
+
+class CodedColumn(List[Any]):
+    """The cells of a column, its different values by their first row, and for each row the index of its value. Columns
+    are written value by value; values may be equal."""
+
+    def __init__(self, different: Sequence[Any], codes: Sequence[int]) -> None:
+        super().__init__(map(different.__getitem__, codes))
+        self.different, self.codes = different, codes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, ([*self],)
 
 
 def csv_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
@@ -60,6 +72,9 @@ def _lines_of(parts: Sequence[Iterable[str]]) -> list[str]:
 
 def _cells(column: Sequence[Any]) -> _Cells:
     """Return the text of the cells of a column, or the text that all of them share."""
+    if isinstance(column, CodedColumn):
+        cells = _cells(column.different)
+        return cells if isinstance(cells, str) else [*map(cells.__getitem__, column.codes)]
     kinds = {*map(type, column)}
     if kinds <= {float, _NONE} and float in kinds:
         return words_of(column) if len(kinds) == 1 else _floats(column)

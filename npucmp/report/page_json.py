@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npucmp.report.answer import Columns, Detail
+from npucmp.report.csv_text import CodedColumn
 from npucmp.report.network import FixedColumn
 from npucmp.report.sanitise import visible
 
@@ -70,24 +71,21 @@ def _fixed_width(cells: Sequence[Any]) -> Optional[FixedJson]:
 def _pack_column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     if cells.count(None) == len(cells):
         return None
-    kinds = {*map(type, cells)}
+    different, codes = (cells.different, cells.codes) if isinstance(cells, CodedColumn) else (cells, range(len(cells)))
+    kinds = {*map(type, different)}
+    is_mixed = float in kinds and not kinds <= {float, _NONE}  # equal values may be written differently
     number = {"number": True} if kinds & {int, float} else {}
-    if float in kinds and not kinds <= {float, _NONE}:  # equal values may be written differently
-        cells = different = plains = [*map(json_value, cells)]
-    elif kinds == {float}:
-        cells = different = plains = _plain_floats(cells)
-    else:
-        different = [*dict.fromkeys(cells)]
-        plains = _plain_floats(different) if float in kinds else _plains(different, kinds)
-    words = dict.fromkeys(plains)
+    if different is cells and not is_mixed:
+        places = {cell: place for place, cell in enumerate(dict.fromkeys(cells))}
+        different, codes = [*places], [*map(places.__getitem__, cells)]
+    plains = _plain_floats(different) if float in kinds and not is_mixed else _plains(different, kinds)
+    words = {plain: place for place, plain in enumerate(dict.fromkeys(plains))}
     if len(words) <= 1:
         return {"all": plains[0], **number} if plains[0] is not None else None
     if len(words) <= CODED_SHARE * len(cells):
-        places = dict(zip(words, range(len(words))))
-        codes = places if cells is plains else dict(zip(different, map(places.__getitem__, plains)))
-        return {"words": [*words], "codes": [*map(codes.__getitem__, cells)], **number}
-    known = dict(zip(different, plains))
-    return {"values": plains if cells is plains else [*map(known.__getitem__, cells)], **number}
+        numbers = [*map(words.__getitem__, plains)]
+        return {"words": [*words], "codes": [*map(numbers.__getitem__, codes)], **number}
+    return {"values": [*map(plains.__getitem__, codes)], **number}
 
 
 def _plain_floats(cells: Sequence[Optional[float]]) -> list[Any]:
