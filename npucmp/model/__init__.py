@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from npucmp.model.cause import Cause, Evidence, Fact, Root, Statement, brief, first_of, sentences
+from npucmp.model.cause import Cause, Evidence, Fact, Root, Statement, brief, first_of
 from npucmp.model.comparison import (
     DECIDED,
     Comparison,
@@ -142,7 +142,6 @@ __all__ = [
     "first_of",
     "map_comparisons",
     "position",
-    "sentences",
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import sys
 import time
 from collections import OrderedDict
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import (
     TYPE_CHECKING,
@@ -480,7 +480,7 @@ def _put_roots(
         roots = with_values(findings, roots, context, known.target.ordered and known.golden.ordered)
     rows = _rows(findings, (root.pair for _, root in roots))
     bare = [
-        (clock, row, {name: value for name, value in vars(root).items() if name != "pair"})
+        (clock, row, {field.name: getattr(root, field.name) for field in fields(root) if field.name != "pair"})
         for row, (clock, root) in zip(rows, roots)
     ]
     coverage = coverage_of(findings, known.left_out, context)
