@@ -22,7 +22,7 @@ from npucmp.model import Finding, Measurement, Pair, TensorRef
 from npucmp.model.dtypes import MOST
 from npucmp.model.moments import FEW_BITS
 from npucmp.model.network import SearchRows, by_network
-from npucmp.model.table import ChangedRows, has_figures
+from npucmp.model.table import ChangedRows, has_figures, made_once
 
 MIN_ELEMENTS = 4  # elements: chosen: fewer agree by chance, not measured
 _MASK = (1 << 64) - 1  # bits: definition: a content is a number of 64 bits
@@ -48,11 +48,9 @@ def contents_of(findings: Sequence[Finding], side: int = 1) -> list[int]:
     if not isinstance(findings, SearchRows) or findings.has_checksums:
         return [*map(of_row, findings)]
     rank = findings.columns.rank
-    if rank is None:
-        return _contents_of_columns(findings, side)
-    if side not in rank.contents:
-        rank.contents[side] = _contents_of_columns(findings, side)
-    return rank.contents[side]
+    made = {} if rank is None else rank.contents
+    contents: list[int] = made_once(made, (_contents_of_columns, side), findings, side)
+    return contents
 
 
 def _contents_of_columns(findings: SearchRows, side: int) -> list[int]:

@@ -227,7 +227,7 @@ class Rank:
 
     def __init__(self, network: Network, records: RankRecords) -> None:
         self.network, self.records = network, records
-        self.contents: dict[int, list[int]] = {}
+        self.contents: dict[Any, Any] = {}
         self._tensors: dict[int, TensorRef] = {}  # by the object of the network
         self._parts: dict[int, Operator] = {}
 

@@ -97,7 +97,7 @@ class FieldSource(Protocol):
 
     network: Any
     records: Any
-    contents: dict[int, list[int]]  # of the tensors by row (flow/contents.py), by side
+    contents: dict[Any, Any]  # of the tensors (flow/contents.py), by side
 
     def columns(self, columns: Columns) -> Columns:
         """The columns with whole operators and tensors."""
@@ -657,7 +657,7 @@ def network_fact(columns: Columns, make: Callable[..., Made], *more: object) -> 
         if not _latest or _latest[0][0] is not columns.operators:
             _latest.append((columns.operators, {}))
         made = _latest[0][1]
-    found: Made = _made_once(made, (make, *more), columns, *more)
+    found: Made = made_once(made, (make, *more), columns, *more)
     return found
 
 
@@ -669,11 +669,11 @@ def run_fact(run: Run, make: Callable[[Run], Made], own_field: str = "") -> Made
     if rank is None or own_field in _own_fields(rank):
         return make(run)
     key = make, run.format, run.detail, side
-    found: Made = _made_once(rank.network.columns, key, replace(run, operators=rank.network.runs[side]))
+    found: Made = made_once(rank.network.columns, key, replace(run, operators=rank.network.runs[side]))
     return found
 
 
-def _made_once(made: dict[Any, Any], key: tuple[Any, ...], *arguments: object) -> Any:
+def made_once(made: dict[Any, Any], key: tuple[Any, ...], *arguments: object) -> Any:
     """The result of the function that begins the key, called once."""
     if key not in made:
         made[key] = key[0](*arguments)

@@ -6,13 +6,14 @@ A cell is empty if it does not apply or is not known; floats have their full pre
 from __future__ import annotations
 
 from functools import partial
-from itertools import chain, groupby, repeat
-from typing import Any, Iterable, List, Mapping, Optional, Sequence, Union
+from itertools import chain, count, groupby, repeat
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 from msgspec import MsgspecError
 from msgspec.json import Encoder
 
+from npucmp.model.table import LazySequence
 from npucmp.report.sanitise import escape_formula
 
 _Cells = Union[str, Sequence[str]]  # the cells of a column, or the text that all of them share
@@ -26,16 +27,27 @@ _ORDINARY = 1e-4, 1e15  # range of sizes that JSON and repr write alike: from, b
 _OTHER_NOTATION = "e", "0.0000", "null"  # substrings that JSON writes for other numbers
 
 
-class CodedColumn(List[Any]):
-    """The cells of a column, its different values by their first row, and for each row the index of its value. Columns
-    are written value by value; values may be equal."""
+class CodedColumn(LazySequence[Any]):
+    """The cells of a column as values in the order of their first rows, and for each row the index of its value.
+    Columns are written value by value; values may be equal."""
 
     def __init__(self, different: Sequence[Any], codes: Sequence[int]) -> None:
-        super().__init__(map(different.__getitem__, codes))
         self.different, self.codes = different, codes
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, ([*self],)
+    @classmethod
+    def of(cls, cells: Sequence[Any]) -> CodedColumn:
+        """Return a column of cells whose equal values are written alike."""
+        places = dict(zip(dict.fromkeys(cells), count()))
+        return cls([*places], [*map(places.__getitem__, cells)])
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def _item(self, at: int) -> Any:
+        return self.different[self.codes[at]]
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.different.__getitem__, self.codes)
 
 
 def csv_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:

@@ -5,6 +5,7 @@ the cells of tensors.csv, made column by column.
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
 from itertools import accumulate, chain
 from operator import gt
@@ -40,7 +41,7 @@ from npucmp.model.table import (
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
 from npucmp.report.csv_text import CodedColumn
-from npucmp.report.network import NOTHING, NetworkColumns, RepeatedColumn
+from npucmp.report.network import NOTHING, NetworkColumns
 from npucmp.report.phrases import where_words
 from npucmp.report.producers import Linked
 from npucmp.report.rank_map import rank_errors
@@ -118,9 +119,8 @@ def paired_rows(comparison: Comparison, cells: Columns, linked: Linked) -> Paire
     rows = {name: column for name, column in cells.items() if name not in (*OF_OPERATORS, *tables.PLACES)}
     rows["error"] = [None if error == cell else error for error, cell in zip(errors, cells["rel_l2"])]
     rows["limit"] = [limit or None for limit in table.rows["limit"].tolist()]
-    rows.update(
-        metric=_coded(table.rows["metric"], table.words), output=[], argument=[]
-    )  # the order of the columns on the page
+    rows["metric"] = _coded(table.rows["metric"], table.words)
+    rows.update(output=[], argument=[])  # the order of the columns on the page
     nothing = network.columns[NOTHING]
     rows["histogram"] = [*map(_histogram, moments_of_rows(table))] if len(table.moments) else nothing
     if layout.sequence:
@@ -128,7 +128,7 @@ def paired_rows(comparison: Comparison, cells: Columns, linked: Linked) -> Paire
     rows["producer"] = [None if link is None else layout.numbers[link.order] for link in linked]
     rows["linked"] = [None if link is None else link.how for link in linked]
     roots = {root.pair.order: root for root in comparison.roots}
-    of_roots: Columns = {}
+    of_roots: dict[str, list[Any]] = {}
     for order, root in roots.items():
         for name, cell in _root(root).items():
             of_roots.setdefault(name, [None] * len(layout.numbers))[layout.numbers[order]] = cell
@@ -237,10 +237,10 @@ def _columns_concatenated(parts: Sequence[Columns], names: Sequence[str]) -> Col
     return {name: _cells_concatenated([part[name] for part in parts]) for name in names}
 
 
-def _cells_concatenated(parts: Sequence[list[Any]]) -> list[Any]:
+def _cells_concatenated(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
     if any(part is not parts[0] for part in parts):
         return [*chain.from_iterable(parts)]
-    return RepeatedColumn(parts[0], len(parts)) if parts else []
+    return CodedColumn(parts[0], array("q", range(len(parts[0]))) * len(parts)) if parts else []
 
 
 def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
@@ -267,7 +267,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     columns["elements"] = fixed["elements"]
     for number, (side, tensors) in enumerate(zip(SIDES, (table.targets, table.goldens))):
         columns.update((name, fixed[name]) for name in (f"{side}_{what}" for what in OF_TENSORS))
-        own = [nothing, nothing, *_recorded(*recorded_figures(table, number))]
+        own: list[Any] = [nothing, nothing, *_recorded(*recorded_figures(table, number))]
         if measured:
             own = [[*column] for column in own]
         for row, one in measured:
@@ -296,21 +296,16 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
 
 def _coded(numbers: npt.NDArray[Any], words: Sequence[Any]) -> CodedColumn:
     """Return the words with these numbers."""
-    listed = numbers.tolist()
-    places = {number: place for place, number in enumerate(dict.fromkeys(listed))}
-    return CodedColumn([*map(words.__getitem__, places)], [*map(places.__getitem__, listed)])
+    column = CodedColumn.of(numbers.tolist())
+    return CodedColumn([*map(words.__getitem__, column.different)], column.codes)
 
 
-def _recorded(known: Flags, figures: npt.NDArray[np.float64]) -> list[list[Any]]:
+def _recorded(known: Flags, figures: npt.NDArray[np.float64]) -> list[CodedColumn]:
     """Return the columns of RECORDED. An operator reads the output of another, so many rows have equal figures."""
-    keys = np.hstack([figures, known]).view("V64").ravel().tolist()
-    firsts = dict[bytes, int]()
-    equal = [firsts.setdefault(key, row) for row, key in enumerate(keys)]
-    codes = [*map({row: place for place, row in enumerate(firsts.values())}.__getitem__, equal)]
-    rows = np.array([*firsts.values()], np.int64)
-    known, figures = known[rows], figures[rows]
+    rows = CodedColumn.of(np.hstack([figures, known]).view("V64").ravel().tolist())
+    found, count = np.frombuffer(b"".join(rows.different)).reshape(-1, 8), len(Statistics._fields)
     names = map(Statistics._fields.index, RECORDED)
-    return [CodedColumn(optional(figures[:, name], known[:, name]), codes) for name in names]
+    return [CodedColumn(optional(found[:, name], found[:, count + name] > 0), rows.codes) for name in names]
 
 
 def optional(numbers: npt.NDArray[Any], known: Flags) -> list[Any]:
