@@ -22,7 +22,7 @@ from npucmp.model import Finding, Measurement, Pair
 from npucmp.model.dtypes import MOST
 from npucmp.model.moments import FEW_BITS
 from npucmp.model.network import SearchRows, by_network
-from npucmp.model.table import ChangedRows, has_figures
+from npucmp.model.table import ChangedRows, has_figures, made_once
 
 MIN_ELEMENTS = 4  # elements: chosen: fewer agree by chance, not measured
 _MASK = (1 << 64) - 1  # bits: definition: a content is a number of 64 bits
@@ -47,6 +47,14 @@ def contents_of(findings: Sequence[Finding], side: int = 1) -> list[int]:
     findings = findings.rows if isinstance(findings, ChangedRows) else findings  # of equal measurements
     if not isinstance(findings, SearchRows) or findings.has_checksums:
         return [*map(of_row, findings)]
+    rank = findings.columns.rank
+    made = {} if rank is None else rank.contents
+    contents: list[int] = made_once(made, (_contents_of_columns, side), findings, side)
+    return contents
+
+
+def _contents_of_columns(findings: SearchRows, side: int) -> list[int]:
+    of_row = content_of if side else target_content_of
     rows, count = findings.columns.rows, _elements(findings)[side]
     figures = np.where(rows["figures"][:, side] == 0.0, 0.0, rows["figures"][:, side])  # -0 equals 0
     with np.errstate(invalid="ignore"):

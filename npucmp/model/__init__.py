@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from npucmp.model.cause import Cause, Evidence, Fact, Root, Statement, brief, first_of, sentences
+    from npucmp.model.cause import Cause, Evidence, Fact, Root, Statement, brief, first_of
     from npucmp.model.comparison import (
         DECIDED,
         Comparison,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     )
 
 _NAMES = {  # module → its names; a module is loaded for the first of them, numpy for the names of a comparison
-    "cause": "Cause Evidence Fact Root Statement brief first_of sentences",
+    "cause": "Cause Evidence Fact Root Statement brief first_of",
     "comparison": "DECIDED Comparison PartOf StepRankNumbers StoredComparisons VerdictTally map_comparisons",
     "dump": "Call Device DeviceTask Operator Payload RankGroup Run RunHeader Scalar Slot SpelledArgument Statistics "
     "TensorRef Tree position",
@@ -148,7 +148,6 @@ __all__ = [
     "first_of",
     "map_comparisons",
     "position",
-    "sentences",
 ]  # fmt: skip
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -11,7 +11,7 @@ import sys
 import time
 from collections import OrderedDict
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -482,7 +482,7 @@ def _put_roots(
         roots = with_values(findings, roots, context, known.target.ordered and known.golden.ordered)
     rows = _rows(findings, (root.pair for _, root in roots))
     bare = [
-        (clock, row, {name: value for name, value in vars(root).items() if name != "pair"})
+        (clock, row, {field.name: getattr(root, field.name) for field in fields(root) if field.name != "pair"})
         for row, (clock, root) in zip(rows, roots)
     ]
     coverage = coverage_of(findings, known.left_out, context)
@@ -536,10 +536,9 @@ class RankResult:
         known: Comparison = work.store.get(self.one.number, "judged")
         found: _Roots = work.store.get(self.one.number, "roots")
         table = cast(Table, known.findings).with_verdicts(found.changes)
-        roots = [
-            Root(pair=table[row].pair, **{**fields, "place": place})
-            for place, (_, row, fields) in sorted(zip(self.places, found.roots), key=lambda both: both[0])
-        ]
+        in_order = sorted(zip(self.places, found.roots), key=lambda both: both[0])
+        pairs = table.pairs([row for _, (_, row, _) in in_order])
+        roots = [Root(pair=pair, **{**root[2], "place": place}) for pair, (place, root) in zip(pairs, in_order)]
         placed = _with_parameters(table, roots)
         notes = (*known.notes, *found.notes)
         return replace(known, findings=table, roots=placed, notes=notes, coverage=found.coverage)
