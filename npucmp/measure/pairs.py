@@ -17,7 +17,7 @@ from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers import header, header_of
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.errors import DumpError, NpucmpError
-from npucmp.measure.executor import read_distinct, workers
+from npucmp.measure.executor import TASKS_TO_FORK, read_distinct, workers
 from npucmp.measure.recorded_stats import measure_records, statistics_of
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, TensorRef
 from npucmp.model.dtypes import lookup, narrower, size_of
@@ -79,7 +79,7 @@ def map_pairs(
     """Apply `function` to each pair and the other arguments. Workers send back the result without the pair."""
     if jobs == 1:
         return (function(pair, *more) for pair in pairs)
-    found = workers(jobs).map(partial(_found, function, more), pairs, _failed, payload_bytes)
+    found = workers(jobs, least=TASKS_TO_FORK).map(partial(_found, function, more), pairs, _failed, payload_bytes)
     return (Measurement(pair, *rest) for rest, pair in zip(found, pairs))
 
 
