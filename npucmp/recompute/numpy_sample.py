@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.readers.values import Array
+from npucmp.dump.readers.values import Array, picked_rows
 from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup, numpy_dtype, unit_of
-from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, arguments_of, read, slots_of
+from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, arguments_of, payload_of, read, slots_of
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.noisy_ops import sigma_of
 from npucmp.recompute.numpy_calls import ANOTHER, GRADIENT_DISTANCE
@@ -157,7 +157,7 @@ def _row(
     treated = _treated(task, product, low)
     left = _picked_lines(product.left, batch, across, None, treated, context)
     right = _picked_lines(product.right, batch, None, down, treated, context)
-    recorded = read(tensor, context).reshape(batch, rows, columns)[:, across][:, :, down].astype(np.float64)
+    recorded = _rows_of(tensor, (batch, rows, columns), across, context)[:, :, down].astype(np.float64)
     exact, squares = np.matmul(left, right), np.matmul(left * left, right * right)
     dtype = lookup(tensor.dtype)
     assert dtype is not None
@@ -192,11 +192,20 @@ def _picked_lines(
     one: Operand, batch: int, rows: Optional[Array], columns: Optional[Array], name: str, context: ReadContext
 ) -> Array:
     """The picked rows or columns of an operand, rounded to the type `name`, in float64."""
-    whole = read(one.tensor, context)
-    whole = whole.reshape(batch, -1, one.tensor.shape[-1])
-    whole = whole.swapaxes(1, 2) if one.is_turned else whole
-    whole = whole[:, rows] if rows is not None else whole[:, :, columns]
-    return _rounded(whole.astype(np.float64), name)
+    shape = (batch, math.prod(one.tensor.shape[:-1]) // batch, one.tensor.shape[-1])
+    stored = columns if one.is_turned else rows
+    if stored is not None:
+        found = _rows_of(one.tensor, shape, stored, context)
+    else:
+        found = read(one.tensor, context).reshape(shape)[:, :, rows if one.is_turned else columns]
+    return _rounded((found.swapaxes(1, 2) if one.is_turned else found).astype(np.float64), name)
+
+
+def _rows_of(tensor: TensorRef, shape: tuple[int, int, int], rows: Array, context: ReadContext) -> Array:
+    """The picked rows of each matrix of a tensor that holds matrices of this shape."""
+    numbers = np.add.outer(np.arange(shape[0]) * shape[1], rows)
+    found = picked_rows(payload_of(tensor, context), shape[2], numbers.ravel().tolist(), context)
+    return found.reshape(shape[0], rows.size, shape[2])
 
 
 def _wide(tensor: TensorRef, context: ReadContext) -> Array:
