@@ -163,7 +163,7 @@ def _row(
     assert dtype is not None
     found = []
     for name in ("", treated) if product.bias is not None and treated else ("",):
-        added = 0.0 if product.bias is None else _rounded(_wide(product.bias, context)[down], name)
+        added = 0.0 if product.bias is None else _rounded(read(product.bias, context)[down].astype(np.float64), name)
         sigma = sigma_of(exact + added, squares + added * added, float(terms), 2.0**-24)
         if treated and dtype.round_off < unit_of(treated):  # of an input that autocast rounded
             sigma = np.hypot(sigma, ROUNDING * unit_of(treated) * np.abs(exact))
@@ -193,24 +193,20 @@ def _picked_lines(
 ) -> Array:
     """The picked rows or columns of an operand, rounded to the type `name`, in float64."""
     shape = (batch, math.prod(one.tensor.shape[:-1]) // batch, one.tensor.shape[-1])
-    stored = columns if one.is_turned else rows
-    if stored is not None:
-        found = _rows_of(one.tensor, shape, stored, context)
-    else:
-        found = read(one.tensor, context).reshape(shape)[:, :, rows if one.is_turned else columns]
+    stored, across = (columns, rows) if one.is_turned else (rows, columns)
+    found = (
+        read(one.tensor, context).reshape(shape)[:, :, across]
+        if stored is None
+        else _rows_of(one.tensor, shape, stored, context)
+    )
     return _rounded((found.swapaxes(1, 2) if one.is_turned else found).astype(np.float64), name)
 
 
 def _rows_of(tensor: TensorRef, shape: tuple[int, int, int], rows: Array, context: ReadContext) -> Array:
     """The picked rows of each matrix of a tensor that holds matrices of this shape."""
     numbers = np.add.outer(np.arange(shape[0]) * shape[1], rows)
-    found = picked_rows(payload_of(tensor, context), shape[2], numbers.ravel().tolist(), context)
-    return found.reshape(shape[0], rows.size, shape[2])
-
-
-def _wide(tensor: TensorRef, context: ReadContext) -> Array:
-    found: Array = read(tensor, context).astype(np.float64)
-    return found
+    picked = picked_rows(payload_of(tensor, context), shape[2], numbers.ravel().tolist(), context)
+    return picked.reshape(shape[0], rows.size, shape[2])
 
 
 def _rounded(values: Array, name: str) -> Array:

@@ -174,10 +174,9 @@ def picked_rows(payload: Payload, width: int, numbers: Sequence[int], context: R
     """Return some rows of `width` values in logical order, by their numbers. The others are not read if the file holds
     them as memory does."""
     if payload != Payload(*payload[:4]):
-        whole = [np.empty(0, numpy_dtype(payload.dtype)), *blocks(payload, context=context)]
-        return np.concatenate(whole).reshape(-1, width)[numbers]
-    source = _Source(payload)
+        return np.concatenate([*blocks(payload, context=context)]).reshape(-1, width)[numbers]
     with open_regular(payload.path, context) as file:
+        source = _Source(payload)
         source.require(file)
         return np.stack([source.array(file, payload.offset, width, number * width) for number in numbers])
 
