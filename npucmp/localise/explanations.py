@@ -112,7 +112,8 @@ class Explanations:
     def _of_output(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> Optional[Limit]:
         before = self._intervals.incoming_error(node, finding, reads).high
         changed = self._seen.changed_choice_share
-        agree = self._intervals.agree(node, reads)
+        # behind a root, inputs that may have an error do not agree
+        agree = not (before and self._intervals.any_tainted) and self._intervals.agree(node, reads)
         if not before and agree:
             changed = 0.0  # what agrees explains nothing
         elif reads.error is not None:
@@ -198,7 +199,8 @@ class Explanations:
     def worst_input(self, node: OperatorFindings) -> WorstInput:
         """The input with the largest difference, as far as it can reach the outputs."""
         apart = [(self._reach(node, one, saved), one, saved) for one, saved in self._disagreeing(node)]
-        read = [one for one in (*node.inputs, *node.extra_inputs) if not self._intervals.is_overwritten(node, one)]
+        own = [] if apart else [*node.inputs, *node.extra_inputs]
+        read = [one for one in own if not self._intervals.is_overwritten(node, one)]
         return worst_of(apart, [*map(self._intervals.producer_finding, read)])
 
     def _disagreeing(self, node: OperatorFindings) -> list[tuple[Finding, bool]]:
@@ -252,6 +254,8 @@ class Explanations:
         if unexplained:
             worst = max(unexplained, key=error_size)
             return OwnError(worst, worst.rule)
+        is_bounded = not any(map(self._intervals.may_have_moved, (*node.inputs, *node.extra_inputs)))
+        is_bounded = is_bounded and reads.error is not None
         cases = [
             RuleContext(
                 one,
@@ -261,10 +265,11 @@ class Explanations:
                 changed_choice_share=self._seen.changed_choice_share,
             )
             for one in node.outputs
-            if one.rule != OTHER_NODE and not self._is_rounding_alone(node, one, reads)
+            if (is_bounded or one.measurement.moments)  # the rules below are for values
+            and one.rule != OTHER_NODE
+            and not self._is_rounding_alone(node, one, reads)
         ]
-        is_bounded = not any(map(self._intervals.may_have_moved, (*node.inputs, *node.extra_inputs)))
-        if reads.error is not None and is_bounded:
+        if is_bounded:
             return self.accuse(*cases)
         if found := self.accuse(*cases, only="law"):  # it does not depend on the inputs of an operator
             return found

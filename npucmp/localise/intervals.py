@@ -25,7 +25,7 @@ value before it.
 from __future__ import annotations
 
 import math
-from typing import Callable, Iterator, NamedTuple, Optional, Sequence
+from typing import Callable, NamedTuple, Optional, Sequence
 
 from npucmp.flow.contents import content_of, is_vector
 from npucmp.flow.operators import OperatorFindings
@@ -219,25 +219,21 @@ class Intervals:
         """The widest interval of all incoming errors of an operator, for one of its outputs."""
         return max(self._arriving(node, finding, reads), key=lambda one: one.high)
 
-    def _arriving(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> Iterator[Interval]:
-        known = reads.error
-        if known is None:
-            yield self._left_of_a_sum(node) if self.is_cancellation_residue(node) else self.unknown_producer(finding)
-            yield self._operands(node, finding)
-            if finding.measurement.bound is not None:
-                yield Interval(0.0, self.unproven, "parameter")
-            yield self._unrecorded_parameters(node)
-            return
-        own = _own_operand(node, finding, reads)
-        known = max((one.high for one in (*reads.inputs, *reads.saved) if one.finding is not own), default=0.0)
-        yield Interval(known, known)
+    def _arriving(self, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> list[Interval]:
+        if reads.error is None:
+            is_left = self.is_cancellation_residue(node)
+            before = self._left_of_a_sum(node) if is_left else self.unknown_producer(finding)
+            unproven = Interval(0.0, self.unproven if finding.measurement.bound is not None else 0.0, "parameter")
+            return [before, self._operands(node, finding), unproven, self._unrecorded_parameters(node)]
+        own, read = _own_operand(node, finding, reads), (*reads.inputs, *reads.saved)
+        known = reads.error if own is None else max((one.high for one in read if one.finding is not own), default=0.0)
+        if math.isinf(known) or ((not self._by_round_off or self.is_saved_known(node)) and node.is_gradient):
+            return [Interval(known, known)]
         if not self._by_round_off or self.is_saved_known(node):
-            if not node.is_gradient:
-                yield self._unrecorded_parameters(node)
-            return
-        yield self.unknown_producer(finding)
+            return [Interval(known, known), self._unrecorded_parameters(node)]
         # each side rounded an unrecorded tensor that a forward saved for its backward
-        yield Interval(0.0, BOTH_SIDES * RuleContext(finding).round_off, "saved")
+        saved = Interval(0.0, BOTH_SIDES * RuleContext(finding).round_off, "saved")
+        return [Interval(known, known), self.unknown_producer(finding), saved]
 
     def _operands(self, node: OperatorFindings, finding: Finding) -> Interval:
         """Operands that are added, multiplied or divided element by element have the shape of the result: if no input

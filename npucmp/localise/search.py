@@ -147,10 +147,11 @@ class RootSearch:
         if self.has_values:
             return None
         from npucmp.localise.stat_columns import StatColumns
-        from npucmp.localise.stat_shift import movement_of_row
+        from npucmp.localise.stat_shift import likely_error, movement_of_row
 
         columns = StatColumns(rows)
         rows.cache.fill(movement_of_row, columns)
+        rows.cache.fill(likely_error, columns.likely_errors)
         return columns
 
     def _downcast_share(self) -> float:
@@ -251,12 +252,9 @@ class RootSearch:
         if far is not None:
             own = self._explanations.accuse_recomputed(*far)
             known = known or self._recomputation.of(node)
-        is_alone = any(map(_is_number_elsewhere, node.inputs))
-        is_known = (reads.error != 0.0 or is_alone) and reads.is_known and self._intervals.is_saved_known(node)
-        is_known = is_known and not any(is_folded(one.pair) for one in node.inputs)  # they were compared with nothing
         if (
             own and known and not (guilty or far) and not begins_upstream(node)
-            and known.is_innocent(node, own.rule, own.finding, is_known)
+            and known.is_innocent(node, own.rule, own.finding, self._are_all_known(node, reads))
         ):  # fmt: skip
             self.revised.pop(own.finding.row, None)  # revert the words of an accusation
             own = None
@@ -336,6 +334,12 @@ class RootSearch:
         reasons += evidence.uncompared_weights(self._golden_weights_of(pair.order))
         reasons += evidence.follower_reasons(pair, self._unpaired.at(pair.order + 1))
         return Cause.WORSENED if worst.differs else Cause.BORN, reasons
+
+    def _are_all_known(self, node: OperatorFindings, reads: OperatorReads) -> bool:
+        """Whether an operator reads an error, and all that it reads was compared."""
+        is_error = reads.error != 0.0 or any(map(_is_number_elsewhere, node.inputs))
+        is_known = is_error and reads.is_known and self._intervals.is_saved_known(node)
+        return is_known and not any(is_folded(one.pair) for one in node.inputs)  # they were compared with nothing
 
     def _has_no_upper_bound(
         self, node: OperatorFindings, own: OwnError, diverged: Sequence[Finding], reads: OperatorReads

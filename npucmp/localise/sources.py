@@ -39,8 +39,8 @@ class TensorSource(NamedTuple):
 
 
 @by_network
-def _any_meaningless(pairs: Sequence[Pair]) -> bool:
-    return any(map(is_meaningless, pairs))
+def _meaningless(pairs: Sequence[Pair]) -> frozenset[int]:
+    return frozenset(row for row, pair in enumerate(pairs) if is_meaningless(pair))
 
 
 class Sources:
@@ -52,7 +52,8 @@ class Sources:
         self._read = frozenset(edges.sources)  # rows whose tensors an operator reads
         self._read_so_far: set[int] = set()
         self._latest = -1  # latest row that the search has reached
-        self.any_meaningless = _any_meaningless(findings)
+        self._meaningless, self._count = _meaningless(findings), len(findings)
+        self.any_meaningless = bool(self._meaningless)
         self.any_unreadable = bool(rows_of_verdicts(findings, (Verdict.UNREADABLE,)))
         self._instead: dict[
             int, tuple[int, TensorSource]
@@ -65,7 +66,7 @@ class Sources:
     def of(self, finding: Finding) -> Optional[TensorSource]:
         """The source of a tensor; None if no earlier compared tensor holds it."""
         at = finding.row - self._first
-        if not 0 <= at < len(self._findings):
+        if not 0 <= at < self._count:
             return self._of_another_rank(finding)
         row = self._edges.sources[at]
         if self._instead:
@@ -151,8 +152,8 @@ class Sources:
         """The source of a row."""
         found = self._known.get(row)
         if found is None:
-            finding = self._findings[row - self._first]
-            found = self._known[row] = TensorSource(finding, False, is_meaningless(finding.pair))
+            at = row - self._first
+            found = self._known[row] = TensorSource(self._findings[at], False, at in self._meaningless)
         return found
 
     def learn(self, source: TensorSource) -> None:

@@ -175,6 +175,12 @@ class StatColumns:
         """The error that the figures of each row make likely, 0 if it is unknown (stat_shift.likely_error)."""
         return self._shifts.likely
 
+    @cached_property
+    def likely_errors(self) -> list[Optional[float]]:
+        """The same; None if it is unknown."""
+        found: list[Optional[float]] = np.where(self.is_known, self.likely, None).tolist()  # type: ignore[call-overload]
+        return found
+
     def __getitem__(self, row: int) -> Optional[StatShift]:
         """The shift of a row."""
         if row not in self._asked:

@@ -177,6 +177,7 @@ def movement_of_row(finding: Finding) -> Optional[StatShift]:
     return shifts_of(a, b, in_a, in_b, own, many, lost, np.array([is_split(pair)])).at(0)
 
 
+@of_row
 def likely_error(finding: Finding) -> Optional[float]:
     """The rel_l2 that the figures of a tensor make likely if its elements' errors are independent; at most 1. None
     without records."""

@@ -360,6 +360,9 @@ class Rulebook:
         self._of = {
             kind: [rule for rule in self.rules.values() if rule.kind == kind] for kind in {rule.kind for rule in RULES}
         }
+        # an infinite incoming error makes these bounds infinite, as it makes that of growth, which comes before them
+        follows = ("condition", "cancellation") if "growth" in self.rules else ()
+        self._of["unlimited"] = [rule for rule in self._of["explanation"] if rule.name not in follows]
 
     def uses(self, name: str) -> bool:
         """Whether a rule is in force."""
@@ -374,7 +377,8 @@ class Rulebook:
 
     def explanation(self, case: RuleContext) -> Optional[Limit]:
         """The smallest bound that contains the error, and its rule; None if no rule explains the error."""
-        bounds = [bound for bound in self._bounds("explanation", case) if case.error <= bound.value]
+        kind = "explanation" if case.input_error < math.inf else "unlimited"
+        bounds = [bound for bound in self._bounds(kind, case) if case.error <= bound.value]
         return min(bounds, key=lambda bound: bound.value, default=None)
 
     def accusation(self, case: RuleContext, only: str = "") -> Optional[Finding]:
