@@ -60,7 +60,7 @@ def _of_output(sweep: Sweep, node: OperatorFindings, finding: Finding, reads: Op
     if not before and agree:
         changed = 0.0  # what agrees explains nothing
     elif reads.error is not None:
-        before = max(before, behind_a_root(sweep, node, finding).high)
+        before = max(before, behind_a_root(sweep, finding))
     flipped = sweep.flipped and not sweep.flipped.isdisjoint(names_of(node.operator))
     case = RuleContext(
         finding,
@@ -161,19 +161,14 @@ def reads_what_differs(sweep: Sweep, node: OperatorFindings) -> bool:
 
 def worst_input(sweep: Sweep, node: OperatorFindings) -> WorstInput:
     """The input with the largest difference, as far as it can reach the outputs."""
-    apart = [(_reach(sweep, node, one, saved), one, saved) for one, saved in _disagreeing(sweep, node)]
-    own = [] if apart else [*node.inputs, *node.extra_inputs]
-    read = [one for one in own if not is_overwritten(sweep, node, one)]
-    return worst_of(apart, [*(producer_finding(sweep, one) for one in read)])
-
-
-def _disagreeing(sweep: Sweep, node: OperatorFindings) -> list[tuple[Finding, bool]]:
-    """The inputs that still differ, and whether each is not an input of the operator itself; as written by the
-    producer if only that output was compared."""
-    read = [(one, False) for one in node.inputs] + [(one, True) for one in node.extra_inputs]
-    written = [(producer_finding(sweep, one), saved) for one, saved in read]
-    apart = [(now, one, saved) for one, saved in written if differs(now := sweep.now(one))]
-    return [(one, saved) for now, one, saved in apart if not is_overwritten(sweep, node, now)]
+    read, own = (*node.inputs, *node.extra_inputs), len(node.inputs)
+    apart = [
+        (_reach(sweep, node, wrote, at >= own), wrote, at >= own)
+        for at, wrote in enumerate([producer_finding(sweep, finding) for finding in read])
+        if differs(now := sweep.now(wrote)) and not is_overwritten(sweep, node, now)
+    ]
+    kept = () if apart else (finding for finding in read if not is_overwritten(sweep, node, finding))
+    return worst_of(apart, [producer_finding(sweep, finding) for finding in kept])
 
 
 def _reach(sweep: Sweep, node: OperatorFindings, finding: Finding, saved: bool) -> float:

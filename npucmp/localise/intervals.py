@@ -243,11 +243,10 @@ def _operands(sweep: Sweep, node: OperatorFindings, finding: Finding) -> Interva
     return Interval(0.0, error_of_operands(sweep, shape), "unknown producer")
 
 
-def behind_a_root(sweep: Sweep, node: OperatorFindings, finding: Finding) -> Interval:
+def behind_a_root(sweep: Sweep, finding: Finding) -> float:
     """If a root exists upstream, inputs below their limit may have an error as large as the limit."""
-    if sweep.any_tainted and sweep.rules.uses("behind_root"):
-        return Interval(0.0, max(finding.limit, FACTOR * finding.working), "behind a root")
-    return Interval()
+    is_behind = sweep.any_tainted and sweep.rules.uses("behind_root")
+    return max(finding.limit, FACTOR * finding.working) if is_behind else 0.0
 
 
 def _left_of_a_sum(sweep: Sweep, node: OperatorFindings) -> Interval:
@@ -352,11 +351,11 @@ def _are_known(node: OperatorFindings, reads: Sequence[ReadTensor], is_known: Ca
     """Whether every input has a record, here or where it was written. Folded weights have no golden partner: an error
     in them counts as this operator's."""
     reads = [read for read in reads if not is_folded(read.finding.pair)]
-    data = [read.interval for read in reads if not is_parameter(read.finding.pair)]
-    if not node.reads_recorded or (data and not any(map(is_known, data))):
+    unknown = [read.finding for read in reads if not is_known(read.interval)]
+    if not node.reads_recorded or any(one.verdict is not Verdict.MISSING or _is_unseen(node, one) for one in unknown):
         return False
-    unknown = (read.finding for read in reads if not is_known(read.interval))
-    return not any(one.verdict is not Verdict.MISSING or _is_unseen(node, one) for one in unknown)
+    data = [read.interval for read in reads if not is_parameter(read.finding.pair)] if unknown else []
+    return not data or any(map(is_known, data))
 
 
 def _is_unseen(node: OperatorFindings, finding: Finding) -> bool:

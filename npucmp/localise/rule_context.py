@@ -191,7 +191,7 @@ class RuleContext:
         """Whether values were compared by rel_l2, and some differ."""
         return self.finding.error is not None and self.finding.metric == "rel_l2" and bool(self.values.max_abs)
 
-    @property
+    @cached_property
     def is_choice(self) -> bool:
         """Whether the tensor is a choice itself: a mask or an index."""
         return kind_of(self.golden.dtype) in ("b", "i", "u")

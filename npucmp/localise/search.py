@@ -60,7 +60,7 @@ from npucmp.localise.rule_context import RuleContext, error_size
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.accusations import downcast_share
 from npucmp.localise.rules.explanations import GROWTH
-from npucmp.localise.seen_errors import is_alike, is_still, learn_left, learn_shapes
+from npucmp.localise.seen_errors import is_alike, is_still, learn_shapes
 from npucmp.localise.sources import (
     add_uncompared,
     excluded_forward,
@@ -80,7 +80,7 @@ from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import SUM_ROUNDING
 from npucmp.model.finding import DIFFERS, OTHER_NODE
 from npucmp.model.network import SearchRows, by_network
-from npucmp.model.roles import containers, is_folded, is_meaningless, is_parameter, names_of
+from npucmp.model.roles import containers, is_folded, is_parameter, names_of
 from npucmp.model.table import ChangedRows, rows_of_verdicts, with_changes
 
 if TYPE_CHECKING:
@@ -471,10 +471,8 @@ class RootSearch(Sweep):
 
     def _culprit(self, node: OperatorFindings) -> str:
         """The operator inside this module that has the error already; "" if there is none."""
-        operator = node.operator
-        if not node.outputs or not self.rules.holds("container", RuleContext(node.outputs[0], node)):
-            return ""
-        return next(filter(None, map(self.inside.get, names_of(operator))), "")
+        names = names_of(node.operator) if node.outputs and self.rules.uses("container") else ()
+        return next(filter(None, map(self.inside.get, names)), "")
 
     def _propagated_output(
         self, node: OperatorFindings, diverged: Sequence[Finding], known: Optional[RecomputedRows], reads: OperatorReads
@@ -574,12 +572,15 @@ class RootSearch(Sweep):
         wanders = is_cancellation_residue(self, node)
         for finding in node.inputs:
             left = differs(finding) and (wanders or is_residue(self, finding))
-            self._learn(TensorSource(finding, (node.tainted or node.inherits) and differs(finding), is_residue=left))
+            learn_source(
+                self, TensorSource(finding, (node.tainted or node.inherits) and differs(finding), is_residue=left)
+            )
         self._pass_descent(node)
         for finding in node.outputs:
             tainted = node.tainted and (differs(finding) or finding.error is None)
             left = finding.row in self.residues or (wanders and differs(finding))
-            self._learn(TensorSource(finding, tainted, is_meaningless(finding.pair), left))
+            meaningless = finding.row - self.first_row in self.meaningless
+            learn_source(self, TensorSource(finding, tainted, meaningless, left))
         learn_shapes(self, node)
         if node.tainted:
             self.any_tainted = True
@@ -601,11 +602,6 @@ class RootSearch(Sweep):
             if not any(source.finding.row in self.descending for source in read):
                 return
         self.descending.update(one.row for one in node.outputs)
-
-    def _learn(self, source: TensorSource) -> None:
-        learn_source(self, source)
-        if source.is_residue:
-            learn_left(self, source.finding)
 
     def _counted_inputs(self, node: OperatorFindings) -> list[Finding]:
         """The inputs whose errors count among the errors seen."""

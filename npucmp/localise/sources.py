@@ -18,7 +18,7 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.products import READER_DISTANCE
 from npucmp.localise.rule_context import error_size
-from npucmp.localise.seen_errors import agrees
+from npucmp.localise.seen_errors import agrees, learn_left
 from npucmp.localise.sweep import Sweep, TensorSource
 from npucmp.model import Finding, Operator, Pair, TensorRef, Verdict
 from npucmp.model.finding import OTHER_NODE
@@ -130,6 +130,8 @@ def learn_source(sweep: Sweep, source: TensorSource) -> None:
     sweep.sources[source.finding.row] = source
     sweep.any_meaningless |= source.meaningless
     sweep.reached = max(sweep.reached, source.finding.row - sweep.first_row)
+    if source.is_residue:
+        learn_left(sweep, source.finding)
 
 
 def replace_source(sweep: Sweep, source: TensorSource, content: int, start: int) -> None:

@@ -106,7 +106,7 @@ RULES = (
         "gradients of relu, max, clamp, where: an input error e moves elements across the threshold; these elements "
         f"are completely wrong, rel_l2 up to {math.sqrt(FLIP_SHARE):g} √e",
         explanations.non_smooth,
-        lambda case: case.input_error and not case.is_choice and case.is_non_smooth,
+        lambda case: case.is_non_smooth and case.input_error and not case.is_choice,
     ),
     ErrorRule(
         "explanation",
