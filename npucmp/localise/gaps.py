@@ -171,12 +171,9 @@ def _gradients_of(sweep: Sweep, finding: Finding) -> list[RuleContext]:
 def _unpaired_writers(sweep: Sweep, case: RuleContext) -> list[RuleContext]:
     """An input in a later step as the output of an operator that exists in one run: the parameters of this
     operator, which earlier updates changed, were not compared."""
-    last = last_agreeing(sweep)
-    found = (
-        unpaired_writers(sweep.unpaired, case.finding, last.pair.order if last else -1, False)
-        if case.no_producer
-        else []
-    )
+    last = last_agreeing(sweep) if case.no_producer else None
+    start = last.pair.order if last else -1
+    found = unpaired_writers(sweep.unpaired, case.finding, start, False) if case.no_producer else []
     read = any(op_type_of(one.operator).parameters for one in found)
     return [replace(case, input_error=max(case.input_error, sweep.updates.unproven))] if read else []
 
@@ -260,7 +257,7 @@ def _cause_of(sweep: Sweep, node: OperatorFindings, finding: Finding, row: int) 
 
 
 def _between(pairs: Iterable[Pair], start: int, end: int) -> list[Pair]:
-    """Those of some operators that lie between two places in the graph, the latest first."""
+    """The operators between two places in the graph, the latest first."""
     return [pair for pair in reversed([*pairs]) if start < pair.order < end]
 
 

@@ -172,7 +172,7 @@ def _overwritten_interval(sweep: Sweep, node: OperatorFindings, finding: Finding
     """The latest error of that shape; zero for running statistics, on which a gradient does not depend."""
     if node.is_gradient:
         return Interval(source="overwritten")
-    error = error_of_shape(sweep, finding.pair.golden.shape if finding.pair.golden else ())
+    error = error_of_shape(sweep, finding.pair.golden_shape)
     error = unknown_producer(sweep, finding).high if error is None else error
     return Interval(0.0, max(error, RuleContext(finding).round_off), "overwritten")
 
@@ -214,33 +214,28 @@ def may_have_moved(sweep: Sweep, finding: Finding) -> bool:
 
 def incoming_error(sweep: Sweep, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> Interval:
     """The widest interval of all incoming errors of an operator, for one of its outputs."""
-    return max(_arriving(sweep, node, finding, reads), key=lambda one: one.high)
-
-
-def _arriving(sweep: Sweep, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> list[Interval]:
     if reads.error is None:
         is_left = is_cancellation_residue(sweep, node)
         before = _left_of_a_sum(sweep, node) if is_left else unknown_producer(sweep, finding)
         unproven = Interval(0.0, sweep.updates.unproven if finding.measurement.bound is not None else 0.0, "parameter")
-        return [before, _operands(sweep, node, finding), unproven, _unrecorded_parameters(sweep, node)]
+        # operands that are added, multiplied or divided element by element have the shape of the result
+        is_open = not node.inputs and node.op.has("shifts")
+        shifted = error_of_operands(sweep, finding.pair.golden_shape) if is_open else 0.0
+        operands = Interval(0.0, shifted, "unknown producer")
+        found = [before, operands, unproven, _unrecorded_parameters(sweep, node)]
+        return max(found, key=lambda interval: interval.high)
     own, read = _own_operand(node, finding, reads), (*reads.inputs, *reads.saved)
     known = reads.error if own is None else max((one.high for one in read if one.finding is not own), default=0.0)
-    if math.isinf(known) or ((not sweep.by_round_off or is_saved_known(sweep, node)) and node.is_gradient):
-        return [Interval(known, known)]
-    if not sweep.by_round_off or is_saved_known(sweep, node):
-        return [Interval(known, known), _unrecorded_parameters(sweep, node)]
-    # each side rounded an unrecorded tensor that a forward saved for its backward
-    saved = Interval(0.0, BOTH_SIDES * RuleContext(finding).round_off, "saved")
-    return [Interval(known, known), unknown_producer(sweep, finding), saved]
-
-
-def _operands(sweep: Sweep, node: OperatorFindings, finding: Finding) -> Interval:
-    """Operands that are added, multiplied or divided element by element have the shape of the result: if no input
-    was recorded, use the latest outputs of that shape."""
-    if node.inputs or not node.op.has("shifts"):
-        return Interval()
-    shape = finding.pair.golden.shape if finding.pair.golden else ()
-    return Interval(0.0, error_of_operands(sweep, shape), "unknown producer")
+    found = [Interval(known, known)]
+    if math.isinf(known):
+        return found[0]
+    if sweep.by_round_off and not is_saved_known(sweep, node):
+        # each side rounded an unrecorded tensor that a forward saved for its backward
+        saved = Interval(0.0, BOTH_SIDES * RuleContext(finding).round_off, "saved")
+        found += [unknown_producer(sweep, finding), saved]
+    elif not node.is_gradient:
+        found.append(_unrecorded_parameters(sweep, node))
+    return max(found, key=lambda interval: interval.high)
 
 
 def behind_a_root(sweep: Sweep, finding: Finding) -> float:

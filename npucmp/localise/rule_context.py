@@ -270,7 +270,7 @@ def mark_diverged(finding: Finding, because: str = "", **fields: Any) -> Finding
 
 def error_of(finding: Finding) -> Optional[float]:
     """The error that a rule reads; None if unknown. Differing checksums are an infinite error."""
-    return math.inf if finding.error is not None and math.isnan(finding.error) else finding.error
+    return math.inf if finding.error != finding.error else finding.error  # NaN
 
 
 def error_size(finding: Finding) -> float:

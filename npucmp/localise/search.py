@@ -4,7 +4,7 @@ Operators are evaluated in execution order. Do the inputs of an operator agree? 
 difference (gaps.py)? Do its outputs differ by more than its inputs explain (explanations.py, intervals.py)? Does a
 recomputation accuse or acquit it (recomputation.py)? localise/rules/ decides what explains and what accuses; this
 module has the search itself: the order of these questions, and descent from a root. `RootSearch.visit` decides about
-one operator, and `_cause` between BORN, WORSENED and UNKNOWN.
+one operator, and `_cause` between BORN, WORSENED and UNKNOWN; sweep.py has the state between two operators.
 
 An operator is UNKNOWN if an input comes from an output that was not compared (localise/sources.py). A backward operator
 is UNKNOWN if its forward was not recorded, cannot be read, or ran again on one side only with other values
@@ -239,7 +239,10 @@ class RootSearch(Sweep):
             return
 
         # What does it read?
-        node.inputs, node.outputs = ([*map(self._as_written, side)] for side in (node.inputs, node.outputs))
+        node.inputs, node.outputs = (
+            [self._as_written(one) if one.verdict is Verdict.MATCH else one for one in side]
+            for side in (node.inputs, node.outputs)
+        )
         gap, inherits = find_gap(self, node)
         if gap and (entered := input_of_module(self, node, gap.finding)):
             self._add_input_of_module(node, *entered)
@@ -414,9 +417,9 @@ class RootSearch(Sweep):
         return not (marks and any(is_marked(self, one) for one in node.inputs))
 
     def _as_written(self, finding: Finding) -> Finding:
-        """One tensor has one verdict: a tensor that differs where it was written, because of a root, also differs where
+        """One tensor has one verdict: a match that differs where it was written, because of a root, also differs where
         its reader has a wider limit."""
-        source = source_of(self, finding) if finding.verdict is Verdict.MATCH else None
+        source = source_of(self, finding)
         if source is None or not source.tainted or finding.error is None:
             return finding
         error, written = error_size(finding), self.now(source.finding)

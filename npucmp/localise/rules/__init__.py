@@ -361,7 +361,7 @@ class Rulebook:
             kind: [rule for rule in self.rules.values() if rule.kind == kind] for kind in {rule.kind for rule in RULES}
         }
         # an infinite incoming error makes these bounds infinite, as it makes that of growth, which comes before them
-        follows = ("condition", "cancellation") if "growth" in self.rules else ()
+        follows = ("condition", "constant_rows", "choice", "cancellation", "collective") if self.uses("growth") else ()
         self._of["unlimited"] = [rule for rule in self._of["explanation"] if rule.name not in follows]
 
     def uses(self, name: str) -> bool:
@@ -377,7 +377,7 @@ class Rulebook:
 
     def explanation(self, case: RuleContext) -> Optional[Limit]:
         """The smallest bound that contains the error, and its rule; None if no rule explains the error."""
-        kind = "explanation" if case.input_error < math.inf else "unlimited"
+        kind = "explanation" if case.input_error < math.inf or case.is_choice else "unlimited"
         bounds = [bound for bound in self._bounds(kind, case) if case.error <= bound.value]
         return min(bounds, key=lambda bound: bound.value, default=None)
 
