@@ -156,7 +156,7 @@ def reads_what_differs(sweep: Sweep, node: OperatorFindings) -> bool:
         return False
     if any(differs(sweep.now(one)) for one in node.extra_inputs):
         return True
-    return any(may_have_moved(sweep, one) for one in (*node.inputs, *node.extra_inputs))
+    return any(may_have_moved(sweep, finding) for finding in (*node.inputs, *node.extra_inputs))
 
 
 def worst_input(sweep: Sweep, node: OperatorFindings) -> WorstInput:
@@ -219,7 +219,7 @@ def own_error(sweep: Sweep, node: OperatorFindings, reads: OperatorReads) -> Opt
     if unexplained:
         worst = max(unexplained, key=error_size)
         return OwnError(worst, worst.rule)
-    is_bounded = not any(may_have_moved(sweep, one) for one in (*node.inputs, *node.extra_inputs))
+    is_bounded = not any(may_have_moved(sweep, finding) for finding in (*node.inputs, *node.extra_inputs))
     is_bounded = is_bounded and reads.error is not None
     cases = [
         RuleContext(

@@ -109,8 +109,8 @@ def reads_of(sweep: Sweep, node: OperatorFindings) -> OperatorReads:
     saved = [_read(sweep, node, one, _interval_of_values(sweep, one) or NO_DATA) for one in context]
     is_measured = _are_known(node, inputs, lambda one: one.is_measured)
     is_known = is_measured or (sweep.by_round_off and _are_known(node, inputs, lambda one: one.is_known))
-    is_open = not is_measured and not any(_is_reached(sweep, one) for one in node.inputs)
-    is_open = is_open and not any(may_have_moved(sweep, one) for one in (*node.inputs, *context))
+    is_open = not is_measured and not any(_is_reached(sweep, finding) for finding in node.inputs)
+    is_open = is_open and not any(may_have_moved(sweep, finding) for finding in (*node.inputs, *context))
     error = None if is_open else max([0.0, *(read.high for read in inputs), *(read.high for read in saved)])
     return OperatorReads(inputs, saved, is_known, is_measured, error)
 

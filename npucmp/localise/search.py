@@ -240,7 +240,7 @@ class RootSearch(Sweep):
 
         # What does it read?
         node.inputs, node.outputs = (
-            [self._as_written(one) if one.verdict is Verdict.MATCH else one for one in side]
+            [self._as_written(finding) if finding.verdict is Verdict.MATCH else finding for finding in side]
             for side in (node.inputs, node.outputs)
         )
         gap, inherits = find_gap(self, node)
@@ -357,7 +357,7 @@ class RootSearch(Sweep):
         these bound no error from above, and no argument of the operator differs."""
         if not any(own.finding is one for one in diverged) or evidence.argument_reasons(node.pair):
             return False
-        return any(may_have_moved(self, one) for one in (one.finding for one in (*reads.inputs, *reads.saved)))
+        return any(may_have_moved(self, finding) for finding in (one.finding for one in (*reads.inputs, *reads.saved)))
 
     def _golden_weights_of(self, order: int) -> list[str]:
         """The names of the weights of an operator that only the golden recorded."""
@@ -414,7 +414,7 @@ class RootSearch(Sweep):
         if any(output.pair.golden is None and output.pair.is_inside for output in node.outputs):
             return False
         marks = self.any_tainted or self.any_meaningless
-        return not (marks and any(is_marked(self, one) for one in node.inputs))
+        return not (marks and any(is_marked(self, finding) for finding in node.inputs))
 
     def _as_written(self, finding: Finding) -> Finding:
         """One tensor has one verdict: a match that differs where it was written, because of a root, also differs where
@@ -456,7 +456,8 @@ class RootSearch(Sweep):
         if not node.inputs or not node.op.has("copies", "hands on", "views"):
             return False
         return all(
-            source is not None and source.meaningless for source in (source_of(self, one) for one in node.inputs)
+            source is not None and source.meaningless
+            for source in (source_of(self, finding) for finding in node.inputs)
         )
 
     def _remote_error(self, node: OperatorFindings) -> Optional[OwnError]:
@@ -601,7 +602,7 @@ class RootSearch(Sweep):
     def _pass_descent(self, node: OperatorFindings) -> None:
         """Record that all that an operator wrote descends from a root, if what it read does."""
         if not (node.tainted or node.inherits):
-            read = filter(None, (source_of(self, one) for one in node.inputs)) if self.descending else ()
+            read = filter(None, (source_of(self, finding) for finding in node.inputs)) if self.descending else ()
             if not any(source.finding.row in self.descending for source in read):
                 return
         self.descending.update(one.row for one in node.outputs)

@@ -35,7 +35,9 @@ def usual_error(sweep: Sweep, finding: Finding) -> float:
         is_left = 0.0 < _zero_in_golden(finding) <= FACTOR * sweep.left_of_zero
         return math.inf if is_left else max([*sweep.errors[-1:], sweep.largest_left])
     usual = sweep.errors[int(QUANTILE * (len(sweep.errors) - 1))] if sweep.errors else 0.0
-    return max(usual, *(one.error for one in sweep.latest), below_rounding(sweep, finding), _of_terms(sweep, finding))
+    return max(
+        usual, *(sizes.error for sizes in sweep.latest), below_rounding(sweep, finding), _of_terms(sweep, finding)
+    )
 
 
 def _of_terms(sweep: Sweep, finding: Finding) -> float:
@@ -56,7 +58,7 @@ def below_rounding(sweep: Sweep, finding: Finding) -> float:
     _catch_up(sweep)
     is_latest = is_gradient(operator) or op_type_of(operator).has("collective")
     size, unit = scale_of(finding).rms, max(finding.working, finding.limit / FACTOR)
-    rounding = unit * (max((one.rms for one in sweep.latest), default=0.0) if is_latest else sweep.largest_gradient)
+    rounding = unit * (max((sizes.rms for sizes in sweep.latest), default=0.0) if is_latest else sweep.largest_gradient)
     return rounding / size if 0.0 < size <= FACTOR * rounding else 0.0
 
 
@@ -72,14 +74,14 @@ def may_cancel(sweep: Sweep, finding: Finding) -> bool:
 def rounding_of_sums(sweep: Sweep, error: float) -> float:
     """The error of a sum of all elements of one of the latest outputs, if each has this relative error."""
     _catch_up(sweep)
-    return FACTOR * error * max((one.sum for one in sweep.latest), default=0.0)
+    return FACTOR * error * max((sizes.sum for sizes in sweep.latest), default=0.0)
 
 
 def has_recent(sweep: Sweep, finding: Finding) -> bool:
     """Whether the latest operators wrote a tensor with as many elements, from which code that was not dumped may
     have made this tensor."""
     _catch_up(sweep)
-    return any(scale_of(finding).elements in one.elements for one in sweep.latest)
+    return any(scale_of(finding).elements in sizes.elements for sizes in sweep.latest)
 
 
 def error_of_shape(sweep: Sweep, shape: tuple[int, ...]) -> Optional[float]:
@@ -123,28 +125,28 @@ def _catch_up(sweep: Sweep) -> None:
     if not sweep.passed:
         return
     passed, sweep.passed = sweep.passed, []
-    columns, numbers = sweep.columns, [one for one in passed if isinstance(one, int)]
+    columns, numbers = sweep.columns, [entry for entry in passed if isinstance(entry, int)]
     if columns is not None:
         for at in numbers:
             sweep.errors += columns.errors[at]
             if columns.network.gradient[at]:
                 sweep.largest_gradient = max(sweep.largest_gradient, columns.written_rms[at])
-    for node, read in (one for one in passed if not isinstance(one, int)):
+    for node, read in (entry for entry in passed if not isinstance(entry, int)):
         sweep.errors += _errors_of(sweep, node, read)
         if node.is_gradient:
             rms = [scale_of(finding).rms for finding in node.outputs]
             sweep.largest_gradient = max([sweep.largest_gradient, *filter(math.isfinite, rms)])
     sweep.errors.sort()
-    for one in passed:
-        if not isinstance(one, int) or columns is None or columns.has_errors[one]:
-            learn_shapes(sweep, _node(sweep, one))
-            _learn_terms(sweep, _node(sweep, one))
-    sizes = [_sizes_of(sweep, _node(sweep, one)) for one in passed[-RECENT_OPERATORS:]]
+    for entry in passed:
+        if not isinstance(entry, int) or columns is None or columns.has_errors[entry]:
+            learn_shapes(sweep, _node(sweep, entry))
+            _learn_terms(sweep, _node(sweep, entry))
+    sizes = [_sizes_of(sweep, _node(sweep, entry)) for entry in passed[-RECENT_OPERATORS:]]
     sweep.latest = [*sweep.latest, *sizes][-RECENT_OPERATORS:]
-    gradients = [one for one in passed if _is_gradient(sweep, one)][-RECENT_OPERATORS:]
-    norms = [_largest_norm(_node(sweep, one)) for one in gradients]
+    gradients = [entry for entry in passed if _is_gradient(sweep, entry)][-RECENT_OPERATORS:]
+    norms = [_largest_norm(_node(sweep, entry)) for entry in gradients]
     sweep.gradients = [*sweep.gradients, *norms][-RECENT_OPERATORS:]
-    nodes = (_node(sweep, one) for one in reversed(passed))
+    nodes = (_node(sweep, entry) for entry in reversed(passed))
     latest_first = (finding for node in nodes for finding in (*node.outputs, *node.inputs[::-1]))
     sweep.agreeing = next(filter(agrees, latest_first), sweep.agreeing)
 
@@ -180,13 +182,13 @@ def _learn_terms(sweep: Sweep, node: OperatorFindings) -> None:
 
 
 def _sizes_of(sweep: Sweep, node: OperatorFindings) -> WrittenSizes:
-    scales = [scale_of(one) for one in node.outputs]
-    own = [error_size(one) for one in filter(_is_float, node.outputs) if one.row not in sweep.residues]
+    scales = [scale_of(output) for output in node.outputs]
+    own = [error_size(output) for output in filter(_is_float, node.outputs) if output.row not in sweep.residues]
     return WrittenSizes(
         max(filter(math.isfinite, own), default=0.0),
-        max((one.rms for one in scales), default=0.0),
-        max((one.rms * one.elements for one in scales), default=0.0),
-        {one.elements for one in scales if one.elements > 1},
+        max((scale.rms for scale in scales), default=0.0),
+        max((scale.rms * scale.elements for scale in scales), default=0.0),
+        {scale.elements for scale in scales if scale.elements > 1},
     )
 
 
