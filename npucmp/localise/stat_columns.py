@@ -201,6 +201,7 @@ def movement_of_row(finding: Finding) -> Optional[StatShift]:
     return shifts_of(a, b, in_a, in_b, own, many, lost, np.array([is_split(pair)])).at(0)
 
 
+@of_row
 def likely_error(finding: Finding) -> Optional[float]:
     """The rel_l2 that the figures of a tensor make likely if its elements' errors are independent; at most 1. None
     without records."""
@@ -406,6 +407,12 @@ class StatColumns:
         self.quiet = (network.may_be_quiet & ~network.all.any(~is_still)).tolist()
         self.differs_by_verdict = with_verdict(columns, DIFFERS).tolist()
         self.has_errors = outputs.any(has_error(columns)).tolist()
+
+    @cached_property
+    def likely_errors(self) -> list[Optional[float]]:
+        """The error that the figures of each row make likely (`likely_error`); None if it is unknown."""
+        likely = self._shifts.likely.tolist()
+        return [error if is_known else None for error, is_known in zip(likely, self.is_known.tolist())]
 
     def __getitem__(self, row: int) -> Optional[StatShift]:
         """The shift of a row."""

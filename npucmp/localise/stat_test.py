@@ -77,7 +77,8 @@ from npucmp.localise.evidence import argument_reasons, draw_reasons, is_fed, rea
 from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.rule_context import AVERAGED_ELEMENTS, FLIP_SHARE
 from npucmp.localise.search import RootSearch
-from npucmp.localise.seen_errors import QUANTILE, RECENT_OPERATORS, SeenErrors
+from npucmp.localise.seen_errors import QUANTILE, RECENT_OPERATORS, below_rounding, may_cancel, rounding_of_sums
+from npucmp.localise.sources import source_of
 from npucmp.localise.stat_columns import (
     FIGURES,
     SUMS,
@@ -89,6 +90,7 @@ from npucmp.localise.stat_columns import (
     level,
     movement,
 )
+from npucmp.localise.sweep import Sweep
 from npucmp.model import Cause, Finding, Operator, Pair, Root, Verdict
 from npucmp.model.arguments import moves_other_axes
 from npucmp.model.dtypes import MOST, lookup
@@ -469,7 +471,7 @@ class NoiseTest:
         self, node: OperatorFindings, finding: Finding, moved: StatShift, walk: RootSearch
     ) -> Optional[Outlier]:
         """Compare an input with the same tensor at its producer; without a producer, with all tensors before it."""
-        source = walk.sources.of(finding)
+        source = source_of(walk, finding)
         is_written = node.op.has("in place") and finding.pair.slot == "input:0"
         if is_written or (source is not None and source.meaningless):
             return None
@@ -484,7 +486,7 @@ class NoiseTest:
         least = INPUT_NOISE * moved.unit if is_given else BASE_NOISE * self._unit(node, finding)
         if is_parameter(finding.pair):
             return self._outlier(finding, moved, Level(least, least)) if self._first else None
-        if walk.seen.below_rounding(finding) or (self._now.moved and self._may_be_left(finding, least, walk.seen)):
+        if below_rounding(walk, finding) or (self._now.moved and self._may_be_left(finding, least, walk)):
             return None
         few = (
             0 if is_few(finding) else AVERAGED_ELEMENTS
@@ -497,13 +499,13 @@ class NoiseTest:
         usual = max(self._now.last, self._now.levels, least)
         return self._outlier(finding, moved, Level(usual, usual).times(UNKNOWN_WRITER_FACTOR))
 
-    def _may_be_left(self, finding: Finding, least: float, seen: SeenErrors) -> bool:
+    def _may_be_left(self, finding: Finding, least: float, walk: Sweep) -> bool:
         """Whether an input of few elements may be what is left of a sum that cancels: it then changes by no more than
         the noise of the terms."""
         extremes = [statistics[:2] for statistics in finding.measurement.statistics if statistics is not None]
         change = max((abs(a - b) for a, b in zip(*extremes) if a is not None and b is not None), default=0.0)
-        bound = seen.rounding_of_sums(max(self._now.levels, least))  # 0 if no output was seen
-        return seen.may_cancel(finding) and not change > bound > 0.0
+        bound = rounding_of_sums(walk, max(self._now.levels, least))  # 0 if no output was seen
+        return may_cancel(walk, finding) and not change > bound > 0.0
 
     def _input_noise(
         self, node: OperatorFindings, read: Sequence[tuple[Finding, StatShift]], walk: RootSearch
@@ -519,7 +521,7 @@ class NoiseTest:
 
     def _of_read(self, finding: Finding, moved: StatShift, walk: RootSearch) -> InputNoise:
         """The noise of one tensor; if its figures do not show that of its values, that of its producer's inputs."""
-        source = walk.sources.of(finding) if self._hidden else None
+        source = source_of(walk, finding) if self._hidden else None
         hidden = self._hidden.get(source.finding.row) if source is not None else None
         if hidden is not None and is_hidden(finding):
             return hidden._replace(elements=moved.elements)
