@@ -22,6 +22,8 @@ from tests.health.calls import linear, normal, write
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "tests" / "data" / "example_extension"
+SAMPLE = ROOT / "sample_dumps" / "msprobe_softmax"
+COMPARE = "compare", SAMPLE / "target", SAMPLE / "golden"
 BROKEN = """
 from npucmp.measure.metrics import Metric
 
@@ -87,6 +89,24 @@ def run(*words, site=None, cwd=None):
     )  # fmt: skip
 
 
+@pytest.fixture
+def invoke(monkeypatch):
+    """Run a command in this process, with folders that packages are installed in."""
+
+    def invoked(*words, sites):
+        for site in sites:
+            monkeypatch.syspath_prepend(str(site))
+        for name in ("broken", "other"):
+            sys.modules.pop(name, None)
+        for cached in (metrics._extensions, installed_formats.format_extensions):
+            cached.cache_clear()
+        return CliRunner().invoke(group, [*map(str, words)])
+
+    yield invoked
+    for cached in (metrics._extensions, installed_formats.format_extensions):
+        cached.cache_clear()
+
+
 def test_an_installed_format_reads_its_dumps(example, dumps):
     for words in ((), ("--format", "indexed")):
         got = run("compare", *dumps, "--json", *words, site=example)
@@ -97,8 +117,7 @@ def test_an_installed_format_reads_its_dumps(example, dumps):
 
 
 def test_a_built_in_format_comes_first(example):
-    sample = ROOT / "sample_dumps" / "msprobe_softmax" / "golden"
-    assert "msprobe" in run("show", sample, site=example).stdout.splitlines()[0]
+    assert "msprobe" in run("show", SAMPLE / "golden", site=example).stdout.splitlines()[0]
 
 
 def test_installed_formats_are_listed(example):
@@ -107,29 +126,29 @@ def test_installed_formats_are_listed(example):
     assert "indexed" in json.loads(run("formats", "--json", site=example).stdout)["formats"]
 
 
-def test_an_installed_metric_is_a_column_and_a_tolerance(example, dumps, tmp_path):
+def test_an_installed_metric_is_a_column_and_a_tolerance(example, dumps, tmp_path, invoke):
     expected = 8 * 0.5**2 / 64
-    got = run("compare", *dumps, "-o", tmp_path / "r", "--metrics", "snr,mean_square", site=example)
-    assert got.returncode == 1, got.stderr
+    got = invoke("compare", *dumps, "-o", tmp_path / "r", "--metrics", "snr,mean_square", sites=[example])
+    assert got.exit_code == 1, got.output
     rows = list(csv.DictReader((tmp_path / "r" / "tensors.csv").open(encoding="utf-8")))
     assert [*rows[0]][-2:] == ["snr", "mean_square"]
     values = {(row["op"], row["slot"]): float(row["mean_square"]) for row in rows}
     assert values.pop(("op1", "output:0")) == pytest.approx(expected, rel=1e-6) and set(values.values()) == {0.0}
     for limit, status in ((expected * 0.99, 1), (expected * 1.01, 0)):
         (tmp_path / "limits.csv").write_text(f"metric,limit\nmean_square,{limit}\n")
-        got = run("compare", *dumps, "--tolerances", tmp_path / "limits.csv", "--json", site=example)
+        got = invoke("compare", *dumps, "--tolerances", tmp_path / "limits.csv", "--json", sites=[example])
         found = json.loads(got.stdout)
-        assert (got.returncode, found["exit_status"]) == (status, status), got.stderr
+        assert (got.exit_code, found["exit_status"]) == (status, status), got.output
         assert [one["value"] for one in found["roots"]] == [pytest.approx(expected, rel=1e-6)] * status
 
 
-def test_a_report_with_an_installed_metric_is_read_without_the_package(example, dumps, tmp_path):
-    run("compare", *dumps, "-o", tmp_path / "r", "--metrics", "mean_square", site=example)
+def test_a_report_with_an_installed_metric_is_read_without_the_package(example, dumps, tmp_path, invoke):
+    invoke("compare", *dumps, "-o", tmp_path / "r", "--metrics", "mean_square", sites=[example])
     assert run("diff", tmp_path / "r", tmp_path / "r").returncode == 0
 
 
-def test_an_installed_report_is_printed_or_written(example, dumps, tmp_path):
-    got = run("compare", *dumps, "--report-format", f"suspects,suspects={tmp_path / 's.txt'}", site=example)
+def test_an_installed_report_is_printed_or_written(example, dumps, tmp_path, invoke):
+    got = invoke("compare", *dumps, "--report-format", f"suspects,suspects={tmp_path / 's.txt'}", sites=[example])
     assert got.stdout == "1 BORN 'op1'\n" == (tmp_path / "s.txt").read_text()
 
 
@@ -155,30 +174,11 @@ BAD = [  # group, object, options of compare, words of the message
 ]
 
 
-@pytest.fixture
-def invoke(monkeypatch):
-    """Run a command of the sample in this process, with folders that packages are installed in."""
-
-    def invoked(*words, sites):
-        for site in sites:
-            monkeypatch.syspath_prepend(str(site))
-        for name in ("broken", "other"):
-            sys.modules.pop(name, None)
-        for cached in (metrics._extensions, installed_formats.format_extensions):
-            cached.cache_clear()
-        sample = ROOT / "sample_dumps" / "msprobe_softmax"
-        return CliRunner().invoke(group, ["compare", str(sample / "target"), str(sample / "golden"), *words])
-
-    yield invoked
-    for cached in (metrics._extensions, installed_formats.format_extensions):
-        cached.cache_clear()
-
-
 @pytest.mark.parametrize("kind, value, words, says", BAD)
 def test_a_broken_extension_is_one_line_that_names_it(tmp_path, monkeypatch, invoke, kind, value, words, says):
     monkeypatch.chdir(tmp_path)
     site = install(tmp_path / "site", "broken", {f"npucmp.{kind}": {"bad": value}}, BROKEN.format(name="bad"))
-    error = invoke(*words.split(), sites=[site]).exception
+    error = invoke(*COMPARE, *words.split(), sites=[site]).exception
     assert isinstance(error, UsageError) and f"entry point bad ({value}) of npucmp.{kind}: {says}" in str(error)
     assert "\n" not in str(error) and not (tmp_path / "r" / "summary.json").exists()
 
@@ -199,7 +199,7 @@ def test_a_tolerance_over_nan_decides_nothing(tmp_path, invoke):
     points = {"npucmp.metrics": {"nothing": "broken:NOTHING"}}
     site = install(tmp_path / "site", "broken", points, BROKEN.format(name="nothing"))
     (tmp_path / "limits.csv").write_text("metric,limit\nnothing,0.5\n")
-    got = invoke("--tolerances", str(tmp_path / "limits.csv"), "--json", sites=[site])
+    got = invoke(*COMPARE, "--tolerances", tmp_path / "limits.csv", "--json", sites=[site])
     found = json.loads(got.stdout)
     assert (got.exit_code, found["outcome"]) != (0, "AGREES") and found["verdicts"]["unknown"] > 0
     assert "diverged" not in found["verdicts"]
@@ -210,7 +210,7 @@ def test_a_name_that_is_taken_is_refused(tmp_path, invoke):
     site = install(tmp_path / "site", "broken", points, BROKEN.format(name="stack"))
     other = install(tmp_path / "other", "other", {"npucmp.metrics": {"twice": "other:FAILING"}}, "pass")
     for name, says in (("stack", "tensors.csv has another column"), ("twice", "two packages have this name")):
-        error = invoke("--metrics", name, "-o", str(tmp_path / "r"), sites=[site, other]).exception
+        error = invoke(*COMPARE, "--metrics", name, "-o", tmp_path / "r", sites=[site, other]).exception
         assert isinstance(error, UsageError) and says in str(error)
 
 

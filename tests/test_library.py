@@ -90,21 +90,24 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
     "health", "overflows", "plans", "relations", "reruns", "follow", "tickets", "fusion",
     *(f"comparability.{name}" for name in ("run_pair", "registry", "workflow", "data_relation", "given_inputs")),
     *(f"recompute.{name}" for name in (
-        "run", "data_flow", "gaps", "torch_engine", "torch_bind_call", "rounding_noise", "replay_gaps",
+        "run", "data_flow", "gaps", "torch_engine", "torch_bind_call", "rounding_noise", "replay_gaps", "numpy_inputs",
+        "numpy_copies",
     )),
     "align.mapping", "align.content_hash", "dump.graphs", "dump.overlay",
     *(f"localise.{name}" for name in (
-        "remote_inputs", "rank_coordinates", "golden_graph", "rank_digest", "next_dump", "stat_test", "stat_facts",
-        "open_tensors", "stat_suspects",
+        "remote_inputs", "golden_graph", "rank_digest", "next_dump", "stat_test",
+        "open_tensors",
     )),
     *(f"measure.{name}" for name in ("bitwise", "dask_executor", "checkpoint", "tensor_stats", "range_scan", "views")),
     *(f"report.{name}" for name in (
         "diff", "error_origin", "csv", "rank_tables", "html", "matrix", "overview", "page_json", "rank_picture", "xlsx",
     )),
     "flow.collectives",
-    *(f"workflows.{name}" for name in ("diff", "extra_dumps", "graphs", "report_reader", "scratch")),
+    *(f"workflows.{name}" for name in (
+        "diff", "extra_dumps", "graphs", "recorded_frames", "report_reader", "scratch",
+    )),
 }  # fmt: skip
-MOST_MODULES = 181  # with those that read the values of a suspect and of nodes again, without what recomputes by numpy
+MOST_MODULES = 147  # with those that read the values of a suspect and of nodes again, without what recomputes by numpy
 
 
 def modules_of(*words):
@@ -115,6 +118,13 @@ def modules_of(*words):
     assert not got.stderr
     loaded = {*got.stdout.splitlines()[-1].split()}
     return loaded, {name.partition(".")[2] for name in loaded if name.split(".")[0] == "npucmp"}
+
+
+@pytest.mark.parametrize("command", ["compare", "replay", "show"])
+def test_the_help_of_a_command_loads_its_options_only(command):
+    loaded, own = modules_of(command, "--help")
+    assert not loaded & {"numpy", "msgspec", *HEAVY}
+    assert not {name.partition(".")[0] for name in own} & {"align", "measure", "flow", "judge", "localise", "report"}
 
 
 def test_a_plain_comparison_loads_what_it_needs():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Callable, Iterator, Mapping, NamedTuple, Optio
 
 from npucmp.align import name, updates
 from npucmp.align.framework_names import differ_in_framework
-from npucmp.align.shape_match import same_but_for_rows, same_shapes
+from npucmp.align.shape_match import same_but_for_rows, same_shapes, shape_pair
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
@@ -281,8 +281,6 @@ def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
     if any(lost):
         found = _with_unreadable(found, lost, alignment)
     if any(one is not None and one.is_unshaped for pair in found for one in (pair.target, pair.golden)):
-        from npucmp.align.shape_match import shape_pair
-
         found = [*map(shape_pair, found)]
     if any(one is not None and (one.layout or one.device) for pair in found for one in (pair.target, pair.golden)):
         from npucmp.align.device_layout import settle_axes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 WIDTH = (1 << 64) - 1  # mask of bits: definition: a hash is a number of 64 bits
 BLOCK = 1 << 16  # elements: work
 
@@ -11,7 +13,6 @@ BLOCK = 1 << 16  # elements: work
 def hash_values(values: Any) -> int:
     """Return the sum of the mixed bits of the elements of a flat array as float64, below 2**64; -0 counts as 0. The
     hash of an array is the sum of the hashes of its parts, modulo 2**64."""
-    import numpy as np
 
     total = 0
     for at in range(0, values.size, BLOCK):

@@ -15,7 +15,10 @@ import math
 import zlib
 from typing import Any, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers import header
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Payload, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
@@ -45,7 +48,6 @@ class ContentMatrices(NamedTuple):
 
 def content(target: Sequence[Operator], golden: Sequence[Operator], context: ReadContext) -> ContentMatrices:
     """Compare the content of all pairs. A stretch with more than MOST tensors yields zeros."""
-    import numpy as np
 
     shape = len(target), len(golden)
     found = ContentMatrices(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool))
@@ -69,7 +71,6 @@ def content(target: Sequence[Operator], golden: Sequence[Operator], context: Rea
 
 def _distances(a: Any, b: Any) -> Any:
     """Relative distances of all rows of one matrix to all rows of another."""
-    import numpy as np
 
     with np.errstate(all="ignore"):  # squares of large numbers may overflow: the distance is then infinite
         sizes = (a * a).sum(1)[:, None], (b * b).sum(1)[None, :]
@@ -102,11 +103,9 @@ def _marks(operator: Operator, context: ReadContext) -> dict[_Key, Any]:
 
 def _of_values(tensor: TensorRef, context: ReadContext) -> Optional[tuple[str, Any]]:
     """The first values as a vector of fixed length; None for constants and for tensors that cannot be read cheaply."""
-    import numpy as np
 
     if tensor.problem or not (tensor.file or tensor.payload) or math.prod(tensor.shape) < FEWEST:
         return None
-    from npucmp.dump.readers import header
     from npucmp.dump.readers.values import blocks
 
     try:

@@ -19,6 +19,8 @@ from collections import Counter, defaultdict
 from math import isqrt
 from typing import Any, Iterator, Sequence
 
+import numpy as np
+
 from npucmp.align.content_match import content
 from npucmp.align.name import longest_increasing
 from npucmp.align.shape_match import output_shapes, outputs, signature
@@ -99,7 +101,6 @@ class _Aligner:
         return matches
 
     def _stretch(self, target: Sequence[Operator], golden: Sequence[Operator]) -> list[Match]:
-        import numpy as np
 
         if not target or not golden:  # a piece of a longer stretch
             return []
@@ -107,7 +108,8 @@ class _Aligner:
             cuts = _cuts(target, golden)
             pieces = [(target[i:k], golden[j:n]) for (i, j), (k, n) in zip(cuts, cuts[1:])]
             return [match for piece in pieces for match in self._stretch(*piece)]
-        scores, unlike = _scores(*_features(target, golden))
+        strips = _strips(*_features(target, golden), range(len(target)), slice(0, len(golden)))
+        scores, unlike = map(np.concatenate, zip(*strips))  # numpy uses the memory of a strip again
         other = np.zeros(scores.shape, bool)
         if Counter(map(_shapes_of, target)) != Counter(map(_shapes_of, golden)):  # else the order leaves no choice
             like, other, same = content(target, golden, self.context)
@@ -165,7 +167,6 @@ def _cuts(target: Sequence[Operator], golden: Sequence[Operator]) -> list[tuple[
 
     A path is represented by the column in which it enters each strip of rows; the step to a cell is as in _best_path.
     """
-    import numpy as np
 
     n, m = len(target), len(golden)
     a, b = _features(target, golden)
@@ -236,15 +237,15 @@ def _gaps(path: Sequence[tuple[int, int]], n: int, m: int) -> Iterator[tuple[ran
 
 def _scores(a: dict[str, Any], b: dict[str, Any]) -> tuple[Any, Any]:
     """The matrix of scores, -inf for pairs that cannot be partners; and where the shapes of the outputs differ."""
-    import numpy as np
 
     def equal(what: str) -> Any:
         return a[what][:, None] == b[what][None, :]
 
-    score = np.where(equal("kind"), KIND, np.where(equal("type"), TYPE_ONLY, -np.inf)).astype(np.float32)
-    score += np.where(equal("shapes"), SHAPES, np.where(equal("outputs"), OUTPUTS, UNLIKE_SHAPES))
+    full, half, unlike = np.array([[KIND, TYPE_ONLY, -np.inf], [SHAPES, OUTPUTS, UNLIKE_SHAPES]], np.float32).T
+    score = np.where(equal("kind"), full[0], np.where(equal("type"), half[0], unlike[0]))
+    score += np.where(equal("shapes"), full[1], np.where(equal("outputs"), half[1], unlike[1]))
     for what, weight in WEIGHTS.items():
-        if (a[what] >= 0).any() and (b[what] >= 0).any():
+        if np.isin(a[what], b[what]).any():
             score += np.float32(weight) * equal(what)
     both_written = (a["written"][:, None] >= 0) & (b["written"][None, :] >= 0)
     return score, both_written & ~equal("written")
@@ -258,7 +259,6 @@ def _features(target: Sequence[Operator], golden: Sequence[Operator]) -> tuple[d
 
 
 def _feature_numbers(operators: Sequence[Operator], numbers: dict[Any, int], nothing: int) -> dict[str, Any]:
-    import numpy as np
 
     columns: dict[str, list[int]] = defaultdict(list)
     for op in operators:
@@ -294,20 +294,17 @@ def _frame(text: str) -> str:
 
 
 def _best_path(scores: Any) -> list[tuple[int, int]]:
-    """The order-preserving pairs of the largest total score, by diagonals so that numpy runs the inner loop.
+    """The order-preserving pairs of the largest total score, by rows so that numpy runs the inner loop.
 
     total[i, j] = max(total[i-1, j], total[i, j-1], total[i-1, j-1] + scores[i, j]); of equal totals the pair is
     preferred.
     """
-    import numpy as np
 
     n, m = scores.shape
     total = np.zeros((n + 1, m + 1), dtype=np.float32)
-    for diagonal in range(2, n + m + 1):
-        i = np.arange(max(1, diagonal - m), min(n, diagonal - 1) + 1)
-        j = diagonal - i
-        paired = total[i - 1, j - 1] + scores[i - 1, j - 1]
-        total[i, j] = np.maximum(np.maximum(total[i - 1, j], total[i, j - 1]), paired)
+    for above, row, score in zip(total, total[1:], scores):
+        row[1:] = np.maximum(above[1:], above[:-1] + score)
+        np.maximum.accumulate(row, out=row)
     path = []
     i, j = n, m
     while i and j:

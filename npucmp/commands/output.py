@@ -18,16 +18,13 @@ import click
 from npucmp.commands.settings import sources_of
 from npucmp.errors import UsageError
 from npucmp.presenter import is_chinese
-from npucmp.report.answer import Answer, Listing, Suspect, Suspects
-from npucmp.report.phrases import count_of
-from npucmp.report.sanitise import escape_formula
 from npucmp.workflows.option_fields import ScreenFields, spell_options
-from npucmp.workflows.options import with_sources
 
 if TYPE_CHECKING:
     from npucmp.model import Result
     from npucmp.model.saved_report import Difference, SavedReport
     from npucmp.report import Form
+    from npucmp.report.answer import Answer, Suspects
     from npucmp.report.text_formats import TextOutput
 
 WIDTH = 80  # columns of a picture if stdout is no terminal
@@ -67,6 +64,8 @@ def carry_out(
             raise
         sources = sources_of(context, context.obj or "")
         if sources:
+            from npucmp.workflows.options import with_sources
+
             result = with_sources(result, sources)
 
         from npucmp.report import answer_of, terminal, write
@@ -266,6 +265,7 @@ def _is_terminal(stream: Any) -> bool:
 def mark_known(answer: Answer, baseline: SavedReport) -> Answer:
     """Return the answer with known suspects marked; the exit status is 1 only for suspects that are not known."""
     from npucmp.report import diff, notebook
+    from npucmp.report.answer import Listing
     from npucmp.workflows.diff import compare_reports, is_in_baseline
     from npucmp.workflows.report_reader import of_files
 
@@ -286,6 +286,8 @@ def mark_known(answer: Answer, baseline: SavedReport) -> Answer:
 
 
 def _words(found: Difference, baseline: SavedReport, status: int) -> str:
+    from npucmp.report.phrases import count_of
+
     words = [f"{len(found.same)} known", f"{len(found.new)} new"]
     words += [f"{count_of(len(found.worse), 'tensor')} worse"] if found.worse else []
     words += [f"{len(found.gone)} gone"] if found.gone else []
@@ -294,12 +296,14 @@ def _words(found: Difference, baseline: SavedReport, status: int) -> str:
 
 def _mark_known(suspects: Suspects, found: Difference) -> Suspects:
     """Return the suspects with known ones marked; a suspect of several steps and ranks is known if all of them are."""
+    from npucmp.report.sanitise import escape_formula
+
     new = {(one.key.op, one.key.slot) for one in (*found.new, *found.worse)}
-
-    def known(one: Suspect) -> Suspect:
-        return one._replace(known=(escape_formula(one.op), escape_formula(one.slot)) not in new)
-
-    return Suspects([*map(known, suspects.first)], suspects.passed)
+    first = [
+        suspect._replace(known=(escape_formula(suspect.op), escape_formula(suspect.slot)) not in new)
+        for suspect in suspects.first
+    ]
+    return suspects._replace(first=first)
 
 
 @contextmanager

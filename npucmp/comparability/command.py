@@ -11,6 +11,7 @@ import click
 from npucmp.commands.options import declare_options
 from npucmp.commands.output import carry_out
 from npucmp.comparability.option_fields import PrecheckFields
+from npucmp.errors import UsageError
 from npucmp.workflows.option_fields import ScreenFields
 
 HELP = """Check whether two runs are comparable: network, data, weights and settings, before tensors are compared.
@@ -44,7 +45,6 @@ unknown and no other row differs, or bad usage.
 @click.pass_context
 def precheck(context: click.Context, /, target: str, golden: str, **parameters: Any) -> None:
     from npucmp.comparability.workflow import precheck as run
-    from npucmp.errors import UsageError
 
     for name in ("env", "config", "data", "curve", "repeat_curve", "repeat"):
         for path in (parameters[name],) if isinstance(parameters[name], str) else parameters[name] or ():

@@ -13,7 +13,7 @@ from npucmp.comparability.check_item import CheckItem
 from npucmp.comparability.operators import is_output, operators, shapes
 from npucmp.comparability.run_pair import RunPair
 from npucmp.judge.products import are_reduced, votes_of
-from npucmp.localise.value_types import with_value_types
+from npucmp.localise.effective_precision import with_value_types
 from npucmp.model import Operator, Pair
 from npucmp.model.arguments import named_arguments
 from npucmp.model.dtypes import lookup

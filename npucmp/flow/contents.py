@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from npucmp.flow.operators import of_row
-from npucmp.model import Finding, Measurement, Pair, TensorRef
+from npucmp.model import Finding, Measurement, Pair
 from npucmp.model.dtypes import MOST
 from npucmp.model.moments import FEW_BITS
 from npucmp.model.network import SearchRows, by_network
-from npucmp.model.table import ChangedRows, has_figures
+from npucmp.model.table import ChangedRows, has_figures, made_once
 
 MIN_ELEMENTS = 4  # elements: chosen: fewer agree by chance, not measured
 _MASK = (1 << 64) - 1  # bits: definition: a content is a number of 64 bits
@@ -31,13 +31,13 @@ _MASK = (1 << 64) - 1  # bits: definition: a content is a number of 64 bits
 @of_row
 def content_of(finding: Finding) -> int:
     """The content of the golden tensor of a row; 0 if it is unknown or does not identify the tensor."""
-    return golden_content(finding.measurement)
+    return content_in(finding.measurement)
 
 
 @of_row
 def target_content_of(finding: Finding) -> int:
     """The content of the target tensor of a row; 0 if it is unknown or does not identify the tensor."""
-    return target_content(finding.measurement)
+    return content_in(finding.measurement, 0)
 
 
 def contents_of(findings: Sequence[Finding], side: int = 1) -> list[int]:
@@ -47,6 +47,14 @@ def contents_of(findings: Sequence[Finding], side: int = 1) -> list[int]:
     findings = findings.rows if isinstance(findings, ChangedRows) else findings  # of equal measurements
     if not isinstance(findings, SearchRows) or findings.has_checksums:
         return [*map(of_row, findings)]
+    rank = findings.columns.rank
+    made = {} if rank is None else rank.contents
+    contents: list[int] = made_once(made, (_contents_of_columns, side), findings, side)
+    return contents
+
+
+def _contents_of_columns(findings: SearchRows, side: int) -> list[int]:
+    of_row = content_of if side else target_content_of
     rows, count = findings.columns.rows, _elements(findings)[side]
     figures = np.where(rows["figures"][:, side] == 0.0, 0.0, rows["figures"][:, side])  # -0 equals 0
     with np.errstate(invalid="ignore"):
@@ -67,36 +75,21 @@ def _elements(pairs: Sequence[Pair]) -> npt.NDArray[np.int64]:
     return np.array([[0 if one is None else min(math.prod(one.shape), MOST) for one in side] for side in sides])
 
 
-def golden_content(measurement: Measurement) -> int:
-    """The content of the golden tensor of a pair; 0 if it is unknown or does not identify the tensor."""
-    return _content(measurement, measurement.pair.golden, of_target=False)
-
-
-def target_content(measurement: Measurement) -> int:
-    """The content of the target tensor of a pair; 0 if it is unknown or does not identify the tensor."""
-    return _content(measurement, measurement.pair.target, of_target=True)
-
-
-def _content(measurement: Measurement, tensor: Optional[TensorRef], of_target: bool) -> int:
-    if tensor is None:
-        return 0
-    moments, count = measurement.moments, math.prod(tensor.shape)
-    if not count:
+def content_in(measurement: Measurement, side: int = 1) -> int:
+    """The content of the target (0) or the golden tensor (1) of a pair; 0 if it is unknown or does not identify it."""
+    tensor, moments = (measurement.pair.target, measurement.pair.golden)[side], measurement.moments
+    count = 0 if tensor is None else math.prod(tensor.shape)
+    if tensor is None or not count:
         return 0
     if moments is not None:
-        side = moments.target if of_target else moments.golden
-        if side.minimum != side.minimum:
-            return 0
-        if count < MIN_ELEMENTS:
-            few = side.minimum, side.maximum, side.total
-            return _number(moments.elements, side.hash) if any(map(is_computed, few)) else 0
-        if side.minimum == side.maximum:  # only its error identifies a constant
-            return _number(moments.elements, side.minimum, moments.sum_dd, moments.max_abs) if moments.max_abs else 0
-        return _number(moments.elements, side.hash)
-    recorded = measurement.recorded(0 if of_target else 1)
-    if count < MIN_ELEMENTS and not (recorded is not None and any(map(is_computed, recorded))):
-        return 0
-    if count >= MIN_ELEMENTS and recorded is not None and recorded.max == recorded.min:
+        own = (moments.target, moments.golden)[side]
+        if own.minimum == own.maximum and count >= MIN_ELEMENTS:  # only its error identifies a constant
+            return _number(moments.elements, own.minimum, moments.sum_dd, moments.max_abs) if moments.max_abs else 0
+        is_told = count >= MIN_ELEMENTS or any(map(is_computed, (own.minimum, own.maximum, own.total)))
+        return _number(moments.elements, own.hash) if is_told and own.minimum == own.minimum else 0
+    recorded = measurement.recorded(side)
+    is_told = recorded is not None and any(map(is_computed, recorded))
+    if not is_told if count < MIN_ELEMENTS else recorded is not None and recorded.max == recorded.min:
         return 0
     if tensor.checksum:
         return _number(count, int.from_bytes(str(tensor.identity).encode(), "big")) if tensor.identity else 0

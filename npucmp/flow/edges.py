@@ -99,8 +99,7 @@ class _Index:
         pair = self._findings[row].pair
         if pair.target_op is not None:
             self._target.add_output(pair.target_op, pair.slot, row)
-        is_unnamed = pair.golden is None and pair.is_inside  # a tensor inside a fused operator
-        if pair.golden_op is not None and not is_unnamed:
+        if pair.golden_op is not None and not (pair.golden is None and pair.is_inside):  # inside a fused operator
             self._golden.add_output(pair.golden_op, pair.slot, row)
 
 

@@ -19,7 +19,7 @@ from collections import defaultdict
 from itertools import groupby
 from typing import Hashable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.flow.contents import content_of, golden_content, target_content_of
+from npucmp.flow.contents import content_in, content_of, target_content_of
 from npucmp.model import Finding, Measurement, Operator, Pair, Run
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output
@@ -105,7 +105,7 @@ def _contents(measured: Sequence[Measurement]) -> list[_ReadContent]:
     known: dict[int, _ReadContent] = {}
     found: list[_ReadContent] = []
     for one in measured:
-        number = golden_content(one)
+        number = content_in(one)
         content = known.get(number)
         if content is None:
             content = _ReadContent(set(), set())

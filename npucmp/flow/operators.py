@@ -5,7 +5,7 @@ of the table only, for the duration of a search.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cached_property, wraps
 from itertools import groupby
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
@@ -69,12 +69,16 @@ class OperatorFindings:
         self.operator = self.pair.operator
         self.op, self.is_gradient = op_type_of(self.operator), is_gradient(self.operator)
 
+    @cached_property
+    def _are_inputs_recorded(self) -> bool:
+        return any(op.reads_recorded for op in (self.pair.target_op, self.pair.golden_op) if op is not None)
+
     @property
     def reads_operands(self) -> bool:
         """Whether it is a gradient of products that reads the operands of its forward directly, as in graphs."""
         return self.is_gradient and not self.extra_inputs and self.op.has("contracts")
 
-    @property
+    @cached_property
     def reads_saved(self) -> bool:
         """Whether it is a backward that reads tensors saved by its forward. An operator without a call index, as in
         graphs, reads all its inputs directly."""
@@ -90,10 +94,9 @@ class OperatorFindings:
     def reads_recorded(self) -> bool:
         """Whether either run records the inputs of the operator; both runs read the same. A receiving operator reads
         the data that were sent."""
-        sides = self.pair.target_op, self.pair.golden_op
         if GRADIENTS in self.operator.name:
             return bool(self.inputs)  # those of the module's backward
-        return (self.has_remote_inputs and not self.inputs) or any(op.reads_recorded for op in sides if op is not None)
+        return self._are_inputs_recorded or (self.has_remote_inputs and not self.inputs)
 
 
 class OperatorRows(NamedTuple):

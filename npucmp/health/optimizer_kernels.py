@@ -11,6 +11,8 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.health.detectors import StepChange, wide
 from npucmp.health.facts import OptimizerUpdate, Parameter, Tensor
 from npucmp.measure.tensor_stats import StatsTask
@@ -105,14 +107,12 @@ class NearestCandidate:
     """For each update, find the candidate nearest to its result, and the sums of the step between them."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]], updates: int) -> None:
-        import numpy as np
 
         self.updates, self.candidates = updates, len(payloads) - 3 * updates
         self.has = [one is not None for one in payloads]
         self.sums = np.zeros((updates, self.candidates, 9))  # n, |w|, |d|, d², d·g, d·m, g², m², w²
 
     def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
-        import numpy as np
 
         arrays = [None if block is None else wide(block) for block in blocks]
         for k in range(self.updates):

@@ -282,10 +282,8 @@ def _multiplication_count(op: OpType, a: tuple[int, ...], b: tuple[int, ...], y:
     if "transpose" in op.name:
         return float(one * other // b[0])
     if op.name.startswith(("conv", "depthwise")):
-        channels = b[0] if len(y) > 1 and b[0] == y[1] else b[-1]
-        return float(wrote * other // channels)
-    batch = math.prod(y[:-2]) if min(len(a), len(b)) > 2 else 1
-    return math.sqrt(one * other * wrote / batch)
+        return float(wrote * other // (b[0] if len(y) > 1 and b[0] == y[1] else b[-1]))
+    return math.sqrt(one * other * wrote / (math.prod(y[:-2]) if min(len(a), len(b)) > 2 else 1))
 
 
 def _figures(finding: Finding) -> Optional[OperandFigures]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Mapping, NamedTuple, Optional, Tuple
 
-from npucmp.dump.readers.text import read_text
+from npucmp.dump.readers.text import load_toml, read_text
 from npucmp.errors import UsageError, nearest
 from npucmp.judge.precision import is_mixed, is_quantised, linear_fit, narrower_dtype, round_off_of
 from npucmp.measure import metrics
@@ -64,8 +64,6 @@ def load_tolerances(path: Path) -> tuple[Tolerance, ...]:
     """
     text = read_text(path, LARGEST_TABLE)
     if path.suffix.lower() == ".toml":
-        from npucmp.dump.readers.text import load_toml
-
         found = load_toml(path, text).get("tolerance")
         rows = found if isinstance(found, list) else []
     else:
@@ -164,8 +162,7 @@ def judge(measurement: Measurement, tolerances: Tolerances, limit: Limit) -> Fin
     if measurement.problem:
         return Finding(measurement, Verdict.UNREADABLE, measurement.problem)
     if pair.target is None or pair.golden is None:
-        verdict = Verdict.UNKNOWN if pair.is_inside else Verdict.MISSING
-        return Finding(measurement, verdict, pair.note)
+        return Finding(measurement, Verdict.UNKNOWN if pair.is_inside else Verdict.MISSING, pair.note)
     if measurement.unlike:
         if measurement.shapes_differ:
             return Finding(measurement, Verdict.SHAPE, measurement.unlike, math.inf, rule="shape")
@@ -201,7 +198,8 @@ def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerance
     if tolerances.by_round_off and is_quantised(measurement):
         both = " against ".join(tensor.dtype for tensor in (pair.target, pair.golden) if tensor)
         return Finding(measurement, Verdict.DTYPE, f"{both}: quantised with a step size that the dump does not contain")
-    if name == "whole_numbers" and not is_mixed(pair) and not _may_be_quantised(pair):
+    quantised = (tensor.dtype in QUANTISED for tensor in (pair.target, pair.golden) if tensor is not None)
+    if name == "whole_numbers" and not is_mixed(pair) and not any(quantised):  # ids and masks have no size
         words = f"{moments.differing:,} of {moments.elements:,} elements differ"
     over = value < rule.limit if metrics.by_name(rule.metric).better == "more" else value > rule.limit
     wanders = max(tolerances.noise.get((op.name, pair.slot), 0.0) for op in (pair.target_op, pair.golden_op) if op)
@@ -229,12 +227,6 @@ def _vanished(pair: Pair, moments: Moments) -> str:
         if row is not None and not squares and 0.0 < largest <= row.round_off * row.tiny:  # half the least number
             return f"the {side} is all zero: {row.name} rounds {largest:.1e} and less to zero"
     return ""
-
-
-def _may_be_quantised(pair: Pair) -> bool:
-    """Whether a tensor of whole numbers may hold quantised values, which have a size; indices, ids and masks have
-    none."""
-    return any(tensor.dtype in QUANTISED for tensor in (pair.target, pair.golden) if tensor is not None)
 
 
 def _value(metric: str, moments: Moments) -> float:

@@ -123,9 +123,8 @@ def _is_of_parameter(row: Finding, outputs: Sequence[Finding], forward: Operator
     have equal outputs in number and shape, and no other tensor has the shape of this one."""
     shapes = [tensor.shape for output in outputs if (tensor := output.pair.golden) is not None]
     own = row.pair.golden
-    if own is None or len(own.shape) != 1 or shapes.count(own.shape) > 1:
-        return False
-    if any(output.verdict in (Verdict.SHAPE, Verdict.MISSING) for output in outputs):
+    is_other = any(output.verdict in (Verdict.SHAPE, Verdict.MISSING) for output in outputs)
+    if own is None or len(own.shape) != 1 or shapes.count(own.shape) > 1 or is_other:
         return False
     return [tensor.shape for tensor in forward.tensors if not tensor.is_output].count(own.shape) == 1
 

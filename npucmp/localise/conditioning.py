@@ -179,12 +179,13 @@ def _of_gradient(node: OperatorFindings, finding: Finding, reads: list[Scale], c
     ]
     for place, operand in enumerate(operands):
         if operand.pair.golden is not None and operand.pair.golden.shape == shape and reads:
-            others = _scales(other for at, other in enumerate(operands) if at != place)
-            for other in others:
+            for other in _scales(other for at, other in enumerate(operands) if at != place):
                 if other.elements > 1:
                     arrived = max(reads, key=lambda read: read.elements)
                     is_filter = is_parameter(operand.pair) and len(shape) > 2
-                    yield _of_filter(arrived, other, shape) if is_filter else _product(arrived, other, count)
+                    # each element of a filter (out, in, …) sums over as many positions as one channel has
+                    many = min(arrived.elements / shape[0], other.elements / shape[1]) if is_filter else 0.0
+                    yield _terms(arrived.rms * other.rms, many) if is_filter else _product(arrived, other, count)
 
 
 def _of_centred(node: OperatorFindings, reads: list[Scale], count: int) -> Iterable[Terms]:
@@ -215,12 +216,6 @@ def _of_centred(node: OperatorFindings, reads: list[Scale], count: int) -> Itera
 def _product(one: Scale, other: Scale, count: int) -> Terms:
     """The terms of a product: (m, k) × (k, n) → (m, n) has k = √(mk · kn / mn) terms per element."""
     return _terms(one.rms * other.rms, math.sqrt(one.elements * other.elements / count))
-
-
-def _of_filter(arrived: Scale, other: Scale, shape: Sequence[int]) -> Terms:
-    """The terms of the gradient (out, in, …) of a filter: each element sums over the positions of the batch, as many as
-    one channel of the incoming gradient has, separately for each tap of the filter."""
-    return _terms(arrived.rms * other.rms, min(arrived.elements / shape[0], other.elements / shape[1]))
 
 
 def _terms(size: float, count: float) -> Terms:

@@ -16,7 +16,7 @@ from npucmp.judge.precision import round_off_of, rounded_to
 from npucmp.localise.effective_precision import float_types
 from npucmp.localise.rule_context import COMMON_SHARE, WHOLE_BIN, RuleContext, error_size, gain_of
 from npucmp.measure.recorded_stats import has_equal_xor
-from npucmp.model import Cause, Evidence, Fact, Finding, Pair, TensorRef, Verdict
+from npucmp.model import Cause, Evidence, Fact, Finding, Pair, Verdict
 from npucmp.model.arguments import by_name, differing_arguments, draws_numbers
 from npucmp.model.cause import UNKNOWN_INPUTS
 from npucmp.model.dtypes import FACTOR, lookup
@@ -68,9 +68,8 @@ def _alike(read: Sequence[Finding]) -> str:
 def is_bit_equal(finding: Finding) -> bool:
     """Whether matching tensors match bit for bit; False if signs of zeros or types differ."""
     moments, sides = finding.measurement.moments, (finding.pair.target, finding.pair.golden)
-    if moments is None:
-        return True
-    return moments.equal == moments.elements and len({tensor.dtype for tensor in sides if tensor}) == 1
+    has_one_type = len({tensor.dtype for tensor in sides if tensor}) == 1
+    return moments is None or (moments.equal == moments.elements and has_one_type)
 
 
 def has_other_masks(finding: Finding) -> bool:
@@ -277,7 +276,8 @@ def alone_reasons(inputs: Sequence[Finding]) -> list[Evidence]:
     """The tensors that one run passes to a call and the other does not, nor a number in their place; none if each run
     passes a tensor that the other lacks, because then their slots may correspond in another way."""
     missing = [one.pair for one in inputs if one.verdict is Verdict.MISSING and not is_folded(one.pair)]
-    missing = [pair for pair in missing if pair.golden is None or not _is_share(pair.golden)]
+    relations = (pair.golden.relation if pair.golden is not None else None for pair in missing)
+    missing = [pair for pair, relation in zip(missing, relations) if relation is None or not relation.is_local]
     if len({pair.golden is None for pair in missing}) != 1:
         return []
     target, golden = missing[0].target_op, missing[0].golden_op
@@ -288,11 +288,6 @@ def alone_reasons(inputs: Sequence[Finding]) -> list[Evidence]:
         words, other = "only the target passes {slot} to this call", golden
     absent = [pair.slot for pair in missing if other.reads_recorded and other.arguments.get(pair.slot) is None]
     return [reason("alone", words, slot=by_name(target, slot)) for slot in absent]
-
-
-def _is_share(tensor: TensorRef) -> bool:
-    """Whether each rank passes a tensor of its own in the place of the golden's."""
-    return tensor.relation is not None and tensor.relation.is_local
 
 
 def pattern_reasons(finding: Finding) -> list[Evidence]:

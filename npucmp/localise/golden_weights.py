@@ -18,7 +18,7 @@ from typing import Iterator, Sequence
 
 from npucmp.dump.readers.names import file_name_of
 from npucmp.flow.contents import content_of
-from npucmp.model import Finding, Operator, TensorRef, Verdict
+from npucmp.model import Finding, TensorRef, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_golden_parameter, is_output
@@ -59,7 +59,8 @@ class GoldenWeights:
         if pair.golden is None or pair.golden_op is None or pair.target is not None or not _is_float(pair.golden):
             return frozenset()
         if pair.target_op is not None:
-            known = is_golden_parameter(pair) and not _records_parameters(pair.target_op)
+            slots = [tensor.slot for tensor in pair.target_op.tensors]
+            known = is_golden_parameter(pair) and not any(slot.startswith("param:") for slot in slots)
             known = known or self._is_operand(finding)
             return frozenset((pair.order,)) if known else frozenset()
         if not all(tensor.is_output for tensor in pair.golden_op.tensors):
@@ -113,7 +114,3 @@ class GoldenWeights:
 def _is_float(tensor: TensorRef) -> bool:
     dtype = lookup(tensor.dtype)
     return dtype is not None and bool(dtype.round_off)
-
-
-def _records_parameters(operator: Operator) -> bool:
-    return any(tensor.slot.startswith("param:") for tensor in operator.tensors)

@@ -118,9 +118,8 @@ class _Surroundings:
         """Whether values would add information about a root."""
         own = root.pair.order
         sides = (root.pair.target_op, root.pair.golden_op)
-        if self._lacks([own]) or not any(one.reads_recorded for one in sides if one is not None):
-            return True
-        return root.cause in (Cause.GAP, Cause.UNKNOWN) and self._lacks(self.before[own])
+        is_known = not self._lacks([own]) and any(one.reads_recorded for one in sides if one is not None)
+        return not is_known or (root.cause in (Cause.GAP, Cause.UNKNOWN) and self._lacks(self.before[own]))
 
     def _lacks(self, orders: Iterable[int]) -> bool:
         """Whether some operator has a tensor on both sides whose values were not compared although the shapes allow

@@ -148,8 +148,7 @@ def _extremes_alone(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _lack_sums(known: Sequence[Measurement], side: int) -> bool:
     """Whether most tensors of a dump for which it could record sums have none."""
-    figures = [one.recorded(side) for one in known]
-    if None not in [one.norm for one in figures if one is not None]:
+    if None not in [figures.norm for one in known if (figures := one.recorded(side)) is not None]:
         return False
     has_sums = [tensor.has_sums for one in known if (tensor := one.tensor(side)) is not None]
     return has_sums.count(False) > has_sums.count(True)
@@ -157,10 +156,8 @@ def _lack_sums(known: Sequence[Measurement], side: int) -> bool:
 
 def _not_a_number(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield the note on NaN on both sides at the same places: they agree, and neither is right."""
-    recorded = [one.measurement.recorded(1) for one in findings]
-    figures = chain.from_iterable([one for one in recorded if one])
-    valued = any(one.measurement.moments for one in findings)
-    if not valued and math.isfinite(sum(filter(None, figures))):
+    figures = chain.from_iterable(filter(None, [one.measurement.recorded(1) for one in findings]))
+    if not any(one.measurement.moments for one in findings) and math.isfinite(sum(filter(None, figures))):
         return
     both = [one.pair for one in findings if one.verdict in (Verdict.MATCH, Verdict.UNKNOWN) and _has_nan_twice(one)]
     if both:

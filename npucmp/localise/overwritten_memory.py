@@ -9,16 +9,15 @@ those of a factor, a cast or an activation do, they are no other memory's.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
+import numpy as np
+
+from npucmp.dump.readers.values import Array
 from npucmp.localise.evidence import reason
+from npucmp.localise.value_reader import ValueReader
 from npucmp.model import Evidence, Finding, Verdict, position
 from npucmp.model.roles import is_output
-
-if TYPE_CHECKING:
-    from npucmp.dump.readers.values import Array
-    from npucmp.localise.value_reader import ValueReader
-
 
 ORDERS = 24  # orders of axes: work: all of four axes, the given one first
 RESIDUAL = 0.01  # of the largest value: chosen: a factor that leaves less explains the values, not measured
@@ -47,7 +46,6 @@ def memory_reasons(
 ) -> Sequence[Evidence]:
     """Return the evidence of an input that holds other values than its producer wrote; none if its producer is not
     known, or if the values follow from those that it wrote."""
-    import numpy as np
 
     from npucmp.measure.region import region_of
 
@@ -62,13 +60,13 @@ def memory_reasons(
     region, span = region_of(changed), _span(changed)
     is_dense = changed.reshape(-1)[span].mean() >= DENSE
     is_span = region is None or (int(changed.sum()) < region.elements and is_dense)
-    where = "" if changed.all() else _span_words(changed, span) if region is None or is_span else str(region)
+    piece = f"{position(span.start, changed.shape)} to {position(span.stop - 1, changed.shape)}"
+    where = "" if changed.all() else piece if region is None or is_span else str(region)
     part = found.reshape(-1)[span] if region is None or is_span else region.of(found)
     facts = {"slot": read.pair.slot, "producer": written.name, "where": where and f" in {where}"}
     writer = _writer(findings, read, reader, changed, part, found)
     if writer is not None:
-        between = ordered and writer.finding.pair.order > written.finding.pair.order
-        if between:
+        if ordered and writer.finding.pair.order > written.finding.pair.order:
             words = "{slot} holds {writer}{where}: it overwrote the memory of {producer} before this operator read it"
         else:
             words = "{slot} holds {writer}{where}, not {producer}: another tensor was read, or memory overwritten"
@@ -119,8 +117,6 @@ def _view(before: Array, golden: Array) -> Optional[tuple[tuple[int, ...], tuple
     """Return the order of axes, and the shape, in which one array has the values of another; None if none does."""
     from itertools import islice, permutations
 
-    import numpy as np
-
     for axes in islice(permutations(range(before.ndim)), ORDERS):
         if np.array_equal(before.transpose(axes).reshape(-1), golden.reshape(-1)):
             return axes, golden.shape
@@ -132,7 +128,6 @@ def _writer(
 ) -> Optional[_Written]:
     """Return the earlier output of the target whose values the changed part holds in their order: at the same places,
     one after the other, or row by row at one distance."""
-    import numpy as np
 
     if len(np.unique(part[part != 0])) < DISTINCT:
         return None
@@ -154,7 +149,6 @@ def _writer(
 
 def _contains(values: Array, part: Array) -> bool:
     """Whether the rows of a part stand in other values one after the other, or at one distance."""
-    import numpy as np
 
     rows = part.reshape(-1, part.shape[-1]) if part.ndim else part.reshape(1, 1)
     if rows.shape[1] < 2 and rows.shape[0] > 1:
@@ -176,7 +170,6 @@ def _contains(values: Array, part: Array) -> bool:
 
 def _follows(found: Array, wrote: Array) -> bool:
     """Whether values follow from those that were written: the same ones in another order, or correlated ones."""
-    import numpy as np
 
     with np.errstate(all="ignore"):
         finite = np.isfinite(found) & np.isfinite(wrote)
@@ -190,7 +183,6 @@ def _follows(found: Array, wrote: Array) -> bool:
 
 def _is_factor(x: Array, y: Array) -> bool:
     """Whether one factor relates two arrays, with a residual of a percent at most."""
-    import numpy as np
 
     norm = float(y @ y)
     factor = float(x @ y) / norm if norm else 0.0
@@ -199,19 +191,13 @@ def _is_factor(x: Array, y: Array) -> bool:
 
 def _span(changed: Array) -> slice:
     """Return the shortest piece of memory with all elements that changed."""
-    import numpy as np
 
     places = np.flatnonzero(changed)
     return slice(int(places[0]), int(places[-1]) + 1)
 
 
-def _span_words(changed: Array, span: slice) -> str:
-    return f"{position(span.start, changed.shape)} to {position(span.stop - 1, changed.shape)}"
-
-
 def _is_piece(changed: Array, region: Any) -> bool:
     """Whether elements lie in a region or a piece of memory that is too small for elements scattered at random."""
-    import numpy as np
 
     places = np.flatnonzero(changed)
     length = int(places[-1] - places[0]) + 1

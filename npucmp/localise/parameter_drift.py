@@ -348,9 +348,9 @@ def _errors_of(findings: Sequence[Finding]) -> tuple[_Errors, _Errors, list[floa
     """The proven error of each row (for statistics, whose proof is a lower bound, the likely error if larger), its size
     as that of a gradient, and the known finite errors in order. Statistics may agree by chance: gradients have at least
     the usual error."""
-    from npucmp.localise.stat_columns import StatColumns
+    from npucmp.localise.stat_columns import shifts_of_rows
 
-    columns, likely = _rows(findings).columns, StatColumns(_rows(findings)).likely
+    columns, likely = _rows(findings).columns, shifts_of_rows(_rows(findings)).likely
     error, bound = np.where(has_error(columns), columns.rows["error"], math.nan), columns.rows["bound"]
     is_open = np.isnan(error)
     error[is_open & has_error(columns)] = math.inf

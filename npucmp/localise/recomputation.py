@@ -40,7 +40,7 @@ the runs, and four times that of the other side), the evidence names that side f
 
 Small values may be wrong under a large norm. A function of one element (`function` in model/optypes.py) that reads
 equal bits is BORN if 8 elements and 1 % are farther apart than 2.5 units in the last place of a 16-bit type and than
-its steps in float32 may differ (recompute/far_elements.py). Sums are left out, because they may cancel.
+its steps in float32 may differ (recompute/estimator.py). Sums are left out, because they may cancel.
 
 A recomputation does not revoke an accusation that does not depend on the size of an error: `arguments`, `coarser`,
 `copy`, `equal_bits`, `given`, `law`, `common_factor`.
@@ -232,9 +232,8 @@ class Recomputation:
 
     def is_sampled(self, node: OperatorFindings) -> bool:
         """Whether an operator is recomputed independently of the search."""
-        if self._estimator is None or not self.applies(node):
-            return False
-        return self._estimator.is_sampled(node.pair.target_op)
+        estimator = self._estimator
+        return estimator is not None and self.applies(node) and estimator.is_sampled(node.pair.target_op)
 
     def of(self, node: OperatorFindings) -> Optional[RecomputedRows]:
         """The rows of an operator; None if the target's operator is not recomputed."""

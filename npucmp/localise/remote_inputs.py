@@ -21,7 +21,8 @@ from npucmp.localise.evidence import reason
 from npucmp.localise.intervals import differs
 from npucmp.localise.rule_context import error_size
 from npucmp.localise.search import RootSearch
-from npucmp.localise.sources import TensorSource
+from npucmp.localise.sources import is_held, replace_source, source_of
+from npucmp.localise.sweep import TensorSource
 from npucmp.localise.thresholds import disregard
 from npucmp.model import Cause, Finding, Operator, Pair, Root
 from npucmp.model.optypes import op_type_of
@@ -55,8 +56,8 @@ def own_error(node: OperatorFindings) -> float:
 
 def snapshot(walk: RootSearch, rank: Optional[int], finding: Finding) -> RemoteView:
     """The current view of a tensor in the search of its own rank."""
-    seen = walk.revised.get(finding.row, finding)
-    source = walk.sources.of(finding)
+    seen = walk.now(finding)
+    source = source_of(walk, finding)
     return RemoteView(rank, seen, source is not None and source.tainted and differs(seen))
 
 
@@ -67,8 +68,8 @@ def add_remote_inputs(
     to its collective (`contributed`). Return the tensor whose error descends from a root; None if there is none."""
     brought = None
     for one in read:
-        if not walk.sources.is_known(one.finding, node.row):
-            walk.sources.replace(TensorSource(one.finding, one.tainted), content_of(one.finding), node.row)
+        if not is_held(walk, one.finding, node.row):
+            replace_source(walk, TensorSource(one.finding, one.tainted), content_of(one.finding), node.row)
             brought = one if one.tainted else brought
     node.extra_inputs += [one.finding for one in contributed]
     node.has_remote_inputs = bool(contributed)
@@ -131,7 +132,7 @@ def read_elsewhere(walks: Sequence[RootSearch]) -> dict[OperatorPlace, list[tupl
     made: dict[int, dict[int, tuple[OperatorPlace, int]]] = defaultdict(dict)  # by content and rank
     for rank, walk in enumerate(walks):
         seen: set[int] = {0}
-        contents = walk.sources.contents
+        contents = walk.edges.contents
         for at, row in enumerate(walk.nodes.rows):
             op, inputs = op_type_of(row.operator), row.inputs
             is_joint = op.has("collective")

@@ -67,7 +67,7 @@ def with_explanation(finding: Finding, by: Optional[Limit]) -> Finding:
 
 def _figure(finding: Finding) -> Optional[float]:
     """The figure of a row: the measured value, or a proven lower bound."""
-    is_metric = finding.rule == "tolerance" or finding.metric in {metric.name for metric in metrics.METRICS}
+    is_metric = finding.rule == "tolerance" or any(metric.name == finding.metric for metric in metrics.METRICS)
     if is_metric and finding.measurement.moments is not None:
         value = metrics.by_name(finding.metric).function(finding.measurement.moments)
         return None if value is None else float(value)

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from npucmp.flow.collectives import Communications
     from npucmp.localise.remote_inputs import RemoteView
     from npucmp.localise.stat_columns import ShiftBars
-    from npucmp.localise.stat_facts import History
-    from npucmp.localise.stat_test import NoiseTest
+    from npucmp.localise.stat_test import History, NoiseTest
 
 SEVERITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
 
@@ -138,16 +137,15 @@ class _Ranks:
         self._noise: Optional[NoiseTest] = None  # if only statistics exist
         self._history: Optional[History] = None  # the noise so far
         self._bars: list[ShiftBars] = []
-        if by_round_off and rules.uses("suspected") and not any(walk.has_values for walk in self._walks):
-            from npucmp.localise.stat_facts import History, facts_of, merge_facts
-            from npucmp.localise.stat_test import NoiseTest
+        if by_round_off and rules.uses("suspected") and all(walk.columns is not None for walk in self._walks):
+            from npucmp.localise.stat_test import History, NoiseTest, facts_of, merge_facts
 
             columns = [walk.columns for walk in self._walks if walk.columns is not None]
             facts = [*map(facts_of, columns)]
             unproven = max(one.unproven for one in updates)
             self._noise = noise = NoiseTest(merge_facts(facts, all(one.are_first for one in updates), unproven))
             self._history = History()
-            self._bars = [noise.bars_of(one, walk.sources.rows) for one, walk in zip(columns, self._walks)]
+            self._bars = [noise.bars_of(one, walk.edges.sources) for one, walk in zip(columns, self._walks)]
         self._from: dict[
             OperatorPlace, RemoteView
         ] = {}  # operator at which an error arrives → the tensor that brought it
@@ -198,16 +196,16 @@ class _Ranks:
         bars, columns = self._bars[place.rank], walk.columns
         if not noise.is_candidate(walk.nodes.rows[place.at].operator.name):
             return True
-        if columns is None or self._history is None or walk.sources.has_remote:
+        if columns is None or self._history is None or walk.instead:
             return False
         at, network = place.at, columns.network
         before = self._history.before(network.kinds[at])
         rows, first = walk.nodes.rows[at], walk.findings[0].row
         if noise.may_exceed(bars, at, before) or noise.reads_hidden(
-            (*rows.inputs, *rows.extra_inputs), walk.sources.rows, first
+            (*rows.inputs, *rows.extra_inputs), walk.edges.sources, first
         ):
             return False
-        walk.sources.read(walk.sources.rows[row] for row in rows.inputs if columns.is_known[row])
+        walk.rows_read.update(walk.edges.sources[row] for row in rows.inputs if columns.is_known[row])
         noise.follow_updates(network.gradient[at], columns.parameter_shift[at])
         if columns.has_levels[at] and not noise.outliers:
             self._history.add(noise.contribution_of(columns, at), before)
@@ -242,7 +240,7 @@ class _Ranks:
         results = [*self.results()]
         if self._noise is None:
             return results
-        from npucmp.localise.stat_suspects import candidates, first_of, search_result
+        from npucmp.localise.stat_test import candidates, first_of, search_result
 
         rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(results) for _, root in roots}
         every = self._shown_nodes(rooted, self._noise)

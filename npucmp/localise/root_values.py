@@ -3,27 +3,186 @@ that is added to ids, a choice among equal values, another most likely token, id
 memory that was overwritten before it was read.
 
 The first roots of a step and rank are examined, with tensors that value_reader.py reads. Nothing here changes a cause.
+
+Tensors of root causes that are the other run's tensor rounded once to a coarser type, proven element by element.
+
+Positions, tables of sines, masks and buffers are often cast on one side. Rounding the other side to the type must give
+the same elements, all of them: a tensor that is near, shifted or cut off is not called rounded. If both sides have one
+type and hold a few simple numbers, rounding changes nothing, and the tensors do not differ.
+
+Where the most likely token of logits is another: the first position beyond the noise of the logits, with its margin.
+
+The noise of a logit is the error of the median position, or what the limit allows if that is more. At a position whose
+most likely token is another, the difference of the two logits has changed by the sum of both gaps. If it has changed by
+less than the noise of such a difference, the tokens were as good as equally likely.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Iterator, Optional, Sequence
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
+
+import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.readers.values import distinct
+from npucmp.dump.readers.values import Array, distinct
 from npucmp.localise.element_order import order_reasons
 from npucmp.localise.evidence import reason
-from npucmp.localise.rounded_tensors import with_rounding
 from npucmp.localise.value_reader import ValueReader
 from npucmp.measure.pairs import holds_other_ids
-from npucmp.model import Cause, Evidence, Finding, Root
+from npucmp.measure.region import Region, region_of
+from npucmp.model import Cause, Evidence, Finding, Root, position
+from npucmp.model.dtypes import numpy_dtype
 from npucmp.model.roles import is_logits, is_output
 
-if TYPE_CHECKING:
-    from npucmp.dump.readers.values import Array
-    from npucmp.measure.region import Region
+TYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")  # finest first
+
+
+def with_rounding(root: Root, finding: Finding, x: Array, y: Array) -> Root:
+    """Return a root with the evidence that one side of its tensor, whose values are x and y, was rounded."""
+    found = rounding_of(finding, x, y)
+    if found is None:
+        return root
+    at = next((at for at, one in enumerate(root.evidence) if one.kind in ("gap", "fed", "tensor")), 0)
+    return replace(root, evidence=(*root.evidence[: at + 1], found, *root.evidence[at + 1 :]))
+
+
+def rounding_of(finding: Finding, x: Array, y: Array) -> Optional[Evidence]:
+    """The evidence that one side of a tensor is the other side rounded to a coarser type; None if no rounding makes
+    them equal, or if they hold no numbers."""
+    target, golden, moments = finding.pair.target, finding.pair.golden, finding.measurement.moments
+    if target is None or golden is None or moments is None or not moments.differing:
+        return None
+    if x.dtype.kind not in "fi" or y.dtype.kind not in "fi":
+        return None
+    own = {target.dtype, golden.dtype}
+    for name in TYPES:
+        words = (
+            (
+                x,
+                y,
+                "{slot} is the golden's rounded to {dtype}: after this rounding all {count:,} elements are equal, "
+                "before it {changed:,} differ",
+            ),
+            (
+                y,
+                x,
+                "the golden's {slot} is the target's rounded to {dtype}: after this rounding all {count:,} elements "
+                "are equal, before it {changed:,} differ",
+            ),
+        )
+        for coarse, fine, sentence in words:
+            if is_rounded(coarse, fine, name) and (name in own or shows_type(coarse, fine)):
+                facts = {"count": moments.elements, "changed": moments.differing}
+                return reason("rounded", sentence, slot=finding.pair.slot, dtype=name, **facts)
+    return None
+
+
+def shows_type(coarse: Array, fine: Array) -> bool:
+    """Whether an element that rounding changed is a finite number other than 0. Zeros and infinities are no numbers of
+    one type: every type whose range ends before makes them."""
+
+    values = coarse.astype(np.float64)
+    return bool(((values != fine.astype(np.float64)) & np.isfinite(values) & (values != 0.0)).any())
+
+
+def is_rounded(coarse: Array, fine: Array, name: str) -> bool:
+    """Whether each element of `coarse` is that of `fine` rounded to the nearest number of a type; NaN equals NaN."""
+
+    with np.errstate(all="ignore"):
+        rounded: Any = fine.astype(np.float32).astype(numpy_dtype(name))
+        return bool(np.array_equal(rounded.astype(np.float64), coarse.astype(np.float64), equal_nan=True))
+
+
+LEAST_TOKENS = 8  # elements: chosen: a shorter last axis is no vocabulary
+BEYOND_NOISE = 4.0  # times the noise of a difference of logits: chosen: normal errors of 10,000 positions reach 3.9
+SHOWN = 4  # positions in a sentence: work: readers need no more
+READ = 1 << 20  # elements read at once: work
+
+
+class _Changed(NamedTuple):
+    """A position whose most likely token is another: both tokens, the rank of the golden's in the target, the change of
+    the difference of their logits."""
+
+    place: int
+    target: int
+    golden: int
+    rank: int
+    change: float
+
+
+def likely_token_reasons(own: Finding, reader: ValueReader) -> Iterator[Evidence]:
+    """Yield the evidence of logits, of which each position has a row along the last axis; none for other tensors."""
+    pair = own.pair
+    shape = pair.golden_shape
+    if not is_logits(pair) or len(shape) < 2 or shape[-1] < LEAST_TOKENS:
+        return
+    found = _changed(own, reader, shape[-1])
+    if found is None or not found[0]:
+        return
+    changed, noise = found
+    of_difference = math.sqrt(2.0) * noise
+    beyond = [one for one in changed if one.change > BEYOND_NOISE * of_difference]
+    positions = math.prod(shape[:-1])
+    if not beyond:
+        words = (
+            "the most likely token of {count} of {positions} positions is another; all of them were near ties: "
+            "their logits change by {change} at most, noise of a logit {noise}"
+        )
+        largest = max(one.change for one in changed)
+        yield reason("likely_token", words, count=len(changed), positions=f"{positions:,}", change=f"{largest:.2g}",
+                     noise=f"{noise:.2g}")  # fmt: skip
+        return
+    first = beyond[0]
+    words = (
+        "the most likely token is another beyond the noise at {count} of {positions} positions, first at {place}: "
+        "token {target} in the target, {golden} in the golden (number {rank} in the target); the difference of "
+        "their logits changes by {change}, {times} times its noise"
+    )
+    yield reason(
+        "likely_token",
+        words,
+        count=len(beyond),
+        positions=f"{positions:,}",
+        place=position(first.place, shape[:-1]),
+        target=first.target,
+        golden=first.golden,
+        rank=first.rank,
+        change=f"{first.change:.2g}",
+        times=f"{first.change / of_difference:.3g}" if noise else "inf",
+    )
+    if len(beyond) > 1:
+        shown = [f"{position(one.place, shape[:-1])} ({one.target} for {one.golden})" for one in beyond[1 : SHOWN + 1]]
+        more = f" and {len(beyond) - SHOWN - 1} more" if len(beyond) > SHOWN + 1 else ""
+        yield reason("likely_token", "other such positions: {places}", places=", ".join(shown) + more)
+
+
+def _changed(own: Finding, reader: ValueReader, tokens: int) -> Optional[tuple[list[_Changed], float]]:
+    """Return the positions whose most likely token is another, and the noise of a logit; None if values are missing."""
+
+    changed: list[_Changed] = []
+    errors, sizes, start = [], [], 0
+    for x, y in reader.blocks(own, max(1, READ // tokens) * tokens):
+        x, y = x.reshape(-1, tokens), y.reshape(-1, tokens)
+        a, b = x.argmax(axis=1), y.argmax(axis=1)
+        rows = np.arange(len(x))
+        with np.errstate(all="ignore"):  # a vocabulary is padded with -inf
+            finite = np.isfinite(x) & np.isfinite(y)
+            count = np.maximum(finite.sum(axis=1), 1)
+            errors.append(np.sqrt(np.where(finite, np.square(x - y), 0.0).sum(axis=1) / count))
+            sizes.append(np.sqrt(np.where(finite, np.square(y), 0.0).sum(axis=1) / count))
+        known = np.isfinite(x[rows, a]) & np.isfinite(y[rows, b])
+        for row in np.flatnonzero(known & (a != b)).tolist():
+            left, right = x[row], y[row]
+            gaps = float(left[a[row]] - left[b[row]]), float(right[b[row]] - right[a[row]])
+            rank = 1 + int((left > left[b[row]]).sum())
+            changed.append(_Changed(start + row, int(a[row]), int(b[row]), rank, sum(gaps)))
+        start += len(x)
+    if not errors:
+        return None
+    error, size = (float(np.median(np.concatenate(values))) for values in (errors, sizes))
+    return changed, max(error, own.limit * size)
 
 
 MOST = 8  # roots of a step and rank: work
@@ -70,8 +229,6 @@ def _with_values(
         if not isinstance(own.pair.target.relation, BlockRelation):
             return root
     if own.measurement.moments and is_logits(own.pair):
-        from npucmp.localise.likely_tokens import likely_token_reasons
-
         root = replace(root, evidence=(*root.evidence, *likely_token_reasons(own, reader)))
     if order := order_reasons(findings, node, own, reader):
         return replace(root, evidence=(*root.evidence, *order))
@@ -89,7 +246,7 @@ def _with_values(
         return replace(root, evidence=(*root.evidence, offset))
     chosen = own if pair[1].dtype.kind in "bi" and pair[0].dtype.kind in "bi" else _indices_beside(node, own)
     if chosen is not None and (ids := reader.pair(chosen)) is not None:
-        from npucmp.localise.choice_evidence import choice_reasons
+        from npucmp.localise.element_order import choice_reasons
 
         more += choice_reasons(node, chosen, *ids, reader)
     if any(each.kind == "between" and not each.facts for each in root.evidence) and not is_output(own.pair):
@@ -114,7 +271,6 @@ def _indices_beside(node: Sequence[Finding], own: Finding) -> Optional[Finding]:
 
 def _negation(x: Array, y: Array) -> Optional[Evidence]:
     """The evidence of a tensor of two values that are exchanged everywhere: a mask that one side negates."""
-    import numpy as np
 
     if y.size < FEWEST:
         return None
@@ -137,7 +293,6 @@ def _negation(x: Array, y: Array) -> Optional[Evidence]:
 def _offset(own: Finding, x: Array, y: Array) -> Optional[Evidence]:
     """The evidence of whole numbers that differ by one constant in all elements, as ids that are counted from another
     number do."""
-    import numpy as np
 
     if y.size < FEWEST or "b" in (x.dtype.kind, y.dtype.kind) or not (np.isfinite(x).all() and np.isfinite(y).all()):
         return None
@@ -154,8 +309,6 @@ def _offset(own: Finding, x: Array, y: Array) -> Optional[Evidence]:
 
 def _region(own: Finding, x: Array, y: Array) -> Iterator[Evidence]:
     """The evidence of wrong elements that fill one region, outside of which the tensor agrees."""
-    from npucmp.measure.region import region_of
-
     region = region_of(wrong_elements(own, x, y))
     if region is not None and region.elements >= FEWEST and _is_clear(own, x, y, region):
         words = "{slot} differs in {region} only ({share}); the rest agrees"
@@ -166,7 +319,6 @@ def _region(own: Finding, x: Array, y: Array) -> Iterator[Evidence]:
 
 def _is_clear(own: Finding, x: Array, y: Array, region: Region) -> bool:
     """Whether the errors outside of a region are rounding, and far smaller than those within it."""
-    import numpy as np
 
     if x.dtype.kind != "f" or y.dtype.kind != "f":
         return True
@@ -182,7 +334,6 @@ def _is_clear(own: Finding, x: Array, y: Array, region: Region) -> bool:
 
 def wrong_elements(own: Finding, x: Array, y: Array) -> Array:
     """Return where two arrays differ by more than rounding."""
-    import numpy as np
 
     if x.dtype.kind != "f" or y.dtype.kind != "f":
         wrong: Array = x != y

@@ -193,7 +193,7 @@ class RuleContext:
         """Whether values were compared by rel_l2, and some differ."""
         return self.finding.error is not None and self.finding.metric == "rel_l2" and bool(self.values.max_abs)
 
-    @property
+    @cached_property
     def is_choice(self) -> bool:
         """Whether the tensor is a choice itself: a mask or an index."""
         return kind_of(self.golden.dtype) in ("b", "i", "u")
@@ -272,7 +272,7 @@ def mark_diverged(finding: Finding, because: str = "", **fields: Any) -> Finding
 
 def error_of(finding: Finding) -> Optional[float]:
     """The error that a rule reads; None if unknown. Differing checksums are an infinite error."""
-    return math.inf if finding.error is not None and math.isnan(finding.error) else finding.error
+    return math.inf if finding.error != finding.error else finding.error  # NaN
 
 
 def error_size(finding: Finding) -> float:

@@ -1,4 +1,15 @@
-"""Recorded statistics of one rank in columns: what its operators add to the noise before later ones, and which of them
+"""The shift of a tensor's recorded statistics, in units of the shift that rounding of its elements explains.
+
+Roundings of n elements are independent of each other: in a norm they average out to u · rms, in a mean to u · rms / √n,
+while a maximum or a minimum shifts with its single element. So a factor of 1.002 on a million elements of bfloat16,
+within rounding element by element, shifts their norm by 500 of these units.
+
+The units are u · rms for the norm, u · rms / √n for the mean, and u times their own size for extremes; for the norm and
+mean of a tensor of zeros and one other value (a mask), u times themselves. The resolution of a figure is that of its
+record: 2^-23 of itself in float32, u if it was rounded to 16 bits, 2^-25 of the rms for a mean that was summed in
+float32.
+
+Recorded statistics of one rank in columns: what its operators add to the noise before later ones, and which of them
 cannot exceed it.
 
 The noise test (stat_test.py) asks an operator only if a bound of its shift exceeds the least noise that the test may
@@ -9,19 +20,18 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, Iterable, Optional, Sequence
+from typing import Any, Iterable, NamedTuple, Optional, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.flow.operators import GRADIENTS, OperatorRows, rows_of_operators
+from npucmp.flow.operators import GRADIENTS, OperatorRows, of_row, rows_of_operators
 from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.localise.effective_precision import float_types
 from npucmp.localise.evidence import argument_reasons
 from npucmp.localise.golden_rows import MASKS
 from npucmp.localise.rule_context import AVERAGED_ELEMENTS
-from npucmp.localise.stat_shift import MASKED_TIMES, StatShift, is_split, shifts_of
-from npucmp.model import Pair, Verdict
+from npucmp.model import Finding, Pair, Verdict
 from npucmp.model.arguments import moves_other_axes
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.finding import DIFFERS, OTHER_NODE
@@ -29,16 +39,195 @@ from npucmp.model.network import SearchRows
 from npucmp.model.optypes import OpType, is_gradient, op_type_of
 from npucmp.model.roles import containers, is_meaningless, is_parameter
 from npucmp.model.table import (
-    VERDICT_NUMBERS,
     has_bound,
     has_error,
     has_figures,
     has_record,
     recorded_figures,
     rows_of_rule,
+    with_verdict,
 )
 
 Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+FIGURES = "max", "min", "mean", "norm"
+# of the mean square: chosen: mean times extreme may lack as much if a tensor holds zeros and one value alone, not
+# measured
+ONE_VALUE = 0.01
+NORM = FIGURES.index("norm")
+SUMS = slice(2, None)  # slice of the figures
+# times sqrt(n) round-offs of a norm: evidence: 1.5 in norms of broadcast gradients, which sum equal squares; parts of
+# another shape are summed in another order
+PARTS_ROUNDING = 2.0
+MASKED_TIMES = 100.0  # times the largest value: chosen: a number so far below is a mask, not measured
+
+
+class Level(NamedTuple):
+    """The shift of extremes and sums (norm, mean), relative to the tensor's size as if elements shifted
+    independently."""
+
+    extremes: float = 0.0
+    sums: float = 0.0
+
+    def most(self, other: Level) -> Level:
+        return Level(max(self.extremes, other.extremes), max(self.sums, other.sums))
+
+    def times(self, factor: float) -> Level:
+        return Level(self.extremes * factor, self.sums * factor)
+
+
+class StatShift(NamedTuple):
+    """The shift of one tensor. `size` is the largest of `each` figure's shift, in roundings of its elements; inf if
+    only one side is NaN or Inf. `resolution` is that of the figures, in roundings. `elements` is the tensor's
+    number of elements, `unit` the round-off of the coarser of its two types, at least that of float32, in which figures
+    are written. `level` is the shift that the tensor passes to its consumers: one element that is off affects sums
+    little."""
+
+    size: float
+    each: tuple[float, ...]
+    resolution: tuple[float, ...]
+    elements: int
+    unit: float
+    level: Level
+
+    @property
+    def is_still(self) -> bool:
+        """Whether all figures agree to the last digit."""
+        return not any(self.each)
+
+
+class StatShifts(NamedTuple):
+    """The shifts of many tensors, as columns; `unit` is 0 without a figure of floats that both sides have."""
+
+    each: Floats
+    resolution: Floats
+    elements: Floats
+    unit: Floats
+    extremes: Floats
+    sums: Floats
+
+    @property
+    def size(self) -> Floats:
+        found: Floats = self.each.max(axis=1, initial=0.0)
+        return found
+
+    @property
+    def likely(self) -> Floats:
+        """The error that the figures of each tensor make likely, 0 if it is unknown (`likely_error`)."""
+        found: Floats = np.minimum(1.0, self.each[:, SUMS].max(axis=1, initial=0.0) * self.unit)
+        return found
+
+    def at(self, row: int) -> Optional[StatShift]:
+        """The shift of one tensor; None if it is unknown."""
+        if not self.unit[row]:
+            return None
+        each, level = tuple(self.each[row].tolist()), Level(float(self.extremes[row]), float(self.sums[row]))
+        resolution = tuple(self.resolution[row].tolist())
+        return StatShift(max(each), each, resolution, int(self.elements[row]), float(self.unit[row]), level)
+
+
+def shifts_of(
+    x: Floats, y: Floats, in_x: Flags, in_y: Flags, own: Floats, elements: Floats, rounding: Floats, is_split: Flags
+) -> StatShifts:
+    """The shifts of tensors, from figures of target and golden (tensors, 4), of which in_x, in_y are recorded. own:
+    round-offs of their types; rounding: of the figures in the dumps; is_split: the target's are those of parts on
+    several ranks.
+
+    A mean has at most the resolution of float32. Masks of minus infinity leave neither mean nor norm; if a tensor holds
+    only zeros and copies of one value, as a mask does, all roundings are equal. Figures of 16-bit tensors may have been
+    rounded to that type itself, and then have only the digits of the type. Figures are summed and written in float32 at
+    best, whose numbers are two round-offs apart.
+    """
+    both = in_x & in_y
+    is_known = (own > 0.0) & (elements > 0.0) & in_y[:, NORM] & both.any(axis=1)
+    unit, root, norm = np.where(is_known, np.maximum(SINGLE, own), 0.0), np.sqrt(elements), y[:, NORM]
+    with np.errstate(all="ignore"):
+        most, least, mean = (np.where(in_y[:, at], y[:, at], 0.0) for at in range(NORM))
+        rms = np.where(np.isfinite(norm), norm / root, 0.0)
+        high, low = (np.where(np.isfinite(one), np.maximum(np.abs(one), rms), rms) for one in (most, least))
+        alone = np.abs((mean / rms)[:, None] * (np.stack((most, least), axis=1) / rms[:, None]) - 1.0) < ONE_VALUE
+        alone = alone.any(axis=1) & (rms > 0.0)
+        of_mean = np.where(alone, unit * np.abs(mean), np.maximum(unit / root, SINGLE) * rms)
+        units = np.stack((unit * high, unit * low, of_mean, unit * np.where(alone, norm, rms)), axis=1)
+        lost = np.repeat(rounding[:, None], len(FIGURES), axis=1)
+        lost[:, NORM] += np.where(is_split, PARTS_ROUNDING * SINGLE * root * norm, 0.0)
+        apart = np.maximum(0.0, np.abs(x - y) - lost)
+        each = np.where(units > 0.0, apart / units, np.where(apart > 0.0, math.inf, 0.0))
+        each[~(np.isfinite(x) & np.isfinite(y))] = math.inf
+        each[~both | (x == y) | (np.isnan(x) & np.isnan(y)) | ~is_known[:, None]] = 0.0
+        digits = np.stack([*map(_digits, (x, y), (in_x, in_y), (own, own))]).max(axis=0)
+        digits = np.maximum(digits, rounding[:, None])
+        digits[:, :2] = 0.0
+        resolution = np.where(units > 0.0, digits / units, 0.0)
+        rms = norm / root
+        largest = np.fmax(np.fmax(np.abs(most), np.abs(least)), rms)
+        share = np.fmin(1.0, np.where(rms > 0.0, largest / rms, math.inf) ** 2 / root)
+        extremes = each[:, :2].max(axis=1, initial=0.0)
+        extremes = np.where(np.isfinite(extremes), extremes, 0.0)
+        sums = np.where(np.isfinite(each[:, SUMS]), each[:, SUMS], 0.0).max(axis=1, initial=0.0)
+        sums = np.where(is_known, np.maximum(sums, share * extremes), 0.0) * unit
+    return StatShifts(each, resolution, elements, unit, extremes * unit, sums)
+
+
+def _digits(figures: Floats, are_recorded: Flags, own: Floats) -> Floats:
+    """The resolutions of figures."""
+    is_short = np.frexp(figures)[0] / (own / 2.0)[:, None] % 1.0 == 0.0
+    found = np.where(is_short, own[:, None], 2.0 * SINGLE) * np.abs(figures)
+    return np.where(are_recorded & np.isfinite(figures), found, 0.0)
+
+
+def movement(finding: Finding) -> Optional[StatShift]:
+    """The shift of a tensor; None without a figure of floats that both sides have, or if they belong to two tensors.
+
+    If values went through coarser types upstream, the shifts of the inputs show it, not this one.
+    """
+    return None if finding.rule == OTHER_NODE else movement_of_row(finding)
+
+
+@of_row
+def movement_of_row(finding: Finding) -> Optional[StatShift]:
+    measurement, pair = finding.measurement, finding.pair
+    x, y = measurement.statistics
+    if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
+        return None
+    if measurement.shapes_differ:
+        return None
+    a, b = (np.array([[math.nan if one is None else one for one in side]], dtype=np.float64) for side in (x, y))
+    in_a, in_b = (np.array([[one is not None for one in side]]) for side in (x, y))
+    count = float(pair.elements) if pair.elements < MOST else 0.0
+    own, many, lost = np.array([[round_off_of(pair)], [count], [pair.target.rounding + pair.golden.rounding]])
+    return shifts_of(a, b, in_a, in_b, own, many, lost, np.array([is_split(pair)])).at(0)
+
+
+@of_row
+def likely_error(finding: Finding) -> Optional[float]:
+    """The rel_l2 that the figures of a tensor make likely if its elements' errors are independent; at most 1. None
+    without records."""
+    moved = movement(finding)
+    return None if moved is None else min(1.0, max(moved.each[SUMS]) * moved.unit)
+
+
+def level(finding: Finding) -> Level:
+    """The shift that a tensor passes to its consumers; none without records."""
+    moved = movement(finding)
+    return Level() if moved is None else moved.level
+
+
+def is_split(pair: Pair) -> bool:
+    """Whether the figures of the target are those of parts on several ranks."""
+    relation = pair.target.relation if pair.target is not None else None
+    return any(placement.is_split for placement in getattr(relation, "placements", ()))
+
+
+def is_hidden(finding: Finding) -> bool:
+    """Whether a mask hides the values of the golden tensor from its figures: minus infinity, or a number so far below
+    the largest value that its exponential is 0 and that it dominates the norm."""
+    recorded = finding.measurement.recorded(1) if finding.measurement.moments is None else None
+    if recorded is None or recorded.max is None or recorded.min is None or not math.isfinite(recorded.max):
+        return False
+    return recorded.min <= MASKS and abs(recorded.max) * MASKED_TIMES <= -recorded.min
 
 
 class RowsOfOperators:
@@ -125,7 +314,6 @@ class PairColumns:
 
 def network_columns(findings: SearchRows) -> PairColumns:
     """Return the columns of a network, made once."""
-    assert findings.network is not None
     made = findings.network.columns
     if PairColumns not in made:
         made[PairColumns] = PairColumns(findings.network.pairs, rows_of_operators(findings))
@@ -134,7 +322,7 @@ def network_columns(findings: SearchRows) -> PairColumns:
 
 
 def _round_offs(pair: Pair) -> set[float]:
-    rows = (lookup(one.dtype) for one in (pair.target, pair.golden) if one is not None)
+    rows = (lookup(tensor.dtype) for tensor in (pair.target, pair.golden) if tensor is not None)
     return {row.round_off for row in rows if row is not None and row.round_off}
 
 
@@ -143,37 +331,88 @@ def _is_choice(pair: Pair) -> bool:
     return golden is not None and golden.kind in "biu"
 
 
+def shifts_of_rows(findings: SearchRows) -> StatShifts:
+    """The shifts of all rows of a rank, unknown for those with values, other shapes or another autograd node."""
+    columns, network = findings.columns, network_columns(findings)
+    (in_x, x), (in_y, y) = (recorded_figures(columns, side) for side in range(2))
+    is_known = has_record(columns, 0) & has_record(columns, 1)
+    is_known &= ~columns.rows["shapes_differ"] & (columns.rows["moments"] < 0)
+    is_known[[*rows_of_rule(findings, OTHER_NODE)]] = False
+    own = np.where(is_known, network.round_off, 0.0)
+    return shifts_of(x, y, in_x, in_y, own, network.elements, network.rounding, network.is_split)
+
+
 class StatColumns:
     """The shifts of all rows of a rank, and what follows for its operators.
 
-    extremes, sums  the levels of rows (stat_shift.level); `unit`: 0 where no figure of floats is on both sides
-    size            the largest shift of any figure, in roundings
+    By row:
+
+    extremes, sums   the levels (`level`), `largest` the larger one; `unit`: 0 where no figure of floats is on both
+                     sides; `is_known`: where one is
+    size             the largest shift of any figure, in roundings
+    differs          whether records differ, is_hidden: whether a mask hides the values (`is_hidden`)
+    differs_by_verdict  whether the verdict is that of a difference
+
+    By operator:
+
+    highest          the largest levels of what it wrote, else of what it read, of extremes and of sums
+    has_levels       whether it adds to the noise: a finite shift of what it wrote, or read, is known
+    still            whether all figures that it reads and writes agree to the last digit
+    incoming         the largest level of what it reads; parameter_shift: the largest finite one of its parameters
+    is_special       whether its noise is not a matter of shifts: other arguments, hidden figures, an exponential, other
+                     shapes, whole numbers that differ
+    is_unshown       whether the figures of a tensor that it writes may not show most of its values, or the order of its
+                     elements (stat_test.py)
+    quiet            whether no tensor differs or can be accused, if no error reaches it
+    has_errors       whether the error of a tensor that it writes is known
     """
 
     def __init__(self, findings: SearchRows) -> None:
         self.network = network = network_columns(findings)
-        columns = findings.columns
-        self._findings, self._rows = findings, columns.rows
-        rows = columns.rows
-        (in_x, x), (in_y, y) = (recorded_figures(columns, side) for side in range(2))
-        both = has_record(columns, 0) & has_record(columns, 1)
-        is_one = both & ~rows["shapes_differ"] & (rows["moments"] < 0)
-        is_one[[*rows_of_rule(findings, OTHER_NODE)]] = False
-        own = np.where(is_one, network.round_off, 0.0)
-        self._shifts = shifts = shifts_of(x, y, in_x, in_y, own, network.elements, network.rounding, network.is_split)
+        columns, rows, inputs, outputs = findings.columns, findings.columns.rows, network.inputs, network.outputs
+        self._columns, self._rows = columns, rows
+        self._shifts = shifts = shifts_of_rows(findings)
         self.extremes, self.sums, self.unit, self.size = shifts.extremes, shifts.sums, shifts.unit, shifts.size
+        (in_x, x), (in_y, y) = (recorded_figures(columns, side) for side in range(2))
         self.largest, self.is_known, self.has_norm = np.maximum(self.extremes, self.sums), self.unit > 0.0, in_y[:, 3]
         is_equal = (x.view(np.int64) == y.view(np.int64)) | (np.isnan(x) & np.isnan(y))
-        self.differs = both & ((in_x != in_y) | (in_x & ~is_equal)).any(axis=1) | rows["shapes_differ"]
+        self.differs = has_record(columns, 0) & has_record(columns, 1)
+        self.differs &= ((in_x != in_y) | (in_x & ~is_equal)).any(axis=1)
+        self.differs |= rows["shapes_differ"]
         with np.errstate(invalid="ignore"):
             self.is_hidden = in_y[:, :2].all(axis=1) & np.isfinite(y[:, 0]) & (y[:, 1] <= MASKS)
             self.is_hidden &= (np.abs(y[:, 0]) * MASKED_TIMES <= -y[:, 1]) & (rows["moments"] < 0)
         self._asked: dict[int, Optional[StatShift]] = {}
+        # The noise that operators add
+        finite, has_moved = np.isfinite(self.size), self.size > 0.0
+        self._wrote = self.is_known & ~network.is_meaningless
+        wrote, read = outputs.any(self._wrote), self.is_known & ~network.is_parameter & finite
+        self.highest = [
+            np.where(wrote, outputs.most(values, self._wrote & finite), inputs.most(values, read)).tolist()
+            for values in (self.extremes, self.sums)
+        ]
+        self.has_levels = np.where(wrote, outputs.any(self._wrote & finite), inputs.any(read)).tolist()
+        self.still = (~(outputs.any(self._wrote & has_moved) | inputs.any(self.is_known & has_moved))).tolist()
+        self.incoming = network.reads.most(self.largest, self.is_known).tolist()
+        is_shifted = self.is_known & network.is_parameter & np.isfinite(self.largest)
+        self.parameter_shift = inputs.most(self.largest, is_shifted).tolist()
+        # Which operators cannot exceed the noise
+        self.is_special = network.is_argued | network.is_exp | network.is_collective | outputs.any(self.is_hidden)
+        self.is_special |= network.all.any(rows["shapes_differ"]) | network.reads.any(self.differs & ~self.is_known)
+        norm = rows["figures"][:, 1, 3]
+        self.is_unshown = (network.moves_axes | outputs.any(~has_figures(rows, 1) | ~np.isfinite(norm))).tolist()
+        # Which operators need no decision
+        is_still = with_verdict(columns, (Verdict.MATCH, Verdict.UNKNOWN))
+        is_still &= ~has_error(columns) | (rows["error"] == 0.0)
+        self.quiet = (network.may_be_quiet & ~network.all.any(~is_still)).tolist()
+        self.differs_by_verdict = with_verdict(columns, DIFFERS).tolist()
+        self.has_errors = outputs.any(has_error(columns)).tolist()
 
-    @property
-    def likely(self) -> Array:
-        """The error that the figures of each row make likely, 0 if it is unknown (stat_shift.likely_error)."""
-        return self._shifts.likely
+    @cached_property
+    def likely_errors(self) -> list[Optional[float]]:
+        """The error that the figures of each row make likely (`likely_error`); None if it is unknown."""
+        likely = self._shifts.likely.tolist()
+        return [error if is_known else None for error, is_known in zip(likely, self.is_known.tolist())]
 
     def __getitem__(self, row: int) -> Optional[StatShift]:
         """The shift of a row."""
@@ -185,120 +424,26 @@ class StatColumns:
         """√ of the number of elements of an output that share one element of the smallest operand."""
         node, elements = self.network.nodes[at], np.where(self.has_norm, self.network.elements, 0.0)
         many = elements[[*node.inputs, *node.extra_inputs]].tolist()
-        sizes = [one for one in many if one >= AVERAGED_ELEMENTS]
+        sizes = [size for size in many if size >= AVERAGED_ELEMENTS]
         return math.sqrt(max(1.0, float(elements[row]) / max(min(sizes, default=1), 1)))
-
-    # The noise that operators add
-
-    @cached_property
-    def _wrote(self) -> Array:
-        found: Array = self.is_known & ~self.network.is_meaningless
-        return found
-
-    @cached_property
-    def highest(self) -> tuple[list[float], list[float]]:
-        """The largest levels of what each operator wrote, else of what it read, of extremes and of sums."""
-        network, finite = self.network, np.isfinite(self.size)
-        has_written, read = network.outputs.any(self._wrote), self.is_known & ~network.is_parameter & finite
-        columns = []
-        for values in (self.extremes, self.sums):
-            wrote = network.outputs.most(values, self._wrote & finite)
-            columns.append(np.where(has_written, wrote, network.inputs.most(values, read)).tolist())
-        return columns[0], columns[1]
-
-    @cached_property
-    def has_levels(self) -> list[bool]:
-        """Whether an operator adds to the noise: a finite shift of what it wrote, or read, is known."""
-        network, finite = self.network, np.isfinite(self.size)
-        wrote = network.outputs.any(self._wrote)
-        read = network.inputs.any(self.is_known & ~network.is_parameter & finite)
-        found: list[bool] = np.where(wrote, network.outputs.any(self._wrote & finite), read).tolist()
-        return found
-
-    @cached_property
-    def still(self) -> list[bool]:
-        """Whether all figures that an operator reads and writes agree to the last digit."""
-        has_moved = self.size > 0.0
-        network = self.network
-        moved = network.outputs.any(self._wrote & has_moved) | network.inputs.any(self.is_known & has_moved)
-        found: list[bool] = (~moved).tolist()
-        return found
-
-    @cached_property
-    def incoming(self) -> list[float]:
-        """The largest level of what an operator reads."""
-        found: list[float] = self.network.reads.most(self.largest, self.is_known).tolist()
-        return found
-
-    @cached_property
-    def parameter_shift(self) -> list[float]:
-        """The largest finite level of the parameters that each operator reads."""
-        network = self.network
-        is_one = self.is_known & network.is_parameter & np.isfinite(self.largest)
-        found: list[float] = network.inputs.most(self.largest, is_one).tolist()
-        return found
-
-    # Which operators cannot exceed the noise
-
-    @cached_property
-    def is_special(self) -> Array:
-        """Whether the noise of an operator is not a matter of shifts: other arguments, hidden figures, an exponential,
-        other shapes, whole numbers that differ."""
-        network = self.network
-        found: Array = network.is_argued | network.is_exp | network.is_collective | network.outputs.any(self.is_hidden)
-        found |= network.all.any(self._rows["shapes_differ"])
-        found |= network.reads.any(self.differs & ~self.is_known)
-        return found
-
-    @cached_property
-    def is_unshown(self) -> list[bool]:
-        """Whether the figures of a tensor that an operator writes may not show most of its values, or the order of its
-        elements (stat_suspects.py)."""
-        network, known = self.network, has_figures(self._rows, 1)
-        norm = self._rows["figures"][:, 1, 3]
-        found = network.moves_axes | network.outputs.any(~known | ~np.isfinite(norm))
-        shown: list[bool] = found.tolist()
-        return shown
-
-    # Which operators need no decision
-
-    @cached_property
-    def quiet(self) -> list[bool]:
-        """Whether no tensor of an operator differs or can be accused, if no error reaches it."""
-        network, rows = self.network, self._rows
-        agrees = np.isin(rows["verdict"], [VERDICT_NUMBERS[Verdict.MATCH], VERDICT_NUMBERS[Verdict.UNKNOWN]])
-        is_still = agrees & (~has_error(self._findings.columns) | (rows["error"] == 0.0))
-        found: list[bool] = (network.may_be_quiet & ~network.all.any(~is_still)).tolist()
-        return found
-
-    @cached_property
-    def differs_by_verdict(self) -> list[bool]:
-        found: list[bool] = np.isin(self._rows["verdict"], [VERDICT_NUMBERS[one] for one in DIFFERS]).tolist()
-        return found
-
-    @cached_property
-    def has_errors(self) -> list[bool]:
-        """Whether the error of a tensor that an operator writes is known."""
-        found: list[bool] = self.network.outputs.any(has_error(self._findings.columns)).tolist()
-        return found
 
     @cached_property
     def errors(self) -> list[list[float]]:
         """The known errors of the floats that each operator reads and writes, or their lower bounds."""
-        columns, rows = self._findings.columns, self.network.all
+        columns, rows = self._columns, self.network.all
         error = np.where(has_error(columns), self._rows["error"], self._rows["bound"])
         known = np.isfinite(error) & ~self.network.is_choice & (has_error(columns) | has_bound(columns))
         found: list[list[float]] = [[] for _ in self.network.nodes]
-        for at, one in zip(rows.at[known[rows.rows]].tolist(), error[rows.rows][known[rows.rows]].tolist()):
-            found[at].append(one)
+        for at, value in zip(rows.at[known[rows.rows]].tolist(), error[rows.rows][known[rows.rows]].tolist()):
+            found[at].append(value)
         return found
 
     @cached_property
     def written_rms(self) -> list[float]:
         """The largest finite root mean square of the golden tensors that each operator writes."""
         norm, many = self._rows["figures"][:, 1, 3], np.maximum(self.network.elements, 1.0)
-        is_one = self.has_norm & (self.network.elements > 0.0) & np.isfinite(norm)
-        found: list[float] = self.network.outputs.most(np.where(is_one, norm, 0.0) / np.sqrt(many)).tolist()
+        is_known = self.has_norm & (self.network.elements > 0.0) & np.isfinite(norm)
+        found: list[float] = self.network.outputs.most(np.where(is_known, norm, 0.0) / np.sqrt(many)).tolist()
         return found
 
     def bars(self, apart: bool, coarse: float, reduced: float, sources: Array, is_container: Array) -> ShiftBars:

@@ -34,31 +34,284 @@ is 3.5 for mean and norm in the forward pass of the first step and 8 in later st
 n elements. An input is compared with the same tensor at its producer; an input without a producer with 4 times all
 levels before. A number without a producer may remain of a cancelling sum and is not judged, unless it is larger than
 the latest gradients, or changed by more than 8 times the noise of a sum of the latest outputs.
+
+Facts about all ranks of a step that the noise test of recorded statistics needs before its first operator, gathered
+rank by rank; and the noise baseline, which is how far all operators before an operator shifted.
+
+Runs with statistics only: separate proven roots, suspects and noise.
+
+The first operator that exceeds the noise before it is suspected, unless it is a root already. Proven
+differences before it are reverted: statistics give only a lower bound of an error, and prove nothing about the inputs
+of an operator. Proven roots behind it count as PROPAGATED.
+
+Differences that values or checksums prove stay. On other ranks the same operator is named too if it exceeds the noise
+there. If the first operator is an input of the network, the runs received different inputs, and that is the only
+suspect. An operator whose output is proven to differ is BORN if the statistics of all inputs agree and an argument
+differs. Statistics of masks, whole numbers and tensors with infinities do not show most values: if the first operator
+reads such a tensor and an earlier operator made it with another argument, the earlier operator is the SUSPECT. The
+same holds for a tensor whose axes an earlier operator moved otherwise, because figures do not show the order. An
+operator of one run alone that may have moved the elements of an input is named by its reader.
+Checksums of runs that work in different types prove nothing, and neither does an equal XOR: the first operator with
+another XOR is UNKNOWN.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from typing import Callable, Iterable, NamedTuple, Optional, Sequence
+from collections import Counter
+from dataclasses import replace
+from heapq import heappop, heappush
+from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from npucmp.flow.contents import is_few
-from npucmp.flow.operators import OperatorFindings
+from npucmp.flow.operators import OperatorFindings, of_row
 from npucmp.judge.precision import SINGLE
+from npucmp.judge.products import VOTE_MAJORITY
+from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import Scale, amplification, scale_of, terms
-from npucmp.localise.evidence import argument_reasons
+from npucmp.localise.effective_precision import COMMON_SHARE
+from npucmp.localise.evidence import argument_reasons, draw_reasons, is_fed, reason, tensor_fact
+from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.rule_context import AVERAGED_ELEMENTS, FLIP_SHARE
 from npucmp.localise.search import RootSearch
-from npucmp.localise.seen_errors import SeenErrors
-from npucmp.localise.stat_columns import ShiftBars, StatColumns
-from npucmp.localise.stat_facts import Contribution, Facts, NoiseBaseline, reuse, round_offs
-from npucmp.localise.stat_shift import SUMS, Level, StatShift, is_hidden, level, movement
-from npucmp.model import Finding, Operator, Root
+from npucmp.localise.seen_errors import QUANTILE, RECENT_OPERATORS, below_rounding, may_cancel, rounding_of_sums
+from npucmp.localise.sources import source_of
+from npucmp.localise.stat_columns import (
+    FIGURES,
+    SUMS,
+    Level,
+    ShiftBars,
+    StatColumns,
+    StatShift,
+    is_hidden,
+    level,
+    movement,
+)
+from npucmp.localise.sweep import Sweep
+from npucmp.model import Cause, Finding, Operator, Pair, Root, Verdict
+from npucmp.model.arguments import moves_other_axes
 from npucmp.model.dtypes import MOST, lookup
+from npucmp.model.finding import DIFFERS
 from npucmp.model.relation import Relation
 from npucmp.model.roles import is_meaningless, is_parameter
+from npucmp.model.table import ChangedRows, rows_of_verdicts, with_changes
+
+# rel_l2: evidence: products of numbers rounded to 11 bits are off by 2e-4 to 4e-4 (judge/products.py), and figures
+# scatter more than errors
+REDUCED_ERROR = 2.0**-17, 2.0**-8.5
+# round-off: chosen: half of that of 11 bits, to which HF32 and TF32 round operands, not measured
+REDUCED_ROUND_OFF = 2.0**-12
+
+
+class ShiftedProduct(NamedTuple):
+    """A float32 product: its name, the incoming shift (None: the latest before it), the largest shift written before,
+    and whether it shifted as far as HF32 shifts it; None if it shifted further, which is another fault."""
+
+    name: str
+    incoming: Optional[float]
+    before: float
+    is_reduced: Optional[bool]
+
+
+class RankFacts(NamedTuple):
+    """The facts about one rank that the noise test needs from all ranks of a step before its first operator.
+
+    containing  modules that have operators inside; units: the number of tensors by round-off
+    mixed       float tensors with another type on the other side, and all float tensors
+    parameter_shift  the largest shift of parameters; None if there are none
+    products    of float32; most: the largest shift of any output
+    """
+
+    containing: frozenset[str]
+    units: dict[float, int]
+    mixed: tuple[int, int]
+    parameter_shift: Optional[float]
+    products: tuple[ShiftedProduct, ...]
+    most: float
+
+
+class Facts(NamedTuple):
+    """The merged facts of all ranks."""
+
+    containing: frozenset[str]
+    coarse: float
+    apart: bool
+    drift: float
+    unproven: float
+    reduced: float
+    first: bool
+
+
+def facts_of(columns: StatColumns) -> RankFacts:
+    """The facts of one rank."""
+    network = columns.network
+    wrote = network.outputs.any(np.ones(len(network.elements), dtype=bool))
+    of_outputs, of_inputs = (side.most(network.most_round_off) for side in (network.outputs, network.inputs))
+    coarse = np.where(wrote, of_outputs, of_inputs).tolist()
+    rows = network.inputs.rows
+    shifts = columns.largest[rows[(network.is_parameter & columns.is_known)[rows]]]
+    written = np.maximum.accumulate([0.0, *network.outputs.most(columns.largest, columns.is_known)]).tolist()
+    return RankFacts(
+        network.containing,
+        dict(Counter(unit for unit in coarse if unit)),
+        network.mixed_types,
+        float(shifts.max()) if len(shifts) else None,
+        tuple(_shifted_products(columns, written)),
+        written[-1],
+    )
+
+
+def _shifted_products(columns: StatColumns, written: Sequence[float]) -> Iterator[ShiftedProduct]:
+    """Yield the float32 products; `written` are the largest shifts that were written before each operator."""
+    network, (low, high) = columns.network, REDUCED_ERROR
+    for at, (node, op) in enumerate(zip(network.nodes, network.ops)):
+        if network.gradient[at] or not op.has("contracts"):
+            continue
+        wrote = [row for row in node.outputs if columns.is_known[row]]
+        if not wrote or any(columns.unit[row] != SINGLE for row in wrote):
+            continue
+        read = [float(columns.largest[row]) for row in node.inputs if columns.is_known[row]]
+        came = max(read, default=math.inf) if node.inputs else None
+        moved = [float(columns.sums[row]) for row in wrote]
+        most = [high * columns.reuse(at, row) for row in wrote]
+        is_reduced = None if any(one >= bar for one, bar in zip(moved, most)) else min(moved) > low
+        yield ShiftedProduct(network.names[at], came, written[at], is_reduced)
+
+
+def merge_facts(ranks: Sequence[RankFacts], first: bool = True, unproven: float = 0.0) -> Facts:
+    """Merge the facts of all ranks. unproven: the error that earlier steps may have made in parameters and that
+    statistics do not prove."""
+    units: Counter[float] = Counter()
+    for one in ranks:
+        units.update(one.units)
+    least = COMMON_SHARE * sum(units.values())
+    coarse = max((unit for unit, count in units.items() if count >= least), default=0.0)
+    mixed, floats = (sum(numbers) for numbers in zip(*(one.mixed for one in ranks))) if ranks else (0, 0)
+    parameter_shifts = [] if first else [one.parameter_shift for one in ranks if one.parameter_shift is not None]
+    return Facts(
+        frozenset().union(*(one.containing for one in ranks)),
+        coarse,
+        mixed > COMMON_SHARE * floats,
+        max(parameter_shifts, default=0.0),
+        0.0 if parameter_shifts else unproven,  # the records of parameters show their shift
+        REDUCED_ROUND_OFF if _are_reduced(ranks) else 0.0,
+        first,
+    )
+
+
+def _are_reduced(ranks: Sequence[RankFacts]) -> bool:
+    """Whether nearly all float32 products whose operands hardly shifted have shifted as far as HF32 and TF32 round.
+
+    Figures of a product with shifted operands do not show the error that it adds, so a single product may decide.
+    """
+    said: dict[bool, set[str]] = {True: set(), False: set()}
+    most = 0.0
+    for rank in ranks:
+        for one in rank.products:
+            came = max(most, one.before) if one.incoming is None else one.incoming
+            if came <= FACTOR * SINGLE and one.is_reduced is not None:
+                said[one.is_reduced].add(one.name)
+        most = max(most, rank.most)
+    reduced = len(said[True] - said[False])
+    return reduced > 0 and reduced >= VOTE_MAJORITY * len(said[False])
+
+
+def reuse(node: OperatorFindings, elements: int, last: tuple[int, ...] = ()) -> float:
+    """√ of the number of elements that share one element of the smallest operand; of the last axis, if none was
+    recorded."""
+    sizes = [
+        one.elements for one in map(scale_of, (*node.inputs, *node.extra_inputs)) if one.elements >= AVERAGED_ELEMENTS
+    ]
+    return math.sqrt(max(1.0, elements / max(min(sizes or last, default=1), 1)))
+
+
+@of_row
+def round_offs(finding: Finding) -> set[float]:
+    sides = finding.pair.target, finding.pair.golden
+    return {row.round_off for tensor in sides if tensor and (row := lookup(tensor.dtype)) and row.round_off}
+
+
+class Contribution(NamedTuple):
+    """The contribution of an operator to the noise baseline.
+
+    came  the largest incoming shift; is_open: it read unrecorded tensors, whose shift is assumed to be the usual one
+    """
+
+    kind: object
+    highest: Level
+    incoming: float
+    is_open: bool
+    still: bool
+    sums: bool
+
+
+class NoiseBaseline(NamedTuple):
+    """The noise before an operator: the usual shift, the latest, whether any tensor shifted, and the shift of its
+    kind."""
+
+    levels: float = 0.0
+    sums: float = 0.0
+    last: float = 0.0  # the largest of the RECENT
+    seen: int = 0
+    moved: bool = False
+    still: int = 0
+    kind: Level = Level()
+
+    @property
+    def unseen(self) -> float:
+        """The assumed shift of a tensor that was not recorded."""
+        return max(self.levels, self.last) if self.seen else 0.0
+
+
+class History:
+    """The shifts seen so far, of all ranks of a step, in order of execution."""
+
+    def __init__(self) -> None:
+        self._levels, self._sums = _Usual(), _Usual()
+        self._kinds: dict[object, Level] = {}
+        self._now = NoiseBaseline()  # for an operator of an unseen kind
+        self.largest: list[float] = []
+
+    def before(self, kind: object) -> NoiseBaseline:
+        return NoiseBaseline(*self._now[:-1], self._kinds[kind]) if kind in self._kinds else self._now
+
+    def add(self, one: Contribution, before: NoiseBaseline) -> None:
+        self.largest.append(max(one.highest))
+        if max(one.highest) > max(
+            one.incoming, before.unseen if one.is_open else 0.0
+        ):  # otherwise it propagated its input
+            self._kinds[one.kind] = self._kinds.get(one.kind, Level()).most(one.highest)
+        usual = self._levels.add(one.highest.extremes), self._sums.add(one.highest.sums)
+        last = max(self.largest[-RECENT_OPERATORS:])
+        moved, still = self._now.moved or not one.still, self._now.still + (one.still and one.sums)
+        self._now = NoiseBaseline(*usual, last, len(self.largest), moved, still)
+
+
+class _Usual:
+    """The quantile of the added numbers: of n numbers in ascending order the one at int(QUANTILE * (n - 1)). One heap
+    holds the numbers up to the quantile, the other heap holds the rest."""
+
+    def __init__(self) -> None:
+        self._low: list[float] = []  # negated, because heaps have the smallest first
+        self._high: list[float] = []
+
+    def add(self, one: float) -> float:
+        """Add a number and return the quantile."""
+        low, high = self._low, self._high
+        if low and one < -low[0]:
+            heappush(low, -one)
+        else:
+            heappush(high, one)
+        count = int(QUANTILE * (len(low) + len(high) - 1)) + 1
+        if len(low) < count:
+            heappush(low, -heappop(high))
+        elif len(low) > count:
+            heappush(high, -heappop(low))
+        return -low[0]
+
 
 NOISE_FACTOR = 5.0  # times the noise before: evidence: planted runs
 # times the noise before: evidence: mean and norm in the forward pass of the first step scatter least
@@ -145,8 +398,7 @@ class NoiseTest:
             moved = movement(finding)
             if moved is None or came is None or is_meaningless(finding.pair):
                 continue
-            noise = argued or self._noise_level(node, finding, moved, came)
-            one = self._outlier(finding, moved, noise)
+            one = self._outlier(finding, moved, argued or self._noise_level(node, finding, moved, came))
             found += [one] if one is not None else []
         if found:
             self.outliers[node.row] = max(found, key=lambda one: one.ratio)
@@ -219,7 +471,7 @@ class NoiseTest:
         self, node: OperatorFindings, finding: Finding, moved: StatShift, walk: RootSearch
     ) -> Optional[Outlier]:
         """Compare an input with the same tensor at its producer; without a producer, with all tensors before it."""
-        source = walk.sources.of(finding)
+        source = source_of(walk, finding)
         is_written = node.op.has("in place") and finding.pair.slot == "input:0"
         if is_written or (source is not None and source.meaningless):
             return None
@@ -234,7 +486,7 @@ class NoiseTest:
         least = INPUT_NOISE * moved.unit if is_given else BASE_NOISE * self._unit(node, finding)
         if is_parameter(finding.pair):
             return self._outlier(finding, moved, Level(least, least)) if self._first else None
-        if walk.seen.below_rounding(finding) or (self._now.moved and self._may_be_left(finding, least, walk.seen)):
+        if below_rounding(walk, finding) or (self._now.moved and self._may_be_left(finding, least, walk)):
             return None
         few = (
             0 if is_few(finding) else AVERAGED_ELEMENTS
@@ -247,13 +499,13 @@ class NoiseTest:
         usual = max(self._now.last, self._now.levels, least)
         return self._outlier(finding, moved, Level(usual, usual).times(UNKNOWN_WRITER_FACTOR))
 
-    def _may_be_left(self, finding: Finding, least: float, seen: SeenErrors) -> bool:
+    def _may_be_left(self, finding: Finding, least: float, walk: Sweep) -> bool:
         """Whether an input of few elements may be what is left of a sum that cancels: it then changes by no more than
         the noise of the terms."""
         extremes = [statistics[:2] for statistics in finding.measurement.statistics if statistics is not None]
         change = max((abs(a - b) for a, b in zip(*extremes) if a is not None and b is not None), default=0.0)
-        bound = seen.rounding_of_sums(max(self._now.levels, least))  # 0 if no output was seen
-        return seen.may_cancel(finding) and not change > bound > 0.0
+        bound = rounding_of_sums(walk, max(self._now.levels, least))  # 0 if no output was seen
+        return may_cancel(walk, finding) and not change > bound > 0.0
 
     def _input_noise(
         self, node: OperatorFindings, read: Sequence[tuple[Finding, StatShift]], walk: RootSearch
@@ -269,7 +521,7 @@ class NoiseTest:
 
     def _of_read(self, finding: Finding, moved: StatShift, walk: RootSearch) -> InputNoise:
         """The noise of one tensor; if its figures do not show that of its values, that of its producer's inputs."""
-        source = walk.sources.of(finding) if self._hidden else None
+        source = source_of(walk, finding) if self._hidden else None
         hidden = self._hidden.get(source.finding.row) if source is not None else None
         if hidden is not None and is_hidden(finding):
             return hidden._replace(elements=moved.elements)
@@ -339,8 +591,7 @@ class NoiseTest:
 
     def _floor(self, one: Level, unit: float) -> Level:
         least = unit if self._repeats else max(BASE_NOISE * unit, self._drift)
-        usual = self._now.sums
-        return Level(max(one.extremes, one.sums, least), max(one.sums, usual, least))
+        return Level(max(one.extremes, one.sums, least), max(one.sums, self._now.sums, least))
 
     def _outlier(
         self, finding: Finding, moved: StatShift, noise: Level, few: int = AVERAGED_ELEMENTS
@@ -418,9 +669,7 @@ def _is_assembled(finding: Finding) -> bool:
 def _differs(finding: Finding) -> bool:
     """Whether whole numbers or shapes differ; the outputs of such an operator are not predictable."""
     x, y = finding.measurement.statistics
-    if finding.measurement.shapes_differ:
-        return True
-    return x is not None and y is not None and repr(x) != repr(y)
+    return finding.measurement.shapes_differ or (x is not None and y is not None and repr(x) != repr(y))
 
 
 def _is_mask(finding: Finding) -> bool:
@@ -428,3 +677,182 @@ def _is_mask(finding: Finding) -> bool:
     golden = finding.pair.golden
     row = lookup(golden.dtype) if golden is not None else None
     return row is not None and row.kind == "b" and not _differs(finding)
+
+
+class Candidate(NamedTuple):
+    """An operator that may be the first: it exceeds the noise, or it is a root that rests on more than noise."""
+
+    clock: int
+    rank: int
+    pair: Pair
+    root: Optional[Root]
+    outlier: Optional[Outlier]
+
+
+class FirstSuspect(NamedTuple):
+    """The first candidate of all ranks; for each rank on which the same operator exceeds the noise: clock, pair,
+    Standing."""
+
+    clock: int
+    rank: int
+    pair: Pair
+    root: Optional[Root]
+    alike: Mapping[int, tuple[int, Pair, Outlier]]
+    ranks: int
+
+
+def candidates(
+    nodes: Iterable[tuple[int, int, OperatorFindings]],
+    roots: Mapping[tuple[int, int], Root],
+    noise: NoiseTest,
+    start: int = 0,
+) -> Iterator[Candidate]:
+    """Yield the candidates among operators with rank and clock, from number `start` on; roots by rank and order. If an
+    operator reads a tensor whose figures do not show its values, the operator that wrote that tensor with another
+    argument becomes a candidate."""
+    argued: dict[tuple[int, object], Optional[tuple[int, OperatorFindings]]] = {}  # by rank and figures
+    for at, (rank, clock, node) in enumerate(nodes):
+        root = roots.get((rank, node.pair.order))
+        if root is not None and root.cause is Cause.PROPAGATED:
+            root = None
+        standing = noise.outliers.get(node.row)
+        reads = _unshown(rank, node.inputs, True) if argued else ()
+        read = next(filter(None, (argued.get(key) for key in reads)), None)
+        if at >= start and (standing is not None or (root is not None and noise.is_beyond(node, root))):
+            yield Candidate(clock, rank, node.pair, root, standing)
+            if read is not None:
+                yield Candidate(read[0], rank, read[1].pair, _argument_root(read[1], node), None)
+        moves = node.op.has("moves axes") and moves_other_axes(node.pair)
+        for key in _unshown(rank, node.outputs, moves):  # later tensors replace earlier ones with equal figures
+            argued[key] = (clock, node) if argument_reasons(node.pair) else read
+
+
+def _unshown(rank: int, findings: Iterable[Finding], order: bool = False) -> Iterator[tuple[int, object]]:
+    """Yield the keys of agreeing tensors whose figures do not show most of their values: whole numbers and masks, of
+    which only extremes were recorded, and tensors with infinities; or of all agreeing tensors, whose figures do not
+    show the `order` of their elements."""
+    for finding in findings:
+        golden = finding.pair.golden
+        figures = finding.measurement.recorded(1) if finding.verdict is Verdict.UNKNOWN else None
+        if (
+            golden is not None
+            and figures is not None
+            and (order or not math.isfinite(math.inf if figures.norm is None else figures.norm))
+        ):
+            yield rank, (math.prod(golden.shape), golden.dtype, repr(figures))
+
+
+def _argument_root(node: OperatorFindings, reader: OperatorFindings) -> Root:
+    """The root of an operator with another argument, whose output's figures show no difference; `reader` reads that
+    output."""
+    shown = next(one for one in node.outputs for _ in _unshown(0, [one], node.op.has("moves axes")))
+    words = (
+        "the statistics of {slot} do not show its values; {name}, which reads it, is the first operator that differs"
+    )
+    if node.op.has("moves axes"):
+        words = (
+            "the statistics of {slot} do not show the order of its elements; {name}, which reads it, is the first "
+            "operator that differs"
+        )
+    behind = reason("reader", words, slot=shown.pair.slot, name=reader.operator.name)
+    fields = shown.measurement.bound, shown.limit, None, None, (*argument_reasons(node.pair), behind)
+    return Root(0, node.pair, Cause.SUSPECT, shown.pair.slot, "rel_l2", *fields, rule="arguments")
+
+
+def first_of(suspects: Iterable[Candidate], ranks: int) -> Optional[FirstSuspect]:
+    """The first candidate in order of execution; None if all is noise."""
+    order = sorted(suspects, key=lambda one: (one.clock, one.rank))
+    if not order:
+        return None
+    one = order[0]
+    alike = {each.rank: (each.clock, each.pair, each.outlier) for each in order if one.root is None and each.outlier}
+    return FirstSuspect(one.clock, one.rank, one.pair, one.root, alike, ranks)
+
+
+def search_result(
+    result: SearchResult, number: int, first: Optional[FirstSuspect], clocks: Mapping[int, int]
+) -> SearchResult:
+    """The result of the search of rank `number` after the noise test; clocks by order."""
+    findings, roots = result
+    rows = rows_of_verdicts(findings, DIFFERS)
+    if first is None:
+        return _excused(findings, rows), []
+    other_input = first.root if first.root is not None and _is_input(first.root) else None
+    is_alone = first.root is None or other_input is not None or first.root.cause is Cause.SUSPECT
+    places = {pair.order for rank, (_, pair, _) in first.alike.items() if rank == number}
+    places |= {first.pair.order} if number == first.rank else set()
+    before = {order for order, clock in clocks.items() if (clock, number) < (first.clock, first.rank)}
+    roots_left = [(when, one) for when, one in roots if one.pair.order not in before]
+    if is_alone:
+        name = first.pair.operator.name
+        roots_left = [
+            (when, _behind(one, name, other_input)) for when, one in roots_left if one.pair.order not in places
+        ]
+    if first.root is not None and is_alone and number == first.rank:
+        roots_left.append((first.clock, first.root if other_input is None else _input_root(other_input)))
+    elif number in first.alike:
+        when, pair, standing = first.alike[number]
+        roots_left.append((when, _suspect(pair, standing, len(first.alike) - 1, first.ranks - 1)))
+    return _excused(findings, [at for at in rows if findings[at].pair.order in before]), roots_left
+
+
+def _excused(findings: Sequence[Finding], rows: Iterable[int]) -> ChangedRows:
+    return with_changes(findings, {at: _excuse_difference(findings[at]) for at in rows})
+
+
+def _excuse_difference(finding: Finding) -> Finding:
+    """Excuse a difference that statistics prove and that the noise before it explains; also of a sum that is zero on
+    one side, and of rows whose number an earlier choice changed."""
+    figures = [one for side in finding.measurement.statistics if side is not None for one in side if one is not None]
+    apart = finding.verdict is Verdict.DIVERGED and finding.measurement.bound is not None and finding.metric == "rel_l2"
+    zero = finding.verdict is Verdict.NONFINITE and bool(figures) and all(map(math.isfinite, figures))
+    if not (apart or zero or finding.verdict is Verdict.SHAPE):
+        return finding
+    because = f"{finding.because}; within the upstream noise"
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, explained_by="suspected")
+
+
+def _is_input(root: Root) -> bool:
+    """Whether the two runs had different inputs; then differences that statistics prove behind them are not further
+    roots."""
+    is_tensor = is_fed(root.cause, root.evidence) and "because" in root.evidence[0].facts  # scalars show their values
+    return is_tensor and not is_parameter(root.pair._replace(slot=root.slot))
+
+
+def _input_root(root: Root) -> Root:
+    words = "the runs may have read different inputs, so all downstream differences count as their effect"
+    return replace(root, evidence=(*root.evidence, reason("different inputs", words)))
+
+
+def _behind(root: Root, name: str, other_input: Optional[Root]) -> Root:
+    """Mark a root behind a suspect, or behind different inputs of the runs, as PROPAGATED."""
+    if root.cause is Cause.PROPAGATED:
+        return root
+    words = (
+        "downstream of {name}, which read another input" if other_input else "downstream of {name}, which is suspected"
+    )
+    return replace(root, cause=Cause.PROPAGATED, evidence=(reason("behind", words, name=name), *root.evidence))
+
+
+def _suspect(pair: Pair, one: Outlier, alike: int, ranks: int) -> Root:
+    """The root of an operator that exceeds the noise: its figure, the shift, the noise before it, how many earlier
+    operators shifted as much, and on how many other ranks it does so."""
+    finding, figure = one.finding, FIGURES[one.figure]
+    x, y = (None if statistics is None else statistics[one.figure] for statistics in finding.measurement.statistics)
+    size = tensor_fact(one.moved.each[one.figure], finding)
+    words = "{figure} of {slot} changed from {golden:.9g} to {target:.9g}: "
+    words += "{size:.3g} times the change that rounding of {count} elements explains"
+    noise = "the upstream noise explains {noise:.3g} times the change of rounding"
+    others = "{count} of {all} preceding operators changed by at least as much"
+    elsewhere = "the operator exceeds the noise on {alike} of {ranks} other ranks too"
+    facts = {"figure": figure, "slot": finding.pair.slot, "golden": y, "target": x, "count": one.moved.elements}
+    reasons = (
+        reason("moved", words, size=size, **facts),
+        reason("noise before", noise, noise=one.noise),
+        reason("others", others, count=one.as_much, all=one.before),
+        *([reason("ranks", elsewhere, alike=alike, ranks=ranks)] if ranks else ()),
+        *argument_reasons(pair),
+        *draw_reasons(finding),
+    )
+    fields = finding.measurement.bound, finding.limit, None, None, reasons
+    return Root(0, pair, Cause.SUSPECT, finding.pair.slot, "rel_l2", *fields, rule="suspected")

@@ -43,7 +43,8 @@ def make_findings(
             limit = limit_of(measurement, held, rules)
         else:
             limit = of_records.get(held) or of_records.setdefault(held, limit_of(measurement, held, rules))
-            if (bound := measurement.bound) is not None and bound < math.inf and _is_bounded(measurement):
+            is_bounded = measurement.same is None and not measurement.problem and not measurement.unlike
+            if is_bounded and (bound := measurement.bound) is not None and bound < math.inf:
                 fields = judge_bound(bound, tolerances, limit)
                 found.append(Finding._make((measurement, *fields, "", 0.0, through.round_off, row, *_UNSEARCHED)))
                 continue
@@ -56,11 +57,6 @@ def make_findings(
     shapes = {at: table[at] for at in rows_of_verdicts(table, (Verdict.SHAPE,))}
     repeated = _repeated_operands(table, rules) if shapes else ()
     return table.replaced({at: _without_partners(one) for at, one in shapes.items() if _operand(one) in repeated})
-
-
-def _is_bounded(measurement: Measurement) -> bool:
-    """Whether the bound that statistics prove is the only known fact about the error of a pair."""
-    return measurement.same is None and not measurement.problem and not measurement.unlike
 
 
 def limit_of(measurement: Measurement, held: Precision, rules: Rulebook) -> Limit:

@@ -10,9 +10,12 @@ is one by the recorded loss scale, the evidence names that scale.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
+
+import numpy as np
 
 from npucmp.dump.limits import ReadContext
+from npucmp.dump.readers.values import Array
 from npucmp.flow.contents import content_of
 from npucmp.localise.evidence import reason
 from npucmp.localise.value_reader import ValueReader
@@ -20,10 +23,6 @@ from npucmp.model import Cause, Evidence, Finding, Root, Verdict
 from npucmp.model.dtypes import SINGLE
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output, is_parameter, running_statistics
-
-if TYPE_CHECKING:
-    from npucmp.dump.readers.values import Array
-
 
 MOST = 16  # parameters whose values of two steps are read: work
 SAME = 0.02  # relative difference of two factors that are one, and of the rest that a relation leaves: chosen
@@ -117,7 +116,6 @@ def _evidence(
 
 def _update(before: Finding, now: Finding, reader: ValueReader) -> Optional[_Update]:
     """Return the updates of a parameter; None if a value is not known."""
-    import numpy as np
 
     earlier, later = reader.pair(before), reader.pair(now)
     if earlier is None or later is None or earlier[1].shape != later[1].shape or later[1].dtype.kind != "f":
@@ -131,7 +129,6 @@ def _update(before: Finding, now: Finding, reader: ValueReader) -> Optional[_Upd
 
 def _relation(updates: Sequence[_Update], scale: Optional[float]) -> list[Evidence]:
     """Return how the updates differ, by the first relation that holds for all of them."""
-    import numpy as np
 
     if not updates:
         return []
@@ -163,7 +160,6 @@ def _relation(updates: Sequence[_Update], scale: Optional[float]) -> list[Eviden
 
 def _factor(x: Array, y: Array, noise: float) -> Optional[tuple[float, float]]:
     """Return the factor of y that gives x and its uncertainty, if what it leaves is a small share of x or rounding."""
-    import numpy as np
 
     length, size = float(np.linalg.norm(y)), float(np.linalg.norm(x))
     factor = float(x @ y) / length**2 if length else 0.0

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import math
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.measure.pairs import READ, alike, payload_of
@@ -20,10 +23,7 @@ from npucmp.model.dump import Payload
 from npucmp.model.finding import Pair
 from npucmp.model.tensor_detail import AscendCriteria
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 
 class ErrorLimits(NamedTuple):
@@ -96,7 +96,6 @@ class PairFigures:
 
     def add(self, x: Array, y: Array) -> None:
         """Add one block of both sides."""
-        import numpy as np
 
         target, golden = x.astype(np.float64), y.astype(np.float64)
         finite = np.isfinite(target) & np.isfinite(golden)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.readers.safe_open import open_regular
 from npucmp.errors import NpucmpError
 from npucmp.measure.heat_map import Grid
 from npucmp.measure.pairs import READ, measure, payload_of
 from npucmp.model import DifferenceMap, Measurement, Pair, Payload, TensorRef
 from npucmp.model.dtypes import lookup
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Places = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int64]
 
 CHUNK = 1 << 18  # bytes compared at once: malloc reuses this much without a system call
 PLACES = 1 << 22  # differing elements: work: their places are kept, and their bits are looked at
@@ -50,7 +50,6 @@ def in_one_piece(payload: Payload) -> bool:
 
 
 def _equal_bytes(x: Payload, y: Payload, context: ReadContext) -> Optional[int]:
-    from npucmp.dump.readers.safe_open import open_regular
 
     row = lookup(x.dtype)
     if row is None:
@@ -78,7 +77,6 @@ class BitDifferences(NamedTuple):
 
 
 def differences(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHERE) -> BitDifferences:
-    import numpy as np
 
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.kernel.numpy_kernel import difference, widen
@@ -110,7 +108,6 @@ class _Picture:
     """The places of differing elements, and the bits that differ."""
 
     def __init__(self, x: Payload, y: Payload) -> None:
-        import numpy as np
 
         self.grid = Grid(y.shape)
         row = lookup(y.dtype)
@@ -120,7 +117,6 @@ class _Picture:
 
     def add(self, places: Places, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> None:
         """Add differing elements: their indices and both values."""
-        import numpy as np
 
         self.grid.add(places)
         if self.size and self.grid.counts.sum() <= PLACES:
@@ -130,7 +126,6 @@ class _Picture:
                 self.bytes[number] += np.bincount(byte, minlength=256)
 
     def draw(self) -> DifferenceMap:
-        import numpy as np
 
         set_in = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # bits of each byte, from the highest
         bits = (self.bytes[::-1] @ set_in).reshape(-1).tolist()

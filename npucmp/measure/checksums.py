@@ -18,16 +18,16 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.dump.readers.decode import NATIVE
 from npucmp.model import Payload
 from npucmp.model.dtypes import DTYPES, numpy_dtype
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 
 class _Crc32:
@@ -46,7 +46,6 @@ class _Xor:
         self.value, self.rest = 0, b""
 
     def update(self, data: Array) -> None:
-        import numpy as np
 
         pending = self.rest + data.tobytes() if self.rest else data
         words, self.rest = len(pending) // 8, bytes(pending[len(pending) & ~7 :])

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, Optional, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
@@ -22,10 +25,7 @@ from npucmp.model import Measurement, Pair
 from npucmp.model.dtypes import lookup
 from npucmp.model.roles import is_output
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 MOST = 1 << 26  # elements of a tensor that is read again: work
 ALONE = 1 << 14  # rows with other ids whose common ids are brought to one place: work
@@ -57,7 +57,6 @@ class _Order(NamedTuple):
 
     def applied(self, values: Array) -> Array:
         """Return the values of a tensor, whose first axes are those of the ids, in the golden's order."""
-        import numpy as np
 
         width = math.prod(values.shape[len(self.shape) :])
         flat = values.reshape(-1, self.shape[-1], width)
@@ -92,7 +91,6 @@ class _Sets:
 
     def _orders(self) -> list[_Order]:
         """Return the orders of all ids that have one, each once."""
-        import numpy as np
 
         orders: list[_Order] = []
         for at, measurement in enumerate(self._found):
@@ -132,7 +130,6 @@ class _Sets:
     def _indices(self, order: _Order, companions: dict[int, Measurement]) -> dict[int, Measurement]:
         """Return the measurements in the golden's order of the places where a mask beside the ids is true, as `where`
         and `nonzero` return them and others read them: they name a place in the row."""
-        import numpy as np
 
         result = {}
         places = [at for at, row in enumerate(self._found) if row.moments is not None and row.moments.differing
@@ -206,7 +203,6 @@ class _Sets:
 
     def _agrees(self, at: int, order: _Order) -> bool:
         """Whether a tensor agrees in the rows whose ids have another order; as a whole if it has other rows."""
-        import numpy as np
 
         row = self._found[at]
         if row.moments is None or not row.moments.differing:
@@ -231,7 +227,6 @@ class _Sets:
 
 def _same_sets(x: Array, y: Array) -> Array:
     """Which rows hold the same ids on both sides, each once."""
-    import numpy as np
 
     ordered = [np.sort(values, -1) for values in (x, y)]
     distinct = (ordered[1][:, 1:] != ordered[1][:, :-1]).all(-1)
@@ -241,7 +236,6 @@ def _same_sets(x: Array, y: Array) -> Array:
 def _gather(x: Array, y: Array, same: Array) -> Array:
     """For each row the places of the golden's ids in the target. Ids that the target lacks take the places that are
     left, in their order; a row that holds an id twice keeps its order."""
-    import numpy as np
 
     found = np.tile(np.arange(x.shape[1]), (len(x), 1))
     orders = [np.argsort(values[same], -1) for values in (x, y)]

@@ -17,6 +17,8 @@ import math
 from itertools import groupby
 from typing import Any, Iterator, Optional, Sequence
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.measure.metrics import rel_l2
@@ -83,7 +85,6 @@ def _error_of_rows(output: Measurement, rows: Sequence[Measurement], context: Re
 def _rest(
     data: Measurement, output: Measurement, width: int, weight: float, eps: float, context: ReadContext
 ) -> Optional[float]:
-    import numpy as np
 
     tensors = [data.pair.target, data.pair.golden, output.pair.target, output.pair.golden]
     known = [one for one in tensors if one is not None]

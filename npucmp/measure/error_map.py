@@ -10,6 +10,9 @@ import math
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
+import numpy as np
+import numpy.typing as npt
+
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.measure.ascend_criteria import figures_of
 from npucmp.measure.heat_map import Grid
@@ -17,9 +20,6 @@ from npucmp.measure.pairs import READ, Closeness, allclose_bars, payload_of, rec
 from npucmp.model import DifferenceMap, Finding, Histogram, Moments, Number, TensorDetail, WorstElement
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from npucmp.measure.kernel.numpy_kernel import CountLimits
 
     Array = npt.NDArray[Any]
@@ -73,7 +73,6 @@ class _Candidates(NamedTuple):
 
 class _Looker:
     def __init__(self, shape: tuple[int, ...], moments: Moments, bars: CountLimits, bar: float) -> None:
-        import numpy as np
 
         sides = moments.target, moments.golden
         lows, highs = ([getattr(side, name) for side in sides] for name in ("minimum", "maximum"))
@@ -91,7 +90,6 @@ class _Looker:
 
     def add(self, x: Array, y: Array) -> None:
         """Add one block of both sides."""
-        import numpy as np
 
         from npucmp.measure.kernel.numpy_kernel import difference, widen
 
@@ -118,7 +116,6 @@ class _Looker:
 
     def _keep(self, size: Floats, x: Array, y: Array) -> None:
         """Merge the worst elements of a block with the earlier ones."""
-        import numpy as np
 
         before = self.worst
         least = before.errors[-1] if before is not None and len(before.errors) == WORST else 0.0
@@ -172,7 +169,6 @@ def number(value: Any) -> Number:
 def histogram(values: Array, low: float, high: float, parts: int) -> npt.NDArray[np.int64]:
     """Counts of values in equal parts of a range; all are in the middle part if the length of the range is 0 or
     overflows."""
-    import numpy as np
 
     if 0 < max(abs(low), abs(high)) < SMALL:  # parts of this range have no length in float64
         values, low, high = values * UP, low * UP, high * UP

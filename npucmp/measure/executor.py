@@ -35,6 +35,7 @@ Answer = tuple[list[Result], Optional[Exception]]  # of a task: results, and the
 
 BATCH = 256  # items of a task: work: sending one costs as much as measuring a small tensor
 WEIGHT = 4 << 20  # total weight of a task: work: or fewer items with it
+TASKS_TO_FORK = 8  # tasks: work: for fewer, two workers take longer to start than they save
 TASKS_PER_WORKER = 2  # tasks of a worker: work: one in progress, and one more so that it need not wait
 START_PAUSES = 0.4, 0.1  # seconds, the last first, before a worker is asked for again: chosen, not measured
 PARENT_CHECK_INTERVAL = 0.5  # seconds between a worker's checks that its parent lives
@@ -61,13 +62,13 @@ class Executor(Protocol):
         """
 
 
-def workers(jobs: int, isolated: bool = False) -> Executor:
-    """Return an executor with `jobs` workers. If `apart`, even one job runs in a worker, so that the memory of this
-    process stays small. Systems other than Linux have no fork, or libraries that do not survive one; they use this
-    process."""
+def workers(jobs: int, isolated: bool = False, least: int = 2) -> Executor:
+    """Return an executor with `jobs` workers. If `isolated`, even one job runs in a worker, so that the memory of this
+    process stays small; else this process executes fewer than `least` tasks. Systems other than Linux have no fork, or
+    libraries that do not survive one; they use this process."""
     if sys.platform != "linux" or (jobs <= 1 and not isolated):
         return Serial()
-    return Processes(jobs, isolated and not _is_daemon())
+    return Processes(jobs, isolated and not _is_daemon(), least)
 
 
 def default_jobs() -> int:
@@ -93,10 +94,10 @@ class Serial:
 
 class Processes:
     """Worker processes that live while results are requested. If there is too little work to share, this process does
-    it, unless `apart`: then nothing runs in this process, which might not survive it."""
+    it, unless `isolated`: then nothing runs in this process, which might not survive it."""
 
-    def __init__(self, jobs: int, isolated: bool = False) -> None:
-        self._jobs, self._isolated = jobs, isolated
+    def __init__(self, jobs: int, isolated: bool = False, least: int = 2) -> None:
+        self._jobs, self._isolated, self._least = jobs, isolated, least
 
     def map(
         self,
@@ -107,7 +108,7 @@ class Processes:
     ) -> Iterator[Result]:
         todo = deque(batches(items, weight))
         jobs = min(self._jobs, len(todo))
-        if not self._isolated and (jobs <= 1 or _is_daemon()):
+        if not self._isolated and (jobs <= 1 or len(todo) < self._least or _is_daemon()):
             yield from map(function, items)
             return
         done: dict[int, Answer[Result]] = {}

@@ -17,6 +17,8 @@ import math
 from itertools import groupby
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.measure.kernel.mask_values import (
@@ -234,7 +236,6 @@ def _round_off(tensor: TensorRef, side: Side) -> float:
 
 
 def _read_values(target: TensorRef, golden: TensorRef, bounds: tuple[float, float], context: ReadContext) -> _Values:
-    import numpy as np
 
     width = target.shape[-1] if target.shape else 1
     masks, others, only_masks = 0, 0, False

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import Any, Optional, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
@@ -12,11 +15,7 @@ from npucmp.measure.pairs import payload_of
 from npucmp.model import ImageBatch, TensorRef
 from npucmp.model.tensor_detail import image_axes
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 IMAGES = 8  # pictures of all runs together
 EDGE = 96  # pixels of the longer side of a picture
@@ -31,7 +30,6 @@ def image_batch(
 ) -> Optional[ImageBatch]:
     """Return pictures of the first samples of the same input of each run; None if a tensor cannot be read or holds no
     images. Only the first samples are read. Never raises for the content of a dump."""
-    import numpy as np
 
     try:
         batches = [_samples(tensor, IMAGES // len(tensors), context) for tensor in tensors]
@@ -66,7 +64,6 @@ def image_batch(
 
 def _samples(tensor: TensorRef, most: int, context: ReadContext) -> Optional[Array]:
     """Return the first samples as N × H × W × C in float64; None without values or images."""
-    import numpy as np
 
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.kernel.numpy_kernel import widen
@@ -87,7 +84,6 @@ def _samples(tensor: TensorRef, most: int, context: ReadContext) -> Optional[Arr
 
 def _thumbnail(sample: Array, low: float, high: float) -> npt.NDArray[np.uint8]:
     """Return a sample of H × W × C as bytes of H × W × 3; cells of neighbouring elements are averaged."""
-    import numpy as np
 
     factor = -(-max(sample.shape[:2]) // EDGE)
     height, width = (length // factor * factor for length in sample.shape[:2])

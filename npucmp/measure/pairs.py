@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
@@ -17,7 +17,7 @@ from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.dump.readers import header, header_of
 from npucmp.dump.readers.safe_open import RegularFile, open_regular
 from npucmp.errors import DumpError, NpucmpError
-from npucmp.measure.executor import read_distinct, workers
+from npucmp.measure.executor import TASKS_TO_FORK, read_distinct, workers
 from npucmp.measure.recorded_stats import measure_records, statistics_of
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, TensorRef
 from npucmp.model.dtypes import lookup, narrower, size_of
@@ -79,7 +79,7 @@ def map_pairs(
     """Apply `function` to each pair and the other arguments. Workers send back the result without the pair."""
     if jobs == 1:
         return (function(pair, *more) for pair in pairs)
-    found = workers(jobs).map(partial(_found, function, more), pairs, _failed, payload_bytes)
+    found = workers(jobs, least=TASKS_TO_FORK).map(partial(_found, function, more), pairs, _failed, payload_bytes)
     return (Measurement(pair, *rest) for rest, pair in zip(found, pairs))
 
 
@@ -150,8 +150,8 @@ def _closeness_of(target: TensorRef, closeness: Closeness) -> Closeness:
         return closeness
     from npucmp.model.relation import WeightRelation
 
-    one = target.relation
-    return Closeness(one.rtol, one.atol) if isinstance(one, WeightRelation) else closeness
+    relation = target.relation if isinstance(target.relation, WeightRelation) else closeness
+    return Closeness(relation.rtol, relation.atol)
 
 
 class _Trouble(Exception):
@@ -226,10 +226,8 @@ def payload_of(
     """
     if tensor.problem:
         raise DumpError(tensor.file, tensor.problem)
-    if tensor.payload is not None:
+    if tensor.payload is not None or not tensor.file:
         return tensor.payload
-    if not tensor.file:
-        return None
     try:
         if opened is None:
             found = header(tensor.encoding, tensor.file, context)
@@ -371,10 +369,7 @@ def _side(payload: Payload, context: ReadContext) -> Side:
     from npucmp.measure.kernel.merge import merge_sides
     from npucmp.measure.kernel.native import measure_side
 
-    total = Side()
-    for block in _blocks("", payload, None, context):
-        total = merge_sides(total, measure_side(block))
-    return total
+    return reduce(merge_sides, map(measure_side, _blocks("", payload, None, context)), Side())
 
 
 def _measure_records(

@@ -5,18 +5,19 @@ array. A preview holds only a few blocks in memory.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Iterator, Sequence
+from typing import Any, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import UnsupportedError
 from npucmp.measure.error_map import histogram, number
 from npucmp.measure.pairs import READ, payload_of
 from npucmp.model import Histogram, Number, Side, TensorPreview, TensorRef
+from npucmp.model.dtypes import numpy_dtype
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 PARTS = 12
 MOST = 5  # largest elements, and smallest elements
@@ -26,7 +27,6 @@ EDGE = 3  # rows and columns of a corner
 def preview(tensor: TensorRef, side: Side, at: Sequence[int] = (), context: ReadContext = ANYWHERE) -> TensorPreview:
     """Return a preview. `side` is the measurement of the tensor; `at` are indices in C order. Raises NpucmpError if the
     tensor cannot be read."""
-    import numpy as np
 
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.kernel.numpy_kernel import widen
@@ -74,7 +74,6 @@ class _Ends:
         self._keys: list[float] = []
 
     def add(self, keys: Array, values: Array, places: Array) -> None:
-        import numpy as np
 
         first = keys.argpartition(MOST - 1)[:MOST] if len(keys) > MOST else np.arange(len(keys))
         if len(keys) > MOST:  # among equal elements the first
@@ -116,10 +115,8 @@ def _at(base: int, row: int, column: int, rows: int, columns: int) -> int:
 def array_of(tensor: TensorRef, context: ReadContext = ANYWHERE) -> Array:
     """All values in the tensor's logical shape, as a new array; bfloat16 and similar types as types of ml_dtypes.
     Raises NpucmpError if they cannot be read."""
-    import numpy as np
 
     from npucmp.dump.readers.values import blocks
-    from npucmp.model.dtypes import numpy_dtype
 
     payload = payload_of(tensor, context=context)
     if payload is None:

@@ -6,11 +6,12 @@ import math
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Optional, Sequence
 
+import numpy as np
+
 from npucmp.model import Measurement, Pair, Side, Statistics, TensorRef
 from npucmp.model.dtypes import MOST, lookup
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 # of a sum in float32: evidence: right within this for up to SUMMED_WELL elements, in any order (lost_in_norm)
@@ -75,7 +76,6 @@ def lower_bounds(
     type. The loss of a sum in float32 is subtracted from a difference of norms, and the rounding of the dump from all
     differences.
     """
-    import numpy as np
 
     (x, in_x), (y, in_y) = _figures(target), _figures(golden)
     sizes = {count: min(count, 2 * MOST) for count in {*elements}}
@@ -97,7 +97,6 @@ def bounds_of(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the bounds of `lower_bounds` (pairs), and whether the figures prove them. x, y: figures (pairs, 4), of
     which in_x, in_y are recorded; many: numbers of elements; lost: rounding of the figures."""
-    import numpy as np
 
     has_norm, many = in_y[:, :2].all(axis=1) & (many > 0.0) & (many <= MOST), np.minimum(many, MOST)
     is_recorded, root = in_x & in_y, np.sqrt(many)
@@ -124,7 +123,6 @@ def bounds_of(
 
 def _figures(statistics: Sequence[Optional[Statistics]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The four figures of each tensor, NaN if one is missing, and which are recorded."""
-    import numpy as np
 
     figures = [*chain.from_iterable(Statistics() if one is None else one for one in statistics)]
     values = np.array(figures, np.float64).reshape(-1, FIGURES)

@@ -13,6 +13,8 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence
 
+import numpy as np
+
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.executor import workers
@@ -223,7 +225,6 @@ class _Sums:
         self._digest = hashlib.blake2b(digest_size=16)
 
     def add(self, block: Array, start: int) -> None:
-        import numpy as np
 
         from npucmp.measure.kernel.numpy_kernel import widen
         from npucmp.measure.kernel.range_stats import extremes_of, merge_extremes

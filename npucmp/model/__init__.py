@@ -11,39 +11,37 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from npucmp.model.cause import Cause, Evidence, Fact, Root, Statement, brief, first_of, sentences
-from npucmp.model.comparison import (
-    DECIDED,
-    Comparison,
-    PartOf,
-    StepRankNumbers,
-    StoredComparisons,
-    VerdictTally,
-    map_comparisons,
-)
-from npucmp.model.dump import (
-    Call,
-    Device,
-    DeviceTask,
-    Operator,
-    Payload,
-    RankGroup,
-    Run,
-    RunHeader,
-    Scalar,
-    Slot,
-    SpelledArgument,
-    Statistics,
-    TensorRef,
-    Tree,
-    position,
-)
-from npucmp.model.finding import DIFFERS, Finding, Match, Measurement, Pair, Tolerance, Verdict
-from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
-from npucmp.model.result import Report, Result
-
 if TYPE_CHECKING:
+    from npucmp.model.cause import Cause, Evidence, Fact, Root, Statement, brief, first_of
+    from npucmp.model.comparison import (
+        DECIDED,
+        Comparison,
+        PartOf,
+        StepRankNumbers,
+        StoredComparisons,
+        VerdictTally,
+        map_comparisons,
+    )
+    from npucmp.model.dump import (
+        Call,
+        Device,
+        DeviceTask,
+        Operator,
+        Payload,
+        RankGroup,
+        Run,
+        RunHeader,
+        Scalar,
+        Slot,
+        SpelledArgument,
+        Statistics,
+        TensorRef,
+        Tree,
+        position,
+    )
+    from npucmp.model.finding import DIFFERS, Finding, Match, Measurement, Pair, Tolerance, Verdict
     from npucmp.model.fusion_result import FusionPass, FusionResult
+    from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
     from npucmp.model.overflow_result import Event, Overflow, Scan
     from npucmp.model.replay_result import Edge, EdgeVerdict, Gap, Replay, ReplayResult
     from npucmp.model.replayed_output import (
@@ -55,6 +53,7 @@ if TYPE_CHECKING:
         RoundingCounts,
     )
     from npucmp.model.rerun_result import Noise, Rerun, RerunResult
+    from npucmp.model.result import Report, Result
     from npucmp.model.tensor_detail import (
         DifferenceMap,
         Histogram,
@@ -65,7 +64,14 @@ if TYPE_CHECKING:
         WorstElement,
     )
 
-_ON_USE = {  # module → names that few commands need
+_NAMES = {  # module → its names; a module is loaded for the first of them, numpy for the names of a comparison
+    "cause": "Cause Evidence Fact Root Statement brief first_of",
+    "comparison": "DECIDED Comparison PartOf StepRankNumbers StoredComparisons VerdictTally map_comparisons",
+    "dump": "Call Device DeviceTask Operator Payload RankGroup Run RunHeader Scalar Slot SpelledArgument Statistics "
+    "TensorRef Tree position",
+    "finding": "DIFFERS Finding Match Measurement Pair Tolerance Verdict",
+    "moments": "HISTOGRAM_BINS Extremes Moments Side",
+    "result": "Report Result",
     "fusion_result": "FusionPass FusionResult",
     "overflow_result": "Event Overflow Scan",
     "replay_result": "Edge EdgeVerdict Gap Replay ReplayResult",
@@ -142,12 +148,12 @@ __all__ = [
     "first_of",
     "map_comparisons",
     "position",
-    "sentences",
 ]  # fmt: skip
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _ON_USE.items():
-        if name in names.split():
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return value

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
+from functools import cached_property
+from typing import Callable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.model.finding import Pair
 
@@ -51,11 +52,6 @@ class Evidence(NamedTuple):
         return self.words.format(**{name: _Shown(fact.value, show) for name, fact in self.facts.items()})
 
 
-def sentences(evidence: Iterable[Evidence], show: Callable[[str], str] = str) -> str:
-    """All reasons in one cell."""
-    return "; ".join(one.sentence(show) for one in evidence)
-
-
 def brief(error: Optional[float]) -> str:
     """An error, formatted for a sentence."""
     return "unknown" if error is None else "inf" if math.isinf(error) else f"{error:.1e}"
@@ -90,10 +86,15 @@ class Statement:
 
     evidence: tuple[Evidence, ...]
 
+    @cached_property
+    def sentences(self) -> tuple[str, ...]:
+        """The reasons in words."""
+        return tuple(reason.sentence() for reason in self.evidence)
+
     @property
     def because(self) -> str:
         """The evidence in one line."""
-        return sentences(self.evidence)
+        return "; ".join(self.sentences)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from typing import (
     TypeVar,
     Union,
     cast,
-    overload,
 )
 
 import numpy as np
@@ -35,7 +34,17 @@ from npucmp.model.comparison import Comparison
 from npucmp.model.dump import FiguresAt, Operator, Statistics, TensorRef
 from npucmp.model.finding import Finding, Pair
 from npucmp.model.optypes import op_type
-from npucmp.model.table import ChangedRows, Columns, OperatorColumns, Records, Rows, Table, has_own_figures, pairs_of
+from npucmp.model.table import (
+    ChangedRows,
+    Columns,
+    LazySequence,
+    OperatorColumns,
+    Records,
+    Rows,
+    Table,
+    has_own_figures,
+    pairs_of,
+)
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
@@ -44,6 +53,7 @@ _FLOAT, _NANS = {float}, (math.nan,) * 4
 _tensor = partial(tuple.__new__, TensorRef)
 _operator = partial(tuple.__new__, Operator)
 _statistics = partial(tuple.__new__, Statistics)
+_pair = partial(tuple.__new__, Pair)
 
 
 class RankRecords(NamedTuple):
@@ -66,15 +76,11 @@ class RankRecords(NamedTuple):
         rows = [one if plain else _NANS for one, plain in zip(statistics, floats)]
         return cls(np.array(rows, dtype=np.float64).reshape(-1, 4), others, fields)
 
-    def at(self, place: int) -> Optional[Statistics]:
-        """The statistics of a place."""
-        return self.others[place] if place in self.others else _statistics(self.figures[place].tolist())
-
-    def statistics(self) -> list[Optional[Statistics]]:
-        """The statistics by place."""
-        found: list[Optional[Statistics]] = [*map(_statistics, self.figures.tolist())]
-        for place, one in self.others.items():
-            found[place] = one
+    def statistics(self, places: Sequence[int]) -> list[Optional[Statistics]]:
+        """The statistics of places."""
+        found: list[Optional[Statistics]] = [*map(_statistics, self.figures[[*places]].tolist())]
+        for at, place in enumerate(places) if self.others else ():
+            found[at] = self.others.get(place, found[at])
         return found
 
 
@@ -230,41 +236,25 @@ class Rank:
 
     def __init__(self, network: Network, records: RankRecords) -> None:
         self.network, self.records = network, records
+        self.contents: dict[Any, Any] = {}
         self._tensors: dict[int, TensorRef] = {}  # by the object of the network
         self._parts: dict[int, Operator] = {}
 
-    def _tensor(self, bare: Optional[TensorRef]) -> Optional[TensorRef]:
-        if bare is None:
-            return None
-        found = self._tensors.get(id(bare))
-        if found is None:
-            at = self.network.numbers[id(bare)]
-            place, fields = self.network.places[at], {name: values[at] for name, values in self.records.fields.items()}
-            if place >= 0:
-                fields["statistics"] = self.records.at(place)
-            found = self._tensors[id(bare)] = bare._replace(**fields)
-        return found
-
-    def _operator(self, bare: Optional[Operator]) -> Optional[Operator]:
-        if bare is None:
-            return None
-        found = self._parts.get(id(bare))
-        if found is None:
-            tensors = cast("tuple[TensorRef, ...]", tuple(map(self._tensor, bare.tensors)))
-            found = self._parts[id(bare)] = bare._replace(tensors=tensors)
-        return found
+    def _build(self, operators: Iterable[Optional[Operator]], tensors: Iterable[Optional[TensorRef]]) -> None:
+        """Build operators and tensors that do not exist yet, all at once, which takes less time than one by one."""
+        parts = {id(one): one for one in operators if one is not None and id(one) not in self._parts}
+        listed = chain(tensors, *(one.tensors for one in parts.values()))
+        bare = {id(one): one for one in listed if one is not None and id(one) not in self._tensors}
+        numbers = [*map(self.network.numbers.__getitem__, bare)]
+        places = [*map(self.network.places.__getitem__, numbers)]
+        known = iter(self.records.statistics([place for place in places if place >= 0]))
+        figures = [next(known) if place >= 0 else one.statistics for place, one in zip(places, bare.values())]
+        fields = {name: [*map(values.__getitem__, numbers)] for name, values in self.records.fields.items()}
+        self._tensors.update(zip(bare, _tensors(bare.values(), {**fields, "statistics": figures})))
+        self._parts.update(zip(parts, _operators(parts.values(), self._tensors)))
 
     def _build_all(self) -> None:
-        """Build all operators and tensors at once, which takes less time than one by one."""
-        network = self.network
-        if len(self._parts) == len(network.operators) and len(self._tensors) == len(network.tensors):
-            return
-        bare, known = [one for one, _ in network.tensors], self.records.statistics()
-        figures = [known[place] if place >= 0 else one.statistics for place, one in zip(network.places, bare)]
-        made = zip(map(id, bare), _tensors(bare, {**self.records.fields, "statistics": figures}))
-        self._tensors = {**dict(made), **self._tensors}
-        parts = zip(map(id, network.operators), _operators(network.operators, self._tensors))
-        self._parts = {**dict(parts), **self._parts}
+        self._build(self.network.operators, (one for one, _ in self.network.tensors))
 
     def shared_pairs(self, columns: Columns) -> Sequence[Pair]:
         """The pairs of a table with the same rows. If only statistics are a rank's own, these are those of the
@@ -280,14 +270,13 @@ class Rank:
             found[row] = whole[row]
         return found
 
-    def pair(self, row: int) -> Pair:
-        """The pair of a row, with whole operators and tensors."""
-        return self._whole(self.network.pairs[row])
+    def pairs(self, rows: Sequence[int]) -> Sequence[Pair]:
+        """The pairs of rows, with whole operators and tensors."""
+        return self._whole([*map(self.network.pairs.__getitem__, rows)])
 
-    def _whole(self, pair: Pair) -> Pair:
-        target, golden = self._operator(pair.target_op), self._operator(pair.golden_op)
-        sides = self._tensor(pair.target), self._tensor(pair.golden)
-        return pair._replace(target_op=target, golden_op=golden, target=sides[0], golden=sides[1])
+    def _whole(self, pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+        self._build(chain.from_iterable(pair[2:4] for pair in pairs), chain.from_iterable(pair[4:6] for pair in pairs))
+        return tuple(_pairs(pairs, self._parts, self._tensors))
 
     def operators(self, side: int) -> tuple[Operator, ...]:
         """The operators of the target's run (0), or of the golden's (1)."""
@@ -307,7 +296,7 @@ class Rank:
     @property
     def left_out(self) -> tuple[Pair, ...]:
         """The pairs that were not compared."""
-        return tuple(map(self._whole, self.network.left_out))
+        return self._whole(self.network.left_out)
 
 
 Column = TypeVar("Column")
@@ -381,7 +370,7 @@ def are_all_recorded(findings: Sequence[Finding]) -> bool:
     return rows.network.has_places_alone and bool(np.isfinite(figures[has]).all())
 
 
-class LazyOperators(Sequence[Operator]):
+class LazyOperators(LazySequence[Operator]):
     """The operators of one run, built on request."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -391,11 +380,7 @@ class LazyOperators(Sequence[Operator]):
     @abstractmethod
     def _made(self) -> tuple[Operator, ...]: ...
 
-    @overload
-    def __getitem__(self, at: int) -> Operator: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Operator, ...]: ...
-    def __getitem__(self, at: Union[int, slice]) -> Union[Operator, tuple[Operator, ...]]:
+    def _item(self, at: int) -> Operator:
         return self._made[at]
 
     def __iter__(self) -> Iterator[Operator]:
@@ -485,13 +470,8 @@ def _pairs(
     pairs: Iterable[Pair], operators: Mapping[int, Operator], tensors: Mapping[int, TensorRef]
 ) -> Iterable[Pair]:
     return (
-        one._replace(
-            target_op=operators.get(id(one.target_op)),
-            golden_op=operators.get(id(one.golden_op)),
-            target=tensors.get(id(one.target)),
-            golden=tensors.get(id(one.golden)),
-        )
-        for one in pairs
+        _pair((*pair[:2], *map(operators.get, map(id, pair[2:4])), *map(tensors.get, map(id, pair[4:6])), *pair[6:]))
+        for pair in pairs
     )
 
 

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Mapping, Optional, Sequence
 
+from npucmp.model.cause import Root
 from npucmp.model.comparison import Comparison, Coverage, OpenTensor, StoredComparisons, VerdictTally, tallies_of
-from npucmp.model.finding import Verdict
+from npucmp.model.dump import Run
+from npucmp.model.finding import Finding, Tolerance, Verdict
 from npucmp.presenter import present
 
 if TYPE_CHECKING:
-    from npucmp.model.cause import Root
-    from npucmp.model.dump import Run
-    from npucmp.model.finding import Finding, Tolerance
     from npucmp.model.relation import LayoutFacts, TokenBits, TokenFacts, WeightFacts
     from npucmp.model.tensor_detail import ImageBatch, TensorDetail, TicketFacts
 

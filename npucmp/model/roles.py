@@ -72,9 +72,8 @@ def _is_meaningless(spelled: str, slot: str) -> bool:
 
 def is_parameter(pair: Pair) -> bool:
     """Return whether a tensor is a weight, a bias or a running statistic, by its slot and operator."""
-    if pair.slot.partition(":")[0] == "param":
-        return True
-    return _is_place_of_parameter(pair.operator.op_type, pair.slot) and not is_gradient(pair.operator)
+    is_named = pair.slot.partition(":")[0] == "param"
+    return is_named or (_is_place_of_parameter(pair.operator.op_type, pair.slot) and not is_gradient(pair.operator))
 
 
 def is_golden_parameter(pair: Pair) -> bool:
@@ -198,8 +197,7 @@ def is_layer(kind: OpType) -> bool:
 
 def weights_of(run: Run) -> dict[str, Weight]:
     """The parameters of a step by name: those of modules, or without modules the parameters that operators read."""
-    found = _of_modules(run.operators)
-    return found or _of_calls(forward_of(run), run.operators)
+    return _of_modules(run.operators) or _of_calls(forward_of(run), run.operators)
 
 
 def _of_modules(operators: Sequence[Operator]) -> dict[str, Weight]:

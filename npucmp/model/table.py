@@ -17,7 +17,6 @@ import math
 from abc import abstractmethod
 from collections import deque
 from dataclasses import replace
-from functools import partial
 from typing import (
     Any,
     Callable,
@@ -98,12 +97,13 @@ class FieldSource(Protocol):
 
     network: Any
     records: Any
+    contents: dict[Any, Any]  # of the tensors (flow/contents.py), by side
 
     def columns(self, columns: Columns) -> Columns:
         """The columns with whole operators and tensors."""
 
-    def pair(self, row: int) -> Pair:
-        """The pair of a row."""
+    def pairs(self, rows: Sequence[int]) -> Sequence[Pair]:
+        """The pairs of rows."""
 
     def shared_pairs(self, columns: Columns) -> Sequence[Pair]:
         """The pairs of the rows; the measurements have the statistics of shared pairs."""
@@ -187,10 +187,7 @@ class Table(Sequence[Finding]):
         if findings is not None:
             self._findings = findings
         elif columns is not None:
-            complete: Callable[[int], Pair] = (
-                columns.rank.pair if columns.rank is not None else partial(pair_at, columns)
-            )
-            self._findings = Rows(columns, complete)
+            self._findings = Rows(columns, lambda row: pairs_at(columns, [row])[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Table, (None, self.columns.complete())
@@ -222,6 +219,11 @@ class Table(Sequence[Finding]):
         if self._columns is None:
             self._columns = columns_of(self._findings)
         return self._columns
+
+    def pairs(self, rows: Sequence[int]) -> Sequence[Pair]:
+        """The pairs of rows, which are built without their findings."""
+        is_made = not isinstance(self._findings, Rows)
+        return [self._findings[row].pair for row in rows] if is_made else pairs_at(self.columns, rows)
 
     @property
     def is_made_of_columns(self) -> bool:
@@ -488,6 +490,11 @@ def pair_at(columns: Columns, at: int) -> Pair:
     return Pair(shared.order, words[row["slot"]], *sides, shared.via, shared.confidence, words[row["note"]])
 
 
+def pairs_at(columns: Columns, rows: Sequence[int]) -> Sequence[Pair]:
+    """The pairs of rows of columns, with whole operators and tensors."""
+    return [pair_at(columns, row) for row in rows] if columns.rank is None else columns.rank.pairs(rows)
+
+
 def finding_at(columns: Columns, at: int, pair: Pair, number: int, cache: Any = None) -> Finding:
     """The Finding of one row with a verdict, with this pair, row number and cache."""
     (
@@ -535,8 +542,7 @@ def _recorded(one: Optional[Statistics], side: int) -> tuple[int, tuple[float, .
 
 def has_own_figures(rows: Records) -> npt.NDArray[np.bool_]:
     """Whether the statistics of a row are those of its tensors, as recorded."""
-    found: npt.NDArray[np.bool_] = (rows["known"] & _OWN) != 0
-    return found
+    return (rows["known"] & _OWN).astype(bool)
 
 
 def has_figures(rows: Records, side: int) -> npt.NDArray[np.bool_]:
@@ -604,20 +610,9 @@ def verdict_rows(columns: Columns) -> dict[Verdict, tuple[int, int]]:
     return {_VERDICTS[number]: (row, count) for row, count, number in found}
 
 
-def words_of(columns: Columns, name: str) -> list[str]:
-    """The texts of a column of the rows that has numbers of words."""
-    return [*map(columns.words.__getitem__, columns.rows[name].tolist())]
-
-
-def verdict_words(columns: Columns) -> list[str]:
-    """The verdict of each row, as in tensors.csv."""
-    return [*map([verdict.value for verdict in _VERDICTS].__getitem__, columns.rows["verdict"].tolist())]
-
-
 def moments_of_rows(columns: Columns) -> list[Optional[Moments]]:
     """The Moments of each row, None for a row whose values were not measured."""
-    moments = [*moments_of(columns.moments), None]
-    return [*map(moments.__getitem__, columns.rows["moments"].tolist())]
+    return [*map([*moments_of(columns.moments), None].__getitem__, columns.rows["moments"].tolist())]
 
 
 def has_error(columns: Columns) -> Flags:
@@ -660,7 +655,7 @@ def network_fact(columns: Columns, make: Callable[..., Made], *more: object) -> 
         if not _latest or _latest[0][0] is not columns.operators:
             _latest.append((columns.operators, {}))
         made = _latest[0][1]
-    found: Made = _made_once(made, (make, *more), columns, *more)
+    found: Made = made_once(made, (make, *more), columns, *more)
     return found
 
 
@@ -672,11 +667,11 @@ def run_fact(run: Run, make: Callable[[Run], Made], own_field: str = "") -> Made
     if rank is None or own_field in _own_fields(rank):
         return make(run)
     key = make, run.format, run.detail, side
-    found: Made = _made_once(rank.network.columns, key, replace(run, operators=rank.network.runs[side]))
+    found: Made = made_once(rank.network.columns, key, replace(run, operators=rank.network.runs[side]))
     return found
 
 
-def _made_once(made: dict[Any, Any], key: tuple[Any, ...], *arguments: object) -> Any:
+def made_once(made: dict[Any, Any], key: tuple[Any, ...], *arguments: object) -> Any:
     """The result of the function that begins the key, called once."""
     if key not in made:
         made[key] = key[0](*arguments)

@@ -35,7 +35,7 @@ These raise no alarm, and change neither the exit status nor the origin of later
     +Inf              if an operator that fills or selects has that argument: a mask before a minimum
     input masks       an input without a scanned producer with -Inf or lowest values, before the first alarm; after it,
                       only with zeros and lowest values and nothing else
-    discarded Inf     overflows/masked_infinity.py; `born` and `killed` stay in overflow.csv
+    discarded Inf     overflows/events.py; `born` and `killed` stay in overflow.csv
     unwritten memory  `empty`, views of it, tensors of the same type and shape without a producer, buffers of receives
                       and gathers, workspaces. An operator that computes with it and writes an event is `born`
     float8, float4    a quarter of the elements at most, or a single one, at the largest value: quantisation scales the
@@ -52,6 +52,20 @@ Places: BORN and GAP by step and by dependence on any rank, then UNKNOWN, then P
 agree in all figures above count as one; a computed -Inf is taken for a mask if its operator also reads a mask, and a
 -Inf in a network input is taken for a mask; statistics do not distinguish NaN tensors of one size; float8 that
 saturates in less than a quarter of its elements is not seen.
+
+Special values of one tensor at the limits of its type: NaN, Inf, saturated values, and the headroom.
+
+Infinities that a choice discards: they are reported without an alarm.
+
+A network may compute the logarithm of all its positions, 0 among them, and choose another value where the result is
+infinite. If no other operator reads the infinity, it has no effect. If an operator computes with it first, bounds it to
+a number, or has a disturbed gradient, it is an alarm again.
+
+Integers have no gradient. An infinity that is scaled, becomes the lowest integer of a type, and is discarded or bounded
+there, as the logarithms of T5's position buckets are, is not an alarm either. If the integers become floats again, or
+select rows, it is an alarm.
+
+All consumers of such an Inf must be operators that fill or select, after which it is gone.
 """
 
 from __future__ import annotations
@@ -65,12 +79,151 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 from npucmp.flow.edges import Producers
 from npucmp.measure.kernel.mask_values import VALUES as MASKS
 from npucmp.measure.range_scan import ScanResult
-from npucmp.model import Event, Evidence, Extremes, Fact, Operator, Pair, TensorRef
+from npucmp.model import Event, Evidence, Extremes, Fact, Operator, Pair, TensorRef, position
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import containers, is_meaningless, is_parameter
-from npucmp.overflows.masked_infinity import without_discarded
-from npucmp.overflows.special_values import amount, kinds_of
+
+SCALED_TO_THE_LIMIT = 0.25  # share of an 8-bit tensor (or smaller) at its largest value because it was scaled to it
+
+
+def kinds_of(tensor: TensorRef, extremes: Optional[Extremes]) -> list[str]:
+    """The kinds of events in a tensor."""
+    if extremes is None:
+        return []
+    limits = extremes.high + extremes.low
+    row = lookup(tensor.dtype)
+    if row is not None and row.itemsize == 1 and limits <= max(1, SCALED_TO_THE_LIMIT * extremes.elements):
+        limits = 0  # quantisation scales the largest value to the limit by design, and rounds others to it
+    counts = (("nan", extremes.nan), ("inf", extremes.inf), ("saturated", limits))
+    return [kind for kind, count in counts if count]
+
+
+def headroom(tensor: TensorRef, extremes: Optional[Extremes]) -> Optional[float]:
+    """log2(largest finite value of the type / largest finite magnitude), in bits; None for other types and zeros."""
+    row = lookup(tensor.dtype)
+    if extremes is None or row is None or row.kind != "f" or not extremes.largest > 0:
+        return None
+    return math.log2(row.largest / extremes.largest)
+
+
+def amount(kind: str, one: ScanResult) -> Evidence:
+    """Evidence with the number of such elements and the first position."""
+    x, tensor = one.extremes, one.tensor
+    assert x is not None
+    what, counted = {
+        "nan": ("{slot}: NaN", "{slot}: {count} of {all} NaN"),
+        "inf": ("{slot}: Inf", "{slot}: {count} of {all} Inf"),
+        "saturated": (
+            "{slot}: values at ±{largest:g}, the largest of {dtype}",
+            "{slot}: {count} of {all} values at ±{largest:g}, the largest of {dtype}",
+        ),
+    }[kind]
+    facts = {"slot": Fact(tensor.slot), "largest": Fact(x.largest), "dtype": Fact(tensor.dtype)}
+    if not one.counted:
+        return Evidence("amount", f"{what}, by its statistics", facts)
+    count, first = x.of(kind)
+    facts.update(count=Fact(count, one.operator.name, tensor.slot), all=Fact(x.elements))
+    facts.update(first=Fact(position(first, tensor.shape)))
+    where = ", the first at {first}" if tensor.shape else ""
+    return Evidence("amount", counted + where, facts)
+
+
+DISCARDED = Evidence("thrown away", "no alarm: a choice discards it, and no other operator reads it")
+AS_INTEGER = Evidence("thrown away", "no alarm: it becomes a whole number, which a choice or bound discards")
+LOWEST_SHARE = 1 - 2.0**-20  # of the lowest number of a type, to which a small number was added
+
+Family = Mapping[int, Sequence[Event]]  # by operator
+
+
+def without_discarded(events: Sequence[Event], scanned: Sequence[ScanResult] = ()) -> list[Event]:
+    """Return the events with the alarm of such infinities removed. `scanned` are all tensors of the run, in order."""
+    heirs: dict[int, list[Event]] = {}
+    own: dict[int, list[Event]] = {}
+    for event in events:
+        own.setdefault(event.order, []).append(event)
+        for parent in event.parents:
+            heirs.setdefault(parent, []).append(event)
+    gone: dict[int, Evidence] = {}
+    for order, events_of in own.items():
+        if not all(event.origin == "born" and event.kind == "inf" for event in events_of):
+            continue
+        after = heirs.get(order, ())
+        if after and all(map(_is_choice, after)):
+            gone.update((id(event), DISCARDED) for event in events_of)
+        elif (spread := _spread(order, own, heirs)) and _end_as_integers(spread, scanned):
+            gone.update((id(event), AS_INTEGER) for event in spread)
+    born = {event.order for event in events if id(event) in gone}
+    gone.update((id(one), DISCARDED) for one in events
+                if id(one) not in gone and one.parents and born.issuperset(one.parents))  # fmt: skip
+    return [
+        replace(event, alarm=False, evidence=(*event.evidence, gone[id(event)])) if id(event) in gone else event
+        for event in events
+    ]
+
+
+def _is_choice(event: Event) -> bool:
+    """Return whether an event ends at an operator that selects one value or another unchanged."""
+    return event.origin == "killed" and event.operator is not None and op_type_of(event.operator).has("masks")
+
+
+def _spread(order: int, own: Family, heirs: Family) -> list[Event]:
+    """An infinity and the events that pass it on, element by element; empty if it has any other effect."""
+    found = list(own[order])
+    first, orders = found[0], {order}
+    for event in found:  # grows during the loop
+        for heir in heirs.get(event.order, ()):
+            if heir.order in orders:
+                continue
+            orders.add(heir.order)
+            found += own[heir.order]
+    is_scaled = all(event is first or _is_scaled(event, first) for event in found)
+    return found if is_scaled and all(orders.issuperset(event.parents) for event in found) else []
+
+
+def _is_scaled(event: Event, first: Event) -> bool:
+    """Return whether an operator passed on all elements of an infinity, and no others."""
+    a, b = event.extremes, first.extremes
+    if event.kind != "inf" or event.origin != "propagated" or a is None or b is None or event.tensor is None:
+        return False
+    return first.tensor is not None and event.tensor.shape == first.tensor.shape and a.inf == b.inf
+
+
+def _end_as_integers(spread: Sequence[Event], scanned: Sequence[ScanResult]) -> bool:
+    """Return whether an infinity becomes integers that are discarded before they become anything else."""
+    tensor, last = spread[0].tensor, max(event.order for event in spread)
+    shape, seen, ended = tensor.shape if tensor is not None else None, False, False
+    for order, group in groupby(scanned, key=lambda one: one.operator.order):
+        if order <= last:
+            continue
+        rows = list(group)
+        lowest = [one for one in rows if one.tensor.shape == shape and _is_lowest(one)]
+        written = [one for one in rows if one.tensor.is_output]
+        if all(one in written for one in lowest):
+            continue  # it reads none of them
+        if not written or not all(map(_is_whole, written)):
+            return False
+        if all(one.tensor.dtype == "bool" for one in written):
+            continue  # a predicate
+        seen, ended = True, not any(one in lowest for one in written)
+        if ended and not op_type_of(rows[0].operator).has("masks", "bounds"):
+            return False
+    return seen and ended
+
+
+def _is_lowest(one: ScanResult) -> bool:
+    """Return whether a tensor has the integer value of an infinity."""
+    row, x = lookup(one.tensor.dtype), one.extremes
+    if row is None or row.kind != "i" or x is None:
+        return False
+    limit = 2.0 ** (8 * row.itemsize - 1) * LOWEST_SHARE
+    return x.minimum <= -limit or x.maximum >= limit
+
+
+def _is_whole(one: ScanResult) -> bool:
+    row = lookup(one.tensor.dtype)
+    return row is not None and row.kind in "biu"
+
 
 BUFFER = re.compile(r"input:(0(\.|$)|tensor|output)")  # inputs of receiving operators that are destinations
 MASK_ROUNDING = 2.0**-7  # for a mask to which a score was added, in bfloat16
@@ -181,8 +334,9 @@ class _EventFlow:
             kinds = kinds_of(one.tensor, one.extremes)
             if not kinds:
                 continue
-            trace = self._traced(one)
-            if trace is None and _is_written_too(operator) and _content(one) in map(_content, outputs):
+            trace = self._producers.graph_producer(one.tensor) or self._producers.by_content.get(_content(one))
+            may_be_overwritten = op_type_of(operator).has("in place") or communicates(operator)
+            if trace is None and may_be_overwritten and _content(one) in map(_content, outputs):
                 continue  # recorded after it was overwritten
             if trace is None:
                 trace = Trace(operator.order, self._harmless(operator, one))
@@ -202,9 +356,6 @@ class _EventFlow:
         if _shape(one) in self._raw:
             return "uninitialised"  # and then written in part through a view
         return "uninitialised" if op_type_of(operator).has("receives") and BUFFER.match(one.tensor.slot) else ""
-
-    def _traced(self, one: ScanResult) -> Optional[Trace]:
-        return self._producers.graph_producer(one.tensor) or self._producers.by_content.get(_content(one))
 
     def _output_events(self, at: _At, output: ScanResult) -> Iterator[Event]:
         """Yield the events of one output."""
@@ -279,7 +430,9 @@ def _is_mask(at: _At, output: ScanResult) -> bool:
     operators that fill in a given value, plus infinity and the largest value count too."""
     op, arguments = op_type_of(at.operator), at.operator.arguments.values()
     if _is_high(output.extremes):
-        return op.has("masks") and any(map(_is_high_argument, arguments))
+        return op.has("masks") and any(
+            isinstance(value, (int, float)) and _is_low_argument(-value) for value in arguments
+        )
     if not _is_low(output.extremes) or any(not read.trace.harmless and _has_low(read.scanned) for read in at.reads):
         return False
     is_low = any(map(_is_low_argument, arguments))
@@ -364,11 +517,6 @@ def communicates(operator: Operator) -> bool:
     return op_type_of(operator).has("collective")
 
 
-def _is_written_too(operator: Operator) -> bool:
-    """Return whether an operator overwrites an input: the dumped input may then be its output."""
-    return op_type_of(operator).has("in place") or communicates(operator)
-
-
 def _alone(one: ScanResult) -> Pair:
     return Pair(one.operator.order, one.tensor.slot, one.operator, None, one.tensor, None)
 
@@ -400,10 +548,6 @@ def _is_low_argument(value: object) -> bool:
     if not isinstance(value, (int, float)):
         return False
     return value <= -LEAST_MASK or (value < 0 and _is_mask_value(float(value)))
-
-
-def _is_high_argument(value: object) -> bool:
-    return isinstance(value, (int, float)) and _is_low_argument(-value)
 
 
 def _is_mask_value(value: float) -> bool:

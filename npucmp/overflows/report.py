@@ -14,8 +14,7 @@ from typing import Iterator, Mapping, Optional, Sequence
 from npucmp.model import Cause, Event, Overflow, Root, Run, Scan, position
 from npucmp.model.dtypes import lookup
 from npucmp.model.stack import frames, source_line, source_path
-from npucmp.overflows.masked_infinity import AS_INTEGER
-from npucmp.overflows.special_values import headroom
+from npucmp.overflows.events import AS_INTEGER, headroom
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, DumpSummary, Line, Listing, PathStep, Row, Section, Suspect, Suspects
 from npucmp.report.next_commands import of_overflow
@@ -138,8 +137,7 @@ def _way(order: int, children: Children) -> list[PathStep]:
 
 
 def _what(event: Event) -> str:
-    name = event.operator.name if event.operator is not None else ""
-    return f"{name}  {event.evidence[0].sentence()}"
+    return f"{event.operator.name if event.operator is not None else ''}  {event.evidence[0].sentence()}"
 
 
 def _notes(report: Overflow) -> Iterator[str]:

@@ -20,9 +20,8 @@ from npucmp.measure.executor import default_jobs
 from npucmp.measure.range_scan import ScanResult, scan, scan_tensor
 from npucmp.model import Cause, Event, Evidence, Fact, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
 from npucmp.model.dtypes import lookup, size_of
-from npucmp.overflows.events import device_event, event_of, events_of
+from npucmp.overflows.events import amount, device_event, event_of, events_of, headroom, kinds_of
 from npucmp.overflows.option_fields import OverflowFields
-from npucmp.overflows.special_values import amount, headroom, kinds_of
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import of_one

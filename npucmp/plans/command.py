@@ -9,6 +9,7 @@ import click
 from npucmp.commands.options import declare_options
 from npucmp.commands.output import write_stdout
 from npucmp.plans.option_fields import PlanFields
+from npucmp.report.sanitise import visible
 from npucmp.workflows.option_fields import ScreenFields
 
 HELP = """Prepare a dump that answers a question: write its configuration files into DIR, and print the lines for the
@@ -48,6 +49,5 @@ def plan(question: str, framework: str, output: str, force: bool, json: bool, **
         write_stdout(object_text("plan", plan_object(found, paths)))
         return
     write_stdout(text(found))
-    from npucmp.report.sanitise import visible
 
     write_stdout("  ".join(visible(str(path)) for path in paths) + "\n")

@@ -168,6 +168,13 @@ def flat(tree: Sequence[Tree]) -> Iterator[Tree]:
             yield one
 
 
+def axis_of(axis: int, rank: int) -> int:
+    """The axis counted from the front. Raises RefusedRecord if it is out of range."""
+    if not -rank <= axis < rank:
+        raise RefusedRecord(f"the axis {axis} of {rank}")
+    return axis % rank
+
+
 READ_ERRORS = (NpucmpError, RefusedRecord, OSError, MemoryError)  # raised by reading the values of a tensor
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -19,6 +19,12 @@ from npucmp.recompute.arguments import CallTooLarge
 
 FLOPS = 1 << 36  # of the products of one operator: a few seconds of one core
 _ERF: Callable[[Array], Any] = np.frompyfunc(math.erf, 1, 1)
+
+
+class Alternatives(NamedTuple):
+    """Results that differ between versions or frameworks; the nearest result is used."""
+
+    among: list[Any]
 
 
 class Steps:

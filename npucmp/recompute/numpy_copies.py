@@ -6,15 +6,14 @@ An index out of range is refused here: numpy would raise, or count from the end.
 from __future__ import annotations
 
 import math
-from typing import Any, Optional, Sequence
+from typing import Any, Optional
 
 import numpy as np
 
 from npucmp.dump.readers.values import Array
-from npucmp.model.dtypes import lookup
-from npucmp.recompute.arguments import MissingTensor, RefusedRecord
+from npucmp.recompute.arguments import MissingTensor, RefusedRecord, axis_of
 from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import OperatorInputs, axis_of
+from npucmp.recompute.numpy_inputs import OperatorInputs
 
 
 def same(m: Steps, g: OperatorInputs) -> list[Any]:
@@ -207,17 +206,3 @@ def clip(m: Steps, g: OperatorInputs) -> list[Any]:
 
 def _bound(g: OperatorInputs, place: int, name: str) -> Array:
     return g.inputs[place] if place in g.inputs else np.asarray(g.number(name))
-
-
-def as_type(values: Array, dtype: str) -> Array:
-    """Convert float results to the recorded type if it is an integer or boolean type."""
-    row = lookup(dtype)
-    if row is None or row.kind not in "iub" or values.dtype.kind != "f":
-        return values
-    with np.errstate(invalid="ignore"):
-        return values != 0 if row.kind == "b" else np.trunc(values).astype(np.int64)
-
-
-def shapes_fit(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether two shapes are equal apart from axes of size 1."""
-    return [one for one in a if one != 1] == [one for one in b if one != 1]

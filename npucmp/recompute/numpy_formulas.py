@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from functools import reduce
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 
 from npucmp.dump.readers.values import Array
-from npucmp.recompute.arguments import RefusedRecord
-from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import Alternatives, OperatorInputs, axis_of
+from npucmp.recompute.arguments import RefusedRecord, axis_of
+from npucmp.recompute.noisy_ops import Alternatives, Steps
 
-Formula = Callable[[Steps, OperatorInputs], "list[Any]"]
+if TYPE_CHECKING:
+    from npucmp.recompute.numpy_inputs import OperatorInputs
+
+Formula = Callable[[Steps, "OperatorInputs"], "list[Any]"]
 ROOT_2, ROOT_2_PI = math.sqrt(2), math.sqrt(2 / math.pi)
 
 

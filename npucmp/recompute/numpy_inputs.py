@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -17,12 +17,6 @@ from npucmp.recompute.arguments import MissingTensor, RefusedRecord
 
 MOST = 1 << 31
 IMAGES = ("NCHW", "NHWC")
-
-
-class Alternatives(NamedTuple):
-    """Results that differ between versions or frameworks; the nearest result is used."""
-
-    among: list[Any]
 
 
 @dataclass(frozen=True)
@@ -145,10 +139,3 @@ class OperatorInputs:
         """Raise RefusedRecord before a result is computed if its size differs from the recorded size."""
         if place < len(self.shapes) and math.prod(shape) != math.prod(self.shapes[place]):
             raise RefusedRecord(f"a result of {list(shape)}, recorded is {list(self.shapes[place])}"[:160])
-
-
-def axis_of(axis: int, rank: int) -> int:
-    """The axis counted from the front. Raises RefusedRecord if it is out of range."""
-    if not -rank <= axis < rank:
-        raise RefusedRecord(f"the axis {axis} of {rank}")
-    return axis % rank

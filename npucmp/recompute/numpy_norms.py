@@ -7,10 +7,10 @@ from typing import Any, Optional, Sequence
 import numpy as np
 
 from npucmp.dump.readers.values import Array
-from npucmp.recompute.arguments import MissingTensor, RefusedRecord
-from npucmp.recompute.noisy_ops import Steps
+from npucmp.recompute.arguments import MissingTensor, RefusedRecord, axis_of
+from npucmp.recompute.noisy_ops import Alternatives, Steps
 from npucmp.recompute.numpy_formulas import channel_of, log_softmax_of, rsqrt, softmax_of
-from npucmp.recompute.numpy_inputs import Alternatives, OperatorInputs, axis_of
+from npucmp.recompute.numpy_inputs import OperatorInputs
 
 TF_EPSILON, GE_EPSILON = 1e-4, 1e-7
 

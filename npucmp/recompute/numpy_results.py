@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -18,15 +18,14 @@ from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, read, slots_
 from npucmp.recompute.call_inputs import CallInputs
 from npucmp.recompute.call_table import formula_of
 from npucmp.recompute.error_budget import BIAS, SAME, ErrorBudget, evaluate_output, round_to
-from npucmp.recompute.noisy_ops import Steps, sigma_of
+from npucmp.recompute.noisy_ops import Alternatives, Steps, sigma_of
 from npucmp.recompute.numpy_calls import ANOTHER, BackwardPlan, CallPlan, bound_call, chosen_gradients, plan_of_call
-from npucmp.recompute.numpy_copies import as_type, shapes_fit
-from npucmp.recompute.numpy_inputs import Alternatives, OperatorInputs
 from npucmp.recompute.numpy_sample import by_sample, is_large
 from npucmp.recompute.table import TURNED, row_of
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of
 
 if TYPE_CHECKING:
+    from npucmp.recompute.numpy_inputs import OperatorInputs
     from npucmp.recompute.numpy_table import Plan
 
 MORE = 8  # times the trials, before an operator is GUILTY by measured noise
@@ -234,6 +233,8 @@ def _operator_inputs(
     for one in task.operator.tensors:
         if one.device is not None and one.device.origin:
             orders.setdefault(one.slot, one.device.origin)
+    from npucmp.recompute.numpy_inputs import OperatorInputs
+
     return OperatorInputs(inputs, attributes, shapes, orders, task.call.prefix[len(GRAPH) :])
 
 
@@ -337,8 +338,8 @@ def _rows(task: Task, work: NumpyTask, exact: list[Any], settings: ReplaySetting
             words = "only the gradient reads this output, and its form depends on the device"
             rows.append(ReplayedOutput(task.operator.order, tensor.slot, "not in table", explanation=words))
             continue
-        wanted = as_type(exact[at], tensor.dtype)
-        if wanted.size != math.prod(tensor.shape) or not (work.plan.views or shapes_fit(wanted.shape, tensor.shape)):
+        wanted = _as_type(exact[at], tensor.dtype)
+        if wanted.size != math.prod(tensor.shape) or not (work.plan.views or _shapes_fit(wanted.shape, tensor.shape)):
             raise RefusedRecord(f"a result of {list(wanted.shape)}, recorded is {list(tensor.shape)}"[:160])
         kind = kind_of(task.operator, task.call.prefix), tensor.slot
         known = settings.known.get(kind, 1.0)
@@ -432,3 +433,17 @@ def _is_alike(row: ReplayedOutput, other: ReplayedOutput) -> bool:
     sides = [one.direction if one is not None and one.is_one_sided else "" for one in counts]
     far = far or sides[0] not in ("", sides[1])
     return not far and abs(row.bias or 0.0) <= max(BIAS, SAME * abs(other.bias or 0.0))
+
+
+def _as_type(values: Array, dtype: str) -> Array:
+    """Convert float results to the recorded type if it is an integer or boolean type."""
+    row = lookup(dtype)
+    if row is None or row.kind not in "iub" or values.dtype.kind != "f":
+        return values
+    with np.errstate(invalid="ignore"):
+        return values != 0 if row.kind == "b" else np.trunc(values).astype(np.int64)
+
+
+def _shapes_fit(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether two shapes are equal apart from axes of size 1."""
+    return [one for one in a if one != 1] == [one for one in b if one != 1]

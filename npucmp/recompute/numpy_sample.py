@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.readers.values import Array
+from npucmp.dump.readers.values import Array, picked_rows
 from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup, numpy_dtype, unit_of
-from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, arguments_of, read, slots_of
+from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, arguments_of, payload_of, read, slots_of
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.noisy_ops import sigma_of
 from npucmp.recompute.numpy_calls import ANOTHER, GRADIENT_DISTANCE
@@ -157,13 +157,13 @@ def _row(
     treated = _treated(task, product, low)
     left = _picked_lines(product.left, batch, across, None, treated, context)
     right = _picked_lines(product.right, batch, None, down, treated, context)
-    recorded = read(tensor, context).reshape(batch, rows, columns)[:, across][:, :, down].astype(np.float64)
+    recorded = _rows_of(tensor, (batch, rows, columns), across, context)[:, :, down].astype(np.float64)
     exact, squares = np.matmul(left, right), np.matmul(left * left, right * right)
     dtype = lookup(tensor.dtype)
     assert dtype is not None
     found = []
     for name in ("", treated) if product.bias is not None and treated else ("",):
-        added = 0.0 if product.bias is None else _rounded(_wide(product.bias, context)[down], name)
+        added = 0.0 if product.bias is None else _rounded(read(product.bias, context)[down].astype(np.float64), name)
         sigma = sigma_of(exact + added, squares + added * added, float(terms), 2.0**-24)
         if treated and dtype.round_off < unit_of(treated):  # of an input that autocast rounded
             sigma = np.hypot(sigma, ROUNDING * unit_of(treated) * np.abs(exact))
@@ -192,16 +192,21 @@ def _picked_lines(
     one: Operand, batch: int, rows: Optional[Array], columns: Optional[Array], name: str, context: ReadContext
 ) -> Array:
     """The picked rows or columns of an operand, rounded to the type `name`, in float64."""
-    whole = read(one.tensor, context)
-    whole = whole.reshape(batch, -1, one.tensor.shape[-1])
-    whole = whole.swapaxes(1, 2) if one.is_turned else whole
-    whole = whole[:, rows] if rows is not None else whole[:, :, columns]
-    return _rounded(whole.astype(np.float64), name)
+    shape = (batch, math.prod(one.tensor.shape[:-1]) // batch, one.tensor.shape[-1])
+    stored, across = (columns, rows) if one.is_turned else (rows, columns)
+    found = (
+        read(one.tensor, context).reshape(shape)[:, :, across]
+        if stored is None
+        else _rows_of(one.tensor, shape, stored, context)
+    )
+    return _rounded((found.swapaxes(1, 2) if one.is_turned else found).astype(np.float64), name)
 
 
-def _wide(tensor: TensorRef, context: ReadContext) -> Array:
-    found: Array = read(tensor, context).astype(np.float64)
-    return found
+def _rows_of(tensor: TensorRef, shape: tuple[int, int, int], rows: Array, context: ReadContext) -> Array:
+    """The picked rows of each matrix of a tensor that holds matrices of this shape."""
+    numbers = np.add.outer(np.arange(shape[0]) * shape[1], rows)
+    picked = picked_rows(payload_of(tensor, context), shape[2], numbers.ravel().tolist(), context)
+    return picked.reshape(shape[0], rows.size, shape[2])
 
 
 def _rounded(values: Array, name: str) -> Array:

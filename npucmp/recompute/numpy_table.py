@@ -29,9 +29,9 @@ from npucmp.recompute import numpy_formulas as formulas
 from npucmp.recompute import numpy_norms as norms
 from npucmp.recompute import numpy_windows as windows
 from npucmp.recompute.arguments import MissingTensor, NotInTable, RefusedRecord
-from npucmp.recompute.noisy_ops import Steps
+from npucmp.recompute.noisy_ops import Alternatives, Steps
 from npucmp.recompute.numpy_formulas import Formula, elementwise, extreme, pair, reduction, selection
-from npucmp.recompute.numpy_inputs import Alternatives, OperatorInputs
+from npucmp.recompute.numpy_inputs import OperatorInputs
 
 
 class FormulaLine(NamedTuple):

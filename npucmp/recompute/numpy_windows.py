@@ -6,14 +6,16 @@ Source: prototypes of TensorFlow, MindSpore and GE; a window of GE's `pads` is t
 
 from __future__ import annotations
 
-from typing import Any, Iterator, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from npucmp.dump.readers.values import Array
 from npucmp.recompute.arguments import MissingTensor, RefusedRecord
-from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_inputs import Alternatives, OperatorInputs
+from npucmp.recompute.noisy_ops import Alternatives, Steps
+
+if TYPE_CHECKING:
+    from npucmp.recompute.numpy_inputs import OperatorInputs
 
 LONGEST = 1 << 12  # maximum side of a window
 TAPS = 1 << 16  # maximum number of taps of a window

@@ -10,6 +10,8 @@ import math
 from collections import OrderedDict
 from typing import Any, Callable, Hashable, Iterator, Optional
 
+import numpy as np
+
 from npucmp.align.content_hash import WIDTH, hash_values
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import assembly, header_of
@@ -77,7 +79,6 @@ class Values:
         payload = self.payload(tensor)
         if payload is None or key in self._held:
             return self._held.get(key)
-        import numpy as np
 
         try:
             pieces = [
@@ -102,14 +103,12 @@ class Values:
 
     def ordered(self, tensor: TensorRef) -> Optional[Any]:
         """All values of a tensor in order of size; None if there are none, or too many."""
-        import numpy as np
 
         return self._derived("ordered", tensor, lambda values: np.sort(values.reshape(-1)))
 
     def vector_marks(self, tensor: TensorRef, axis: int) -> Optional[Any]:
         """A few projections of every row, or of every vector along another axis, float64[length, MARKS]; for a tensor
         of one axis, of SHORT elements from every element on. None as for `array`."""
-        import numpy as np
 
         def marks(values: Any) -> Any:
             if values.ndim == 1:
@@ -144,7 +143,6 @@ class Values:
 
 def norm_of(values: Any) -> float:
     """The L2 norm of numbers of any size; inf or NaN if they are among them. Not by BLAS, whose threads wait."""
-    import numpy as np
 
     with np.errstate(all="ignore"):
         found = math.sqrt((values * values).sum(dtype=float))
@@ -213,7 +211,6 @@ class HeldTensor:
         return self._content or None
 
     def _hash(self) -> Hashable:
-        import numpy as np
 
         values = self.array
         if values is None and (self.payload is not None and self.size > WHOLE):
@@ -272,7 +269,6 @@ class HeldTensor:
 
 def _hash_of_finite(values: Any) -> Hashable:
     """The content of a tensor with NaN or infinities: how many of each, and the other values; None without others."""
-    import numpy as np
 
     finite = values[np.isfinite(values)]
     counts = [int((values == one).sum()) for one in (math.inf, -math.inf)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NamedTuple, 
 from npucmp.model.cause import Cause
 
 Row = dict[str, Any]
-Columns = dict[str, list[Any]]
+Columns = dict[str, Sequence[Any]]
 if TYPE_CHECKING:
     from npucmp.model import DifferenceMap, Evidence, Operator, Rerun, Result, Root, TensorDetail, Tolerance
     from npucmp.model.report_files import FileRange

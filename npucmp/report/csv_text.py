@@ -6,13 +6,14 @@ A cell is empty if it does not apply or is not known; floats have their full pre
 from __future__ import annotations
 
 from functools import partial
-from itertools import chain, groupby, repeat
-from typing import Any, Iterable, Mapping, Optional, Sequence, Union
+from itertools import chain, count, groupby, repeat
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 from msgspec import MsgspecError
 from msgspec.json import Encoder
 
+from npucmp.model.table import LazySequence
 from npucmp.report.sanitise import escape_formula
 
 _Cells = Union[str, Sequence[str]]  # the cells of a column, or the text that all of them share
@@ -24,6 +25,29 @@ _SAMPLE = [0.0001, -0.1, 1.0, 2.5e15, 1 / 3]
 _IS_REPR = _encode(_SAMPLE).decode() == f"[{','.join(map(repr, _SAMPLE))}]"  # for floats of ordinary size
 _ORDINARY = 1e-4, 1e15  # range of sizes that JSON and repr write alike: from, below
 _OTHER_NOTATION = "e", "0.0000", "null"  # substrings that JSON writes for other numbers
+
+
+class CodedColumn(LazySequence[Any]):
+    """The cells of a column as values in the order of their first rows, and for each row the index of its value.
+    Columns are written value by value; values may be equal."""
+
+    def __init__(self, different: Sequence[Any], codes: Sequence[int]) -> None:
+        self.different, self.codes = different, codes
+
+    @classmethod
+    def of(cls, cells: Sequence[Any]) -> CodedColumn:
+        """Return a column of cells whose equal values are written alike."""
+        places = dict(zip(dict.fromkeys(cells), count()))
+        return cls([*places], [*map(places.__getitem__, cells)])
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def _item(self, at: int) -> Any:
+        return self.different[self.codes[at]]
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.different.__getitem__, self.codes)
 
 
 def csv_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
@@ -60,6 +84,9 @@ def _lines_of(parts: Sequence[Iterable[str]]) -> list[str]:
 
 def _cells(column: Sequence[Any]) -> _Cells:
     """Return the text of the cells of a column, or the text that all of them share."""
+    if isinstance(column, CodedColumn):
+        cells = _cells(column.different)
+        return cells if isinstance(cells, str) else [*map(cells.__getitem__, column.codes)]
     kinds = {*map(type, column)}
     if kinds <= {float, _NONE} and float in kinds:
         return words_of(column) if len(kinds) == 1 else _floats(column)

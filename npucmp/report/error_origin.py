@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional, Sequence
 
-from npucmp.localise.rank_coordinates import Coordinates
-from npucmp.localise.rank_digest import ReplicaMismatch
+from npucmp.localise.rank_digest import Coordinates, ReplicaMismatch
 from npucmp.model import Cause
 from npucmp.report.phrases import count_of, numbers
 from npucmp.report.rank_cell import ARRIVED, HERE, Cell

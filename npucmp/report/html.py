@@ -149,6 +149,7 @@ def words(answer: Answer) -> Words:
     }
 
 
+@cache
 def _text(name: str) -> str:
     return (PAGE / name).read_text(encoding="utf-8")
 
@@ -237,6 +238,7 @@ def policy(scripts: Sequence[str], style: str) -> str:
     )
 
 
+@cache
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 

@@ -35,14 +35,6 @@ class FixedColumn(List[Any]):
         return found
 
 
-class RepeatedColumn(List[Any]):
-    """The cells of a column of several ranks, which all have the same cells."""
-
-    def __init__(self, cells: list[Any], times: int) -> None:
-        super().__init__(cells * times)
-        self.cells, self.times = cells, times
-
-
 class NetworkColumns:
     """The columns of one network, and the data made from several of them."""
 

@@ -12,8 +12,8 @@ from npucmp.errors import UsageError
 from npucmp.presenter import is_chinese
 from npucmp.report import csv, json, terminal
 from npucmp.report.answer import Answer, Columns, Suspect
+from npucmp.report.csv_text import CodedColumn
 from npucmp.report.files import ConcatFile
-from npucmp.report.network import RepeatedColumn
 from npucmp.report.sanitise import visible
 from npucmp.report.summary_types import SuspectLine
 from npucmp.report.tables import head_of
@@ -123,13 +123,12 @@ def frame(answer: Answer, table: str = "") -> Any:
 
 
 def _series(cells: Sequence[Any]) -> Any:
-    """Return a column; cells that ranks share are converted once."""
+    """Return a column; equal cells are converted once."""
     import pandas
 
-    if not isinstance(cells, RepeatedColumn):
+    if not isinstance(cells, CodedColumn):
         return pandas.Series(cells)
-    once = pandas.Series(cells.cells)
-    return pandas.Series(once.array.take(np.tile(np.arange(len(once)), cells.times)))
+    return pandas.Series(pandas.Series(cells.different).array.take(np.asarray(cells.codes)))
 
 
 def plot(answer: Answer) -> Any:

@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
-from npucmp.localise.rank_coordinates import Coordinates, coordinates
-from npucmp.localise.rank_digest import RankDigest, odd_ones
+from npucmp.localise.rank_digest import Coordinates, RankDigest, coordinates, odd_ones
 from npucmp.model import Cause
 from npucmp.report.answer import Answer, Listing, PageContext, Piece, Section, Shown, Suspect, Suspects
 from npucmp.report.error_origin import begin_of, odd_facts, odd_words

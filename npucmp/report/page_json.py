@@ -13,12 +13,14 @@ operators is the number of rows of each.
 from __future__ import annotations
 
 import math
-from typing import Any, Optional, Sequence
+from itertools import count
+from typing import Any, Mapping, Optional, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.report.answer import Columns, Detail
+from npucmp.report.answer import Detail
+from npucmp.report.csv_text import CodedColumn
 from npucmp.report.network import FixedColumn
 from npucmp.report.sanitise import visible
 
@@ -44,7 +46,7 @@ def page_data(detail: Detail) -> dict[str, Any]:
     }
 
 
-def pack_columns(columns: Columns) -> dict[str, Any]:
+def pack_columns(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """Return the columns, each in its smallest form, and the number of rows; columns without values are omitted."""
     found = {name: _column(cells) for name, cells in columns.items()}
     length = max(map(len, columns.values()), default=0)
@@ -68,26 +70,22 @@ def _fixed_width(cells: Sequence[Any]) -> Optional[FixedJson]:
 
 
 def _pack_column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
-    if cells.count(None) == len(cells):
+    kinds = {*map(type, cells.different if isinstance(cells, CodedColumn) else cells)}
+    if kinds <= {_NONE}:
         return None
-    kinds = {*map(type, cells)}
     number = {"number": True} if kinds & {int, float} else {}
-    if float in kinds and not kinds <= {float, _NONE}:  # equal values may be written differently
-        cells = different = plains = [*map(json_value, cells)]
-    elif kinds == {float}:
-        cells = different = plains = _plain_floats(cells)
-    else:
-        different = [*dict.fromkeys(cells)]
-        plains = _plain_floats(different) if float in kinds else _plains(different, kinds)
-    words = dict.fromkeys(plains)
+    is_mixed = float in kinds and not kinds <= {float, _NONE}
+    if is_mixed:  # equal values may be written differently
+        cells = CodedColumn(cells, range(len(cells)))
+    column = cells if isinstance(cells, CodedColumn) else CodedColumn.of(cells)
+    plains = _plain_floats(column.different) if float in kinds and not is_mixed else _plains(column.different, kinds)
+    words = dict(zip(dict.fromkeys(plains), count()))
     if len(words) <= 1:
         return {"all": plains[0], **number} if plains[0] is not None else None
     if len(words) <= CODED_SHARE * len(cells):
-        places = dict(zip(words, range(len(words))))
-        codes = places if cells is plains else dict(zip(different, map(places.__getitem__, plains)))
-        return {"words": [*words], "codes": [*map(codes.__getitem__, cells)], **number}
-    known = dict(zip(different, plains))
-    return {"values": plains if cells is plains else [*map(known.__getitem__, cells)], **number}
+        numbers = [*map(words.__getitem__, plains)]
+        return {"words": [*words], "codes": [*map(numbers.__getitem__, column.codes)], **number}
+    return {"values": [*map(plains.__getitem__, column.codes)], **number}
 
 
 def _plain_floats(cells: Sequence[Optional[float]]) -> list[Any]:

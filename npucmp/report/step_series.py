@@ -154,7 +154,7 @@ def series_data(
     marks, errors = [], []
     count = len(tensors)
     names = [f"{side}_{name}" for side in sides for name in NAMES]
-    columns: Columns = {name: [None] * (count * len(cells)) for name in names}
+    columns: dict[str, list[Any]] = {name: [None] * (count * len(cells)) for name in names}
     for one in slices:
         cell = ranks.index(one.rank or 0), steps.index(one.step or 0)
         for found in one.operators:
@@ -204,8 +204,8 @@ def _joined_operators(slices: Sequence[StepSlice]) -> dict[str, SteppedOperator]
     return dict(sorted(found.items(), key=lambda item: item[1].order))
 
 
-def _operator_columns(operators: Any) -> Columns:
-    found: Columns = {"op": [], "path": [], "phase": [], "order": []}
+def _operator_columns(operators: Any) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {"op": [], "path": [], "phase": [], "order": []}
     for one in operators:
         found["op"].append(one.name)
         found["path"].append(one.path or None)

@@ -123,8 +123,7 @@ def ranks_of(root: Root) -> str:
 
 def of_root(root: Root) -> Row:
     """Return the cells that a page shows for an operator that is a root cause."""
-    evidence = tuple(one.sentence() for one in root.evidence)
-    return {"cause": root.cause.value, "place": root.place, "root_slot": root.slot, "evidence": evidence}
+    return {"cause": root.cause.value, "place": root.place, "root_slot": root.slot, "evidence": root.sentences}
 
 
 def columns_of_rows(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Columns:

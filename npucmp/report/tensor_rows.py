@@ -5,15 +5,29 @@ the cells of tensors.csv, made column by column.
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
 from itertools import accumulate, chain
 from operator import gt
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
+import numpy as np
 import numpy.typing as npt
 
 from npucmp.measure import metrics
-from npucmp.model import Comparison, Moments, Operator, Pair, Report, Root, Side, Statistics, Tolerance, position
+from npucmp.model import (
+    Comparison,
+    Moments,
+    Operator,
+    Pair,
+    Report,
+    Root,
+    Side,
+    Statistics,
+    Tolerance,
+    Verdict,
+    position,
+)
 from npucmp.model.arguments import by_name, differing_arguments
 from npucmp.model.roles import is_argument
 from npucmp.model.stack import frames
@@ -23,12 +37,11 @@ from npucmp.model.table import (
     moments_of_rows,
     network_fact,
     recorded_figures,
-    verdict_words,
-    words_of,
 )
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
-from npucmp.report.network import NOTHING, NetworkColumns, RepeatedColumn
+from npucmp.report.csv_text import CodedColumn
+from npucmp.report.network import NOTHING, NetworkColumns
 from npucmp.report.phrases import where_words
 from npucmp.report.producers import Linked
 from npucmp.report.rank_map import rank_errors
@@ -106,14 +119,16 @@ def paired_rows(comparison: Comparison, cells: Columns, linked: Linked) -> Paire
     rows = {name: column for name, column in cells.items() if name not in (*OF_OPERATORS, *tables.PLACES)}
     rows["error"] = [None if error == cell else error for error, cell in zip(errors, cells["rel_l2"])]
     rows["limit"] = [limit or None for limit in table.rows["limit"].tolist()]
-    rows.update(metric=words_of(table, "metric"), output=[], argument=[])  # the order of the columns on the page
-    rows["histogram"] = [*map(_histogram, moments_of_rows(table))]
+    rows["metric"] = _coded(table.rows["metric"], table.words)
+    rows.update(output=[], argument=[])  # the order of the columns on the page
+    nothing = network.columns[NOTHING]
+    rows["histogram"] = [*map(_histogram, moments_of_rows(table))] if len(table.moments) else nothing
     if layout.sequence:
         rows = {name: [*map(column.__getitem__, layout.sequence)] if column else [] for name, column in rows.items()}
     rows["producer"] = [None if link is None else layout.numbers[link.order] for link in linked]
     rows["linked"] = [None if link is None else link.how for link in linked]
     roots = {root.pair.order: root for root in comparison.roots}
-    of_roots: Columns = {}
+    of_roots: dict[str, list[Any]] = {}
     for order, root in roots.items():
         for name, cell in _root(root).items():
             of_roots.setdefault(name, [None] * len(layout.numbers))[layout.numbers[order]] = cell
@@ -222,10 +237,10 @@ def _columns_concatenated(parts: Sequence[Columns], names: Sequence[str]) -> Col
     return {name: _cells_concatenated([part[name] for part in parts]) for name in names}
 
 
-def _cells_concatenated(parts: Sequence[list[Any]]) -> list[Any]:
+def _cells_concatenated(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
     if any(part is not parts[0] for part in parts):
         return [*chain.from_iterable(parts)]
-    return RepeatedColumn(parts[0], len(parts)) if parts else []
+    return CodedColumn(parts[0], array("q", range(len(parts[0]))) * len(parts)) if parts else []
 
 
 def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
@@ -236,14 +251,15 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     nothing = fixed[NOTHING]
     columns: Columns = {"step": [comparison.step] * len(rows), "rank": [comparison.rank] * len(rows)}
     columns.update((name, fixed[name]) for name in (*COLUMNS_OF_OPERATORS, "order", "slot"))
-    columns["verdict"] = verdict_words(table)
-    columns["because"] = words_of(table, "because")
+    columns["verdict"] = _coded(rows["verdict"], [verdict.value for verdict in Verdict])
+    columns["because"] = _coded(rows["because"], table.words)
     columns.update((name, fixed[name]) for name in ("matched_by", "match_confidence"))
     causes = {root.pair.order: root.cause.value for root in comparison.roots}
     columns["cause"] = [*map(causes.get, fixed["order"])] if causes else nothing
     columns["limit"] = optional(rows["limit"], rows["rule"] > 0)
     for name in ("rule", "explained_by"):
-        columns[name] = [word or None for word in words_of(table, name)] if rows[name].any() else nothing
+        words = [word or None for word in table.words]
+        columns[name] = _coded(rows[name], words) if rows[name].any() else nothing
     columns["explained_limit"] = optional(rows["explained_limit"], rows["explained_by"] > 0)
     moments = moments_of_rows(table)
     measured = [(row, one) for row, one in enumerate(moments) if one is not None]
@@ -251,9 +267,9 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     columns["elements"] = fixed["elements"]
     for number, (side, tensors) in enumerate(zip(SIDES, (table.targets, table.goldens))):
         columns.update((name, fixed[name]) for name in (f"{side}_{what}" for what in OF_TENSORS))
-        known, figures = recorded_figures(table, number)
-        recorded = [optional(figures[:, at], known[:, at]) for at in map(Statistics._fields.index, RECORDED)]
-        own = [[*nothing], [*nothing], *recorded] if measured else [nothing, nothing, *recorded]
+        own: list[Any] = [nothing, nothing, *_recorded(*recorded_figures(table, number))]
+        if measured:
+            own = [[*column] for column in own]
         for row, one in measured:
             if tensors[row] is not None:
                 for cells, figure in zip(own, _figures(getattr(one, side), one.elements)):
@@ -276,6 +292,20 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
             ]
     columns.update((name, fixed[name]) for name in RELATIONS)
     return columns
+
+
+def _coded(numbers: npt.NDArray[Any], words: Sequence[Any]) -> CodedColumn:
+    """Return the words with these numbers."""
+    column = CodedColumn.of(numbers.tolist())
+    return CodedColumn([*map(words.__getitem__, column.different)], column.codes)
+
+
+def _recorded(known: Flags, figures: npt.NDArray[np.float64]) -> list[CodedColumn]:
+    """Return the columns of RECORDED. An operator reads the output of another, so many rows have equal figures."""
+    rows = CodedColumn.of(np.hstack([figures, known]).view("V64").ravel().tolist())
+    found, count = np.frombuffer(b"".join(rows.different)).reshape(-1, 8), len(Statistics._fields)
+    names = map(Statistics._fields.index, RECORDED)
+    return [CodedColumn(optional(found[:, name], found[:, count + name] > 0), rows.codes) for name in names]
 
 
 def optional(numbers: npt.NDArray[Any], known: Flags) -> list[Any]:

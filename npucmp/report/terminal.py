@@ -220,10 +220,10 @@ def colours(enabled: bool) -> Paint:
     return lambda text, what: f"\x1b[{COLOURS[what]}m{text}\x1b[0m" if what in COLOURS else text
 
 
-_PIECE = re.compile(  # blanks, then a word with the colours in it, or a path in quotes
+_PIECE = (  # blanks, then a word with the colours in it, or a path in quotes
     r"( *)('[^'\x1b]*/[^'\x1b]*'[^ \x1b]*|(?:\x1b\[[0-9;]*m|[^ \x1b])+)"
 )
-_CHINESE_PIECE = re.compile(  # the same, and a Chinese character with the punctuation behind it
+_CHINESE_PIECE = (  # the same, and a Chinese character with the punctuation behind it
     "( *)('[^'\x1b]*/[^'\x1b]*'[^ \x1b]*|(?:\x1b\\[[0-9;]*m)*[\u3400-\u9fff（《「][，。：；！？、）》」%]*|"
     "(?:\x1b\\[[0-9;]*m|[^ \x1b\u3400-\u9fff（《「])+)"
 )
@@ -241,14 +241,14 @@ def wrap_text(text: str, columns: int, is_chinese: bool = False) -> str:
     return "\n".join(_break_line(line, columns, pieces) for line in text.split("\n"))
 
 
-def _break_line(line: str, columns: int, pieces: re.Pattern[str]) -> str:
+def _break_line(line: str, columns: int, pieces: str) -> str:
     if columns_of(line) <= columns:
         return line
     found = _HEAD.match(_COLOUR.sub("", line))
     hang = columns_of(found[0]) if found else 0
     hang = hang if 0 < hang <= columns // 2 else 2
     done, at = [""], 0
-    for blanks, word in pieces.findall(line):
+    for blanks, word in re.findall(pieces, line):
         size = columns_of(word)
         if done[-1].strip() and at + len(blanks) + size > columns >= hang + size:
             done.append(" " * hang)

@@ -19,6 +19,8 @@ from dataclasses import replace
 from typing import Hashable, Iterable, Iterator, Optional, Sequence, Tuple
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
+from npucmp.dump.readers.safe_open import open_regular
+from npucmp.errors import NpucmpError
 from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.localise.evidence import reason, tensor_reason
@@ -138,8 +140,6 @@ def _kind(tensor: TensorRef) -> Hashable:
 
 
 def _head(tensor: TensorRef, context: ReadContext) -> bytes:
-    from npucmp.dump.readers.safe_open import open_regular
-    from npucmp.errors import NpucmpError
 
     try:
         payload = payload_of(tensor, context=context)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
+from typing import Iterator, NamedTuple, Optional
+
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
@@ -13,11 +16,7 @@ from npucmp.measure.bitwise import PLACES, BitDifferences, differences
 from npucmp.measure.pairs import payload_of
 from npucmp.model import Evidence, Fact, Measurement, Moments, Pair, Payload, first_of, position
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Places = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int64]
 
 # elements: chosen: device buffers are handed out and copied in multiples of it, not measured; for hints alone
 BLOCK = 2048
@@ -109,7 +108,6 @@ def _block(found: BitDifferences, payload: Payload) -> tuple[Evidence, ...]:
         return _places(words, hint, length=length, first=first, where=where, block=BLOCK)
     if found.places is None:
         return ()
-    import numpy as np
 
     blocks = np.unique(found.places // BLOCK)
     if 1 < len(blocks) <= FEW_LINES * total / BLOCK and found.number >= DENSE * BLOCK * len(blocks):
@@ -121,7 +119,6 @@ def _block(found: BitDifferences, payload: Payload) -> tuple[Evidence, ...]:
 
 def _in_memory(places: Places, payload: Payload) -> BitDifferences:
     """The same elements in the device's storage order."""
-    import numpy as np
 
     from npucmp.dump.layouts import to_logical
 
@@ -135,7 +132,6 @@ def _in_memory(places: Places, payload: Payload) -> BitDifferences:
 
 def _box(places: Optional[Places], shape: tuple[int, ...]) -> tuple[Evidence, ...]:
     """The part of each axis that holds all differing elements, if nearly all elements there differ."""
-    import numpy as np
 
     if places is None:
         return ()
@@ -160,7 +156,6 @@ class TensorCut(NamedTuple):
 
 def _lines(places: Places, payload: Payload) -> tuple[Evidence, ...]:
     """A few rows, columns, slices or blocks of channels that hold all differing elements."""
-    import numpy as np
 
     best: tuple[Evidence, ...] = ()
     least = math.inf

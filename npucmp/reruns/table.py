@@ -5,6 +5,8 @@ and graph order, then UNKNOWN, then PROPAGATED; random operators and collectives
 With three runs or more, an operator has the gravest cause that it has in any of them, and the largest figures. Runs
 agree at an operator if they differ from the first run in the same tensors and hold the same values there. The largest
 group is right, at a tie the group with the earliest run; if no two runs agree, none is.
+
+Describe parameters that differ between the checkpoints of two runs, in the words of weight_faults.py.
 """
 
 from __future__ import annotations
@@ -21,11 +23,47 @@ from npucmp.localise.intervals import differs
 from npucmp.localise.root_order import SEVERITY
 from npucmp.localise.rule_context import error_size
 from npucmp.measure.bitwise import PLACES, BitDifferences
-from npucmp.model import Cause, Comparison, Evidence, Fact, Finding, Pair, Rerun, Root, Verdict
+from npucmp.model import Cause, Comparison, Evidence, Fact, Finding, Operator, Pair, Rerun, Root, TensorRef, Verdict
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output
-from npucmp.reruns.parameters import ParameterFaults
+from npucmp.relations.weights.checkpoint_pair import CheckpointPair
+from npucmp.relations.weights.limits import limit_of
+from npucmp.relations.weights.part import Part
+from npucmp.relations.weights.role import named_role
+from npucmp.relations.weights.weight_faults import DIFFERS, FaultFinder
 from npucmp.reruns.pattern import differing_elements, pattern
+
+
+class ParameterFaults:
+    """The evidence of parameters that differ, by their names in both runs. No kernel computed them."""
+
+    def __init__(self, comparisons: Sequence[Comparison], context: ReadContext) -> None:
+        self._finders: dict[int, FaultFinder] = {}  # by the operator of a parameter
+        for comparison in comparisons:
+            pairs = [pair for finding in comparison.findings if (pair := _checkpoint_pair(finding)) is not None]
+            finder = FaultFinder(pairs, 1, context)
+            self._finders.update({id(operator): finder for operator in comparison.target.operators})
+
+    def evidence(self, finding: Finding) -> tuple[Evidence, ...]:
+        """Return what the parameter of a finding is in the later run; () if its values just differ."""
+        pair = _checkpoint_pair(finding)
+        fault = self._finders[id(finding.pair.target_op)].fault(pair) if pair is not None else DIFFERS
+        if fault == DIFFERS:
+            return ()
+        return (Evidence("weight", fault.words, {name: Fact(value) for name, value in fault.facts.items()}),)
+
+
+def _checkpoint_pair(finding: Finding) -> Optional[CheckpointPair]:
+    pair = finding.pair
+    if pair.target is None or pair.golden is None or pair.target_op is None or pair.golden_op is None:
+        return None
+    target, golden = _part(pair.target_op, pair.target), _part(pair.golden_op, pair.golden)
+    return CheckpointPair(golden.role, target, golden, limit_of(target, golden))
+
+
+def _part(operator: Operator, tensor: TensorRef) -> Part:
+    return Part(named_role(operator.name).role, tensor.payload, operator.name, tensor.file, tensor.dtype)
+
 
 PATTERNS = 50  # operators: work: number of operators whose differing elements are examined
 OTHER_BITS = "{slots}: the same values in other bits"
@@ -137,9 +175,8 @@ def _by_operator(comparison: Comparison, wanted: Callable[[Finding], bool]) -> M
 def _is_harmless(finding: Finding) -> bool:
     """Whether an input holds the same values in other bits."""
     moments = finding.measurement.moments
-    if moments is None or finding.verdict is not Verdict.MATCH or is_output(finding.pair):
-        return False
-    return moments.equal < moments.elements
+    is_read = finding.verdict is Verdict.MATCH and not is_output(finding.pair)
+    return is_read and moments is not None and moments.equal < moments.elements
 
 
 def place_of(comparison: Comparison, pair: Pair) -> FirstRunPlace:

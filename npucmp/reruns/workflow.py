@@ -24,8 +24,7 @@ from npucmp.measure.pairs import map_pairs, payload_bytes
 from npucmp.model import Cause, Comparison, Finding, Noise, Rerun, RerunResult, Run, Verdict, first_of
 from npucmp.model.relation import WeightFacts
 from npucmp.reruns.causes import with_causes
-from npucmp.reruns.parameters import ParameterFaults
-from npucmp.reruns.table import FirstRunPlace, place_of, reruns_of
+from npucmp.reruns.table import FirstRunPlace, ParameterFaults, place_of, reruns_of
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, of_one

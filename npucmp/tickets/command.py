@@ -8,6 +8,7 @@ import click
 
 from npucmp.commands.options import declare_options
 from npucmp.commands.output import write_stdout
+from npucmp.errors import UsageError
 from npucmp.workflows.option_fields import DumpFields, ScreenFields
 
 HELP = """Write a report as one page for a vendor's engineers, or as an archive with all related files.
@@ -53,7 +54,6 @@ def ticket(
     json: bool,
     limits: Any,
 ) -> None:
-    from npucmp.errors import UsageError
     from npucmp.report.show_output import ticket as listing
     from npucmp.tickets.workflow import ticket as run
     from npucmp.tickets.zip import require_ending, write_ticket

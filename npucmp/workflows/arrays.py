@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Union
 
+import numpy as np
+
 from npucmp.dump.readers.safetensors import WORDS, write_tensors
 from npucmp.errors import UsageError
 from npucmp.model.dtypes import canonical
@@ -67,7 +69,6 @@ def _holds_tensors(value: Any) -> bool:
 
 def _tensor(name: str, value: Any) -> tuple[str, tuple[int, ...], Any]:
     """Return type, shape and values of one tensor. Raises UsageError for what is none."""
-    import numpy as np
 
     dtype = ""
     try:

@@ -7,7 +7,6 @@ compared by its content.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import fields
 from os import PathLike
@@ -70,13 +69,16 @@ def _plain(name: str, value: Any) -> Any:
 def _content(path: Path) -> str:
     """Return the hash of a file, or the name of a folder."""
     try:
-        return f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+        return _digest(path.read_bytes())
     except OSError:
         return path.name
 
 
 def _digest(value: Any) -> str:
-    return f"sha256 {hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]}"
+    from hashlib import sha256  # few options need it, and it loads OpenSSL
+
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return f"sha256 {sha256(data).hexdigest()[:16]}"
 
 
 def other_settings(before: SavedReport, after: SavedReport) -> str:

@@ -19,6 +19,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, AbstractSet, Any, Callable, Mapping, Optional
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError, nearest
 from npucmp.judge.tolerance import DEFAULT_RULES, Tolerances, load_noise, load_tolerances
@@ -146,7 +148,6 @@ def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> A
 
     @wraps(function)
     def called(*args: Any, **passed: Any) -> Any:
-        import numpy as np
 
         for name in passed:
             if name not in declared and name not in plain.parameters:

@@ -111,7 +111,7 @@ def _compare_all(
         tasks.work = replace(tasks.work, reduced=True)
         broken += tasks.judge_again(readable)
     steps = _Steps(tasks, readable)
-    searched = steps.searched()
+    searched = search_steps(steps.places, steps.search, lambda both: (cause for _, cause in both[1].roots))
     finished = _finished_ranks(searched)
     context = options.context(source.target, source.golden)
     return Report(
@@ -322,20 +322,17 @@ class _Steps:
     """The search of all steps, in order. `gone` are the runs during which workers died, explained by `notes`."""
 
     def __init__(self, tasks: _Tasks, places: Sequence[StepRank]) -> None:
-        self._tasks, self._places = tasks, sorted(places, key=lambda place: place.step)
+        self._tasks, self.places = tasks, sorted(places, key=lambda place: place.step)
         self._before: dict[int, Optional[int]] = {}
         latest: dict[Optional[int], int] = {}
-        for place in self._places:
+        for place in self.places:
             self._before[place.number] = latest.get(place.rank)
             latest[place.rank] = place.number
         self.gone: list[tuple[str, Run]] = []
         self.notes: list[str] = []
 
-    def searched(self) -> list[tuple[StepRank, RankRoots]]:
-        """Return the results of each step and rank."""
-        return search_steps(self._places, self._search, lambda both: (cause for _, cause in both[1].roots))
-
-    def _search(self, steps: Sequence[Sequence[StepRank]], faulty: bool) -> Iterator[list[tuple[StepRank, RankRoots]]]:
+    def search(self, steps: Sequence[Sequence[StepRank]], faulty: bool) -> Iterator[list[tuple[StepRank, RankRoots]]]:
+        """Yield the results of the ranks of each step."""
         for ranks, answer in zip(steps, self._answers(steps, faulty)):
             if not isinstance(answer, FailedTask):
                 yield [*zip(ranks, answer)]

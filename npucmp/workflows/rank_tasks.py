@@ -11,8 +11,7 @@ import sys
 import time
 from collections import OrderedDict
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, fields, replace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -37,14 +36,14 @@ from npucmp.dump.readers.node_outputs import in_node_names
 from npucmp.errors import UsageError
 from npucmp.judge.products import are_reduced_alike, votes_of
 from npucmp.localise.coverage import coverage_of
-from npucmp.localise.notes import notes_of
+from npucmp.localise.effective_precision import holds_steps, with_types_of, with_value_types
+from npucmp.localise.notes import notes_of, with_parameters
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.root_order import side_by_side
 from npucmp.localise.rule_context import QUANTISED
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.thresholds import make_findings
-from npucmp.localise.value_types import holds_steps, with_types_of, with_value_types
 from npucmp.measure.constant_rows import with_constant_rows
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.hidden_masks import with_hidden_masks
@@ -63,13 +62,12 @@ from npucmp.model import (
     VerdictTally,
 )
 from npucmp.model.comparison import Coverage
-from npucmp.model.network import by_network, pairs_by_network
+from npucmp.model.network import StructuredOperators, by_network, pairs_by_network
 from npucmp.model.routing import RoutedLayer
 from npucmp.model.table import Table, rows_of_rule
 from npucmp.workflows.option_fields import Progress, StrPath
 from npucmp.workflows.options import Options
-from npucmp.workflows.recorded_frames import PairedRuns, RecordedNetwork, recorded_network
-from npucmp.workflows.select_runs import ProgressMeter, odd_pairs
+from npucmp.workflows.select_runs import PairedRuns, ProgressMeter, odd_pairs
 from npucmp.workflows.unused_options import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 
 if TYPE_CHECKING:
@@ -200,9 +198,18 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     if broken:
         return RankMeasurement(broken=broken)
     network = None
-    if not options.resume:
-        comparison = work.target, work.golden, work.began
-        network = recorded_network(target, golden, comparison, partial(_recorded_network, options, context))
+    if not options.resume and all(isinstance(run.operators, StructuredOperators) for run in (target, golden)):
+        from npucmp.workflows.recorded_frames import RecordedNetwork, recorded_network
+
+        rules, comparison = Rulebook(options.skip_rules), (work.target, work.golden, work.began)
+        network = recorded_network(
+            target,
+            golden,
+            comparison,
+            lambda left, right: RecordedNetwork(
+                paired_runs(options, left, right, context), options.decides(), rules, context
+            ),
+        )
     paired = paired_runs(options, target, golden, context) if network is None else network.paired
     if work.alone and paired.refused:
         raise paired.refused
@@ -259,11 +266,6 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         mismatch=paired.unlike or paired.refused,
         checkpoint_notes=remarks,
     )
-
-
-def _recorded_network(options: Options, context: ReadContext, target: Run, golden: Run) -> RecordedNetwork:
-    paired = paired_runs(options, target, golden, context)
-    return RecordedNetwork(paired, options.decides(), Rulebook(options.skip_rules), context)
 
 
 def paired_runs(options: Options, target: Run, golden: Run, context: ReadContext) -> PairedRuns:
@@ -486,7 +488,7 @@ def _put_roots(
         roots = with_values(findings, roots, context, known.target.ordered and known.golden.ordered)
     rows = _rows(findings, (root.pair for _, root in roots))
     bare = [
-        (clock, row, {name: value for name, value in vars(root).items() if name != "pair"})
+        (clock, row, {field.name: getattr(root, field.name) for field in fields(root) if field.name != "pair"})
         for row, (clock, root) in zip(rows, roots)
     ]
     coverage = coverage_of(findings, known.left_out, context)
@@ -540,10 +542,9 @@ class RankResult:
         known: Comparison = work.store.get(self.one.number, "judged")
         found: _Roots = work.store.get(self.one.number, "roots")
         table = cast(Table, known.findings).with_verdicts(found.changes)
-        roots = [
-            Root(pair=table[row].pair, **{**fields, "place": place})
-            for place, (_, row, fields) in sorted(zip(self.places, found.roots), key=lambda both: both[0])
-        ]
+        in_order = sorted(zip(self.places, found.roots), key=lambda both: both[0])
+        pairs = table.pairs([row for _, (_, row, _) in in_order])
+        roots = [Root(pair=pair, **{**root[2], "place": place}) for pair, (place, root) in zip(pairs, in_order)]
         placed = _with_parameters(table, roots)
         notes = (*known.notes, *found.notes)
         return replace(known, findings=table, roots=placed, notes=notes, coverage=found.coverage)
@@ -557,7 +558,6 @@ def _with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tupl
     """Return the roots; for roots that are optimizer calls, the evidence begins with the parameter."""
     if not any(is_update(root.pair.operator) for root in roots):
         return tuple(roots)
-    from npucmp.localise.notes import with_parameters
 
     return with_parameters(findings, roots)
 

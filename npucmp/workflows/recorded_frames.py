@@ -15,9 +15,7 @@ from typing import Any, Callable, Hashable, NamedTuple, Optional, Sequence, cast
 
 import numpy as np
 
-from npucmp.align import Alignment
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import UsageError
 from npucmp.flow.edges import Edges
 from npucmp.judge.tolerance import Limit, Tolerances, judge, judge_bound
 from npucmp.localise.autograd_nodes import undecided_nodes
@@ -41,29 +39,12 @@ from npucmp.model.table import (
     write_bounds,
     write_verdicts,
 )
+from npucmp.workflows.select_runs import PairedRuns
 
 KEPT = 8  # networks: work: the ranks of a comparison have a few
 _FIXED, _ALONE, _PLAIN, _OTHER = range(4)
 _TEXTS = "problem", "unlike", "because", "metric", "rule", "explained_by"
 _FIELDS = "known", "same", "shapes_differ", "verdict", "bound", "settled", "error", "limit", "working"
-
-
-class PairedRuns(NamedTuple):
-    """Two runs and their pairs: those that the user selected, and the others.
-
-    notes    on the pairs; unfit: on options that match nothing
-    refused  the reason if no operator was selected, or if they are different networks (`unlike`)
-    """
-
-    target: Run
-    golden: Run
-    alignment: Alignment
-    todo: list[Pair]
-    left_out: list[Pair]
-    notes: tuple[str, ...]
-    unfit: tuple[str, ...]
-    refused: Optional[UsageError]
-    unlike: Optional[UsageError]
 
 
 class _Limits(NamedTuple):
@@ -89,7 +70,8 @@ class RecordedNetwork:
         without = (_FIXED, _ALONE)  # no figure decides their verdict
         findings = [judge(one, tolerances, Limit(0.0)) if kind in without else Finding(one, Verdict.UNKNOWN, "")
                     for one, kind in zip(self._bare, kinds)]  # fmt: skip
-        decided = [one for one, kind in zip(findings, kinds) if kind == _FIXED and _is_decided(one.measurement)]
+        decided = [one for one, kind in zip(findings, kinds) if kind == _FIXED
+                   and (one.measurement.same is not None or one.measurement.bound is not None)]  # fmt: skip
         if decided or any(one.verdict is Verdict.SHAPE for one in findings) or not all(map(_are_of_one_shape, pairs)):
             raise NeedsFigures  # a verdict depends on other rows
         columns = columns_of(findings)
@@ -145,8 +127,7 @@ class RecordedNetwork:
         bounds, is_proven = bounds_of(x, y, is_recorded, is_recorded, self._elements, self._rounding)
         is_odd = ~is_proven | np.isinf(bounds) | self._tolerances.trust_statistics
         for at, of_target, of_golden in self._masks:
-            is_mask = np.isin(x[at, 1], of_target) & np.isin(y[at, 1], of_golden)
-            is_odd[at] |= is_mask & (x[at, 1] != y[at, 1])
+            is_odd[at] |= np.isin(x[at, 1], of_target) & np.isin(y[at, 1], of_golden) & (x[at, 1] != y[at, 1])
         is_over = ~is_odd & (bounds > limits.values[plain] + SUMS_SLACK)
         write_bounds(rows, plain, bounds)
         agrees = judge_bound(0.0, self._tolerances, Limit(0.0))
@@ -211,11 +192,6 @@ def _has_own_statistics(one: Measurement) -> bool:
     return all(known is (None if tensor is None else tensor.statistics) for tensor, known in sides)
 
 
-def _is_decided(one: Measurement) -> bool:
-    """Whether records that belong to the structure decide a pair, by the limit of its row."""
-    return one.same is not None or one.bound is not None
-
-
 def _are_of_one_shape(pair: Pair) -> bool:
     """Whether two tensors have one shape, but for axes of length 1."""
     if pair.target is None or pair.golden is None:
@@ -248,8 +224,7 @@ def recorded_network(
 ) -> Optional[RecordedNetwork]:
     """Return the network of two runs, built from their structures once in a comparison; None if it needs more than
     these."""
-    if not (isinstance(target.operators, StructuredOperators) and isinstance(golden.operators, StructuredOperators)):
-        return None
+    assert isinstance(target.operators, StructuredOperators) and isinstance(golden.operators, StructuredOperators)
     structures = target.operators.structure, golden.operators.structure
     key = comparison, id(structures[0]), id(structures[1])
     if key in _networks:

@@ -29,23 +29,23 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
     ("compare", "frameworks", (
         "npucmp.relations.frameworks.by_name.alignment npucmp.relations.frameworks.by_name.slots "
         "npucmp.relations.frameworks.by_name.weight_match npucmp.relations.frameworks.turned_axes "
-        "npucmp.relations.frameworks.contents.axis_orders npucmp.relations.frameworks.contents.candidates "
+        "npucmp.relations.frameworks.contents.axis_orders npucmp.relations.frameworks.contents.matches "
         "npucmp.relations.frameworks.contents.content npucmp.relations.frameworks.contents.content_alignment "
         "npucmp.relations.frameworks.contents.content_graph npucmp.relations.frameworks.contents.content_pairs "
-        "npucmp.relations.frameworks.contents.layer_patterns npucmp.relations.frameworks.contents.learned_types "
-        "npucmp.relations.frameworks.contents.leftover_tensors npucmp.relations.frameworks.contents.matches "
-        "npucmp.relations.frameworks.contents.operator_draft npucmp.relations.frameworks.contents.operator_pairs "
+        "npucmp.relations.frameworks.contents.learned_types "
+        "npucmp.relations.frameworks.contents.operator_pairs "
+        "npucmp.relations.frameworks.contents.operator_draft "
         "npucmp.relations.frameworks.contents.similarity npucmp.relations.frameworks.contents.slices "
         "npucmp.relations.frameworks.contents.structure_match npucmp.relations.frameworks.contents.value_match "
         "npucmp.relations.frameworks.contents.weight_anchors"
     ).split()),
     ("compare", "precision of a tensor", (
         "npucmp.judge.precision npucmp.judge.tolerance npucmp.localise.effective_precision "
-        "npucmp.localise.value_types npucmp.judge.products npucmp.measure.own_products npucmp.measure.equal_steps "
+        "npucmp.judge.products npucmp.measure.own_products npucmp.measure.equal_steps "
         "npucmp.measure.constant_rows npucmp.measure.hidden_masks npucmp.model.moments"
     ).split()),
     ("compare", "producers of tensors", (
-        "npucmp.flow.edges npucmp.flow.contents npucmp.flow.execution_order npucmp.localise.dead_ends "
+        "npucmp.flow.edges npucmp.flow.contents npucmp.flow.execution_order npucmp.localise.golden_graph "
         "npucmp.localise.sources"
     ).split()),
     ("compare", "the search", (
@@ -53,32 +53,30 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
         "npucmp.localise.conditioning npucmp.localise.parameter_drift npucmp.localise.thresholds "
         "npucmp.localise.autograd_nodes npucmp.localise.golden_weights npucmp.localise.recomputation "
         "npucmp.localise.evidence npucmp.localise.gap_evidence npucmp.localise.alignment_confidence "
-        "npucmp.localise.golden_graph npucmp.localise.rule_context npucmp.localise.seen_errors"
+        "npucmp.localise.rule_context npucmp.localise.seen_errors"
     ).split()),
     ("compare", "coverage", (
         "npucmp.localise.coverage npucmp.localise.next_dump"
     ).split()),
     ("compare", "evidence", (
-        "npucmp.localise.element_order npucmp.localise.likely_tokens npucmp.localise.overwritten_memory "
-        "npucmp.localise.root_values npucmp.relations.tokens.token_origin"
+        "npucmp.localise.element_order npucmp.localise.overwritten_memory npucmp.localise.root_values "
+        "npucmp.relations.tokens.token_origin"
     ).split()),
     ("compare", "weights", (
         "npucmp.relations.weights.weight_roots npucmp.relations.weights.weight_faults "
-        "npucmp.relations.weights.weight_scales npucmp.relations.weights.moved_experts "
         "npucmp.relations.weights.next_update npucmp.localise.update_roots npucmp.localise.updated_parameters "
-        "npucmp.relations.weights.expert_order npucmp.relations.weights.expert_slots "
+        "npucmp.relations.weights.expert_order npucmp.relations.weights.pairing "
         "npucmp.relations.weights.free_numbers npucmp.relations.weights.limits npucmp.relations.weights.low_rank "
-        "npucmp.relations.weights.network_settings npucmp.relations.weights.pairing "
-        "npucmp.relations.weights.quantised npucmp.relations.weights.role npucmp.relations.weights.sample "
+        "npucmp.relations.weights.network_settings "
+        "npucmp.relations.weights.parts npucmp.relations.weights.role npucmp.relations.weights.sample "
         "npucmp.relations.weights.training_states"
     ).split()),
     ("compare", "statistics", (
-        "npucmp.localise.stat_shift npucmp.localise.stat_test npucmp.localise.stat_suspects "
-        "npucmp.localise.stat_facts npucmp.measure.recorded_stats"
+        "npucmp.localise.stat_columns npucmp.localise.stat_test npucmp.measure.recorded_stats"
     ).split()),
     ("compare", "ranks", (
         "npucmp.flow.collectives npucmp.localise.root_order npucmp.localise.remote_inputs "
-        "npucmp.localise.rank_digest npucmp.localise.rank_coordinates npucmp.relations.ranks.placement "
+        "npucmp.localise.rank_digest npucmp.relations.ranks.placement "
         "npucmp.relations.ranks.part_errors npucmp.relations.ranks.rank_facts npucmp.relations.ranks.rank_origin "
         "npucmp.relations.held_values npucmp.relations.ranks.assembled_run npucmp.relations.ranks.batch_rows "
         "npucmp.relations.ranks.cache_blocks npucmp.relations.ranks.lane_match npucmp.relations.ranks.layer_mates "
@@ -92,7 +90,7 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
         "npucmp.relations.tokens.token_lengths npucmp.relations.tokens.token_padding"
     ).split()),
     ("overflow", "overflows", (
-        "npucmp.overflows.events npucmp.overflows.masked_infinity"
+        "npucmp.overflows.events"
     ).split()),
     ("rerun-diff", "repeated runs", (
         "npucmp.judge.bitwise npucmp.reruns.causes npucmp.reruns.table "

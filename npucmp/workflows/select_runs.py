@@ -21,6 +21,7 @@ from npucmp.workflows.option_fields import DumpFields, Progress, StrPath
 from npucmp.workflows.selectors import End, NumberedRecord, Partner, parse_numbers, partners
 
 if TYPE_CHECKING:
+    from npucmp.align import Alignment
     from npucmp.align.msprobe_mapping import Names
 
 MOST_SUGGESTED = 5  # number of suggested names
@@ -63,6 +64,24 @@ class Sides(NamedTuple):
         """The runs that cannot be read, by side."""
         both = ("target", self.targets), ("golden", self.goldens)
         return [(side, run) for side, runs in both for run in runs if run.problem]
+
+
+class PairedRuns(NamedTuple):
+    """Two runs and their pairs: those that the user selected, and the others.
+
+    notes    on the pairs; unfit: on options that match nothing
+    refused  the reason if no operator was selected, or if they are different networks (`unlike`)
+    """
+
+    target: Run
+    golden: Run
+    alignment: Alignment
+    todo: list[Pair]
+    left_out: list[Pair]
+    notes: tuple[str, ...]
+    unfit: tuple[str, ...]
+    refused: Optional[UsageError]
+    unlike: Optional[UsageError]
 
 
 @dataclass(frozen=True)

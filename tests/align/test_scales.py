@@ -4,7 +4,7 @@ import pytest
 
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload, TensorRef
-from npucmp.relations.weights.quantised import scaled_matrix
+from npucmp.relations.weights.parts import scaled_matrix
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 
-from npucmp.localise.intervals import Intervals
+from npucmp.localise.intervals import reads_of
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.search import RootSearch
-from npucmp.localise.sources import TensorSource
+from npucmp.localise.sources import learn_source
+from npucmp.localise.sweep import TensorSource
 from npucmp.model import Statistics, Verdict
 from tests.localise.rules.craft import case
 from tests.localise.stat_craft import HALF, findings_of, of, row
@@ -44,20 +45,18 @@ class Search:
     """The intervals of operators, of which none was visited."""
 
     def __init__(self, *operators, by_round_off=True, rules=(), updates=None):
-        self.walk = RootSearch(findings_of(*operators), by_round_off)
-        self.sources, self.seen, self.nodes = self.walk.sources, self.walk.seen, self.walk.nodes
-        self.node = self.nodes[-1]
-        self.intervals = Intervals(Rulebook(rules), by_round_off, self.sources, self.seen, updates or Updates())
+        self.walk = RootSearch(findings_of(*operators), by_round_off, Rulebook(rules), updates or Updates())
+        self.nodes, self.node = self.walk.nodes, self.walk.nodes[-1]
 
     def reads(self):
-        return self.intervals.reads(self.node)
+        return reads_of(self.walk, self.node)
 
     def taint(self, finding, **more):
-        self.sources.learn(TensorSource(finding, True, **more))
+        learn_source(self.walk, TensorSource(finding, True, **more))
 
     def see(self, *errors):
         """Errors of operators elsewhere, of which the last nine are equal."""
         for error in [*errors, *errors[-1:] * 9]:
             x = np.linspace(1.0, 2.0, 16)
             node = case("sin", [], (x * (1 + error), x)).node
-            self.seen.learn(node, ())
+            self.walk.passed.append((node, ()))

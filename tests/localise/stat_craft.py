@@ -7,8 +7,7 @@ from typing import Any, Mapping, NamedTuple
 
 from npucmp.flow.operators import nodes_of, numbered
 from npucmp.localise.search import RootSearch
-from npucmp.localise.stat_facts import Facts, NoiseBaseline
-from npucmp.localise.stat_test import NoiseTest
+from npucmp.localise.stat_test import Facts, NoiseBaseline, NoiseTest
 from npucmp.model import Finding, Measurement, Operator, Pair, Statistics, TensorRef, Verdict
 from npucmp.model.dtypes import lookup
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npucmp.localise.dead_ends import dead_ends
+from npucmp.localise.golden_graph import dead_ends
 from npucmp.localise.golden_rows import GoldenRows
 from npucmp.model import Finding, Measurement
 from tests.localise.networks import SMALL, network, values_of

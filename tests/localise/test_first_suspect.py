@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from npucmp.localise.evidence import reason
-from npucmp.localise.stat_suspects import FirstSuspect, candidates, search_result
+from npucmp.localise.stat_test import FirstSuspect, candidates, search_result
 from npucmp.model import Cause, Root, Statistics, Verdict
 from tests.localise.stat_craft import Op, findings_of, nodes, of, row, visited
 

@@ -8,8 +8,7 @@ from npucmp.measure.kernel.range_stats import extremes_of
 from npucmp.measure.range_scan import ScanResult
 from npucmp.model import Extremes, Operator, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.overflows.events import events_of
-from npucmp.overflows.special_values import headroom
+from npucmp.overflows.events import events_of, headroom
 
 INF, NAN, TOP = float("inf"), float("nan"), 65504.0
 X = np.linspace(-2, 2, 16).reshape(4, 4).astype(np.float16)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from npucmp.localise.rank_coordinates import coordinates
-from npucmp.localise.rank_digest import TOLD_FORWARD, WEIGHT, RankDigest
+from npucmp.localise.rank_digest import TOLD_FORWARD, WEIGHT, RankDigest, coordinates
 
 
 def rank(number, weights="", results="", **more):

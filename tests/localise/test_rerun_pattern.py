@@ -6,7 +6,6 @@ import numpy as np
 
 from npucmp.measure.bitwise import BitDifferences
 from npucmp.model import Device, Measurement, Moments, Operator, Pair, Payload, TensorRef
-from npucmp.model.cause import sentences
 from npucmp.reruns.pattern import differing_elements, pattern
 from tests.relations.weights.craft import Files
 
@@ -25,7 +24,7 @@ def words(shape, places, device=None, are_kept=True, **moments):
     """The evidence for these differing elements; their places are not kept if they are too many."""
     places = np.unique(places)
     found = BitDifferences(len(places), int(places[0]), int(places[-1]) + 1, places if are_kept else None)
-    return sentences(pattern(measured(shape, device, **moments), found))
+    return "; ".join(reason.sentence() for reason in pattern(measured(shape, device, **moments), found))
 
 
 def grid(*shape):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from npucmp.localise.sources import (
-    UncomparedOutputs,
-    UnpairedOperators,
+    excluded_forward,
+    unpaired_operators,
+    unpaired_writers,
 )
 from npucmp.model import Measurement, Operator, Pair, TensorRef, Verdict
 from npucmp.model.finding import Finding
@@ -47,8 +48,8 @@ def test_the_forward_of_a_gradient_that_the_user_excluded(phase, call, name):
     left_out = [output(order).pair._replace(target_op=one) for order, one in enumerate(operators)]
     gradient = node("linear.0.backward", "backward")
     gradient.operator = gradient.operator._replace(call="linear.0")
-    assert UncomparedOutputs(left_out).forward_of(gradient) == name
-    assert UncomparedOutputs().forward_of(gradient) == ""
+    assert excluded_forward({pair.order: pair for pair in left_out}, gradient) == name
+    assert excluded_forward({}, gradient) == ""
 
 
 def alone(order, wrote=(4, 4), reads=(4, 4), golden=False):
@@ -61,7 +62,7 @@ def alone(order, wrote=(4, 4), reads=(4, 4), golden=False):
 
 def orders(pairs, start, is_origin, asked):
     findings = [Finding(Measurement(pair), Verdict.MISSING, "") for pair in pairs]
-    return [one.order for one in UnpairedOperators(findings).writers(asked, start, is_origin)]
+    return [one.order for one in unpaired_writers(unpaired_operators(findings), asked, start, is_origin)]
 
 
 def test_operators_of_one_run_write_tensors_of_their_own_run():

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npucmp.localise.stat_facts import Contribution, History, Level, NoiseBaseline
+from npucmp.localise.stat_test import Contribution, History, Level, NoiseBaseline
 
 SIZES = st.floats(0.0, 4.0)
 SEEN = st.lists(

@@ -7,9 +7,9 @@ from typing import Optional
 import numpy as np
 
 from npucmp.flow.contents import content_of
-from npucmp.flow.edges import Edges
-from npucmp.flow.operators import numbered
-from npucmp.localise.sources import Sources, TensorSource
+from npucmp.localise.search import RootSearch
+from npucmp.localise.sources import replace_source, source_of
+from npucmp.localise.sweep import TensorSource
 from npucmp.model import Finding
 from tests.localise.networks import SHAPE, network
 
@@ -17,9 +17,9 @@ FIRST = 100  # the row of the first tensor, as in a search over several ranks
 ONES = np.ones(SHAPE, np.float32)
 
 
-def rank(*lines: str, first: int = FIRST, **values: np.ndarray) -> tuple[list[Finding], Sources]:
-    findings = numbered(network(*lines, **values), first)
-    return findings, Sources(findings, Edges(findings), *([first] if first else []))
+def rank(*lines: str, first: int = FIRST, **values: np.ndarray) -> tuple[list[Finding], RootSearch]:
+    walk = RootSearch(network(*lines, **values), first_row=first)
+    return [*walk.findings], walk
 
 
 def place(source: Optional[TensorSource]) -> Optional[int]:
@@ -33,10 +33,10 @@ def foreign(letter: str, row: int = 0) -> Finding:
 
 
 def test_a_replacement_concerns_one_tensor_and_other_ranks():
-    findings, sources = rank("relu x k -> y", "tanh y k -> z", k=ONES)
+    findings, walk = rank("relu x k -> y", "tanh y k -> z", k=ONES)
     other = TensorSource(foreign("y", 7), True)
-    sources.replace(other, 0, FIRST)  # ones, which identify no tensor
-    assert [place(sources.of(one)) for one in findings] == [None, None, None, 2, None, None]
-    sources.replace(other, content_of(findings[2]), FIRST + 3)
-    assert sources.of(findings[3]) == sources.of(foreign("y")) == other
-    assert sources.of(findings[0]) is None and sources.of(foreign("x")) is None
+    replace_source(walk, other, 0, FIRST)  # ones, which identify no tensor
+    assert [place(source_of(walk, one)) for one in findings] == [None, None, None, 2, None, None]
+    replace_source(walk, other, content_of(findings[2]), FIRST + 3)
+    assert source_of(walk, findings[3]) == source_of(walk, foreign("y")) == other
+    assert source_of(walk, findings[0]) is None and source_of(walk, foreign("x")) is None

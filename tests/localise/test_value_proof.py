@@ -7,7 +7,7 @@ import pytest
 
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRows
-from npucmp.localise.value_proof import ValueProof
+from npucmp.localise.open_tensors import ValueProof
 from npucmp.model import Finding, Measurement, Moments, Operator, Pair, Side, TensorRef, Verdict
 from tests.localise.weight_craft import drawn
 

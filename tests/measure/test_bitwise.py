@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from npucmp.dump.layouts import to_logical
 from npucmp.judge.bitwise import judge_bits
 from npucmp.measure.bitwise import measure_bits, same_bytes
-from npucmp.model import Device, Operator, Pair, Payload, TensorRef, Verdict, sentences
+from npucmp.model import Device, Operator, Pair, Payload, TensorRef, Verdict
 from npucmp.reruns.pattern import differing_elements, pattern
 
 OPERATOR = Operator("add.0", "add", "add", "forward", 0, ())
@@ -65,7 +65,7 @@ def of_pattern(folder, shape, where, by=1.0):
 
 
 def told(measurement):
-    return sentences(pattern(measurement, differing_elements(measurement)))
+    return "; ".join(reason.sentence() for reason in pattern(measurement, differing_elements(measurement)))
 
 
 rows = np.arange(64 * 96).reshape(64, 96)

@@ -301,3 +301,10 @@ def test_their_pipes_are_closed():
 def test_jobs_are_the_cores_of_this_process():
     assert 1 <= executor.default_jobs() <= (os.cpu_count() or 1)
     assert isinstance(workers(1), Serial)
+
+
+@forks
+@pytest.mark.parametrize("tasks", [3, 4])
+def test_few_tasks_are_executed_by_this_process(tasks):
+    makers = workers(2, least=4).map(lambda item: os.getpid(), range(tasks), lost)
+    assert ({*makers} == {os.getpid()}) == (tasks < 4)

@@ -8,7 +8,7 @@ import math
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from npucmp.report.csv_text import csv_of, words_of
+from npucmp.report.csv_text import CodedColumn, csv_of, words_of
 from npucmp.report.html import _json
 from npucmp.report.page_json import json_value, pack_columns
 
@@ -46,8 +46,10 @@ def short(value):
 @example([1.7976931348623157e308, 1.0, None], 1)
 @example([0.00123455, 9999.5, 99995.0, 1e-30, 123450000000.0, 1e22, 1e23], 1)
 def test_a_packed_column_holds_the_cells(cells, times):
-    cells = cells * times
+    coded, cells = CodedColumn(cells, [*range(len(cells))] * times), cells * times
     column = pack_columns({"a": cells})["columns"].get("a")
+    assert repr(pack_columns({"a": coded})["columns"].get("a")) == repr(column)
+    assert csv_of(["a"], {"a": coded}) == csv_of(["a"], {"a": cells})
     assert unpacked(column, len(cells)) == [*map(short, cells)]
     assert _json(column) == json.dumps(column, separators=(",", ":"))
 

@@ -10,7 +10,7 @@ from typing import Any, Iterator
 import pytest
 
 import npucmp
-from npucmp.workflows import rank_tasks
+from npucmp.workflows import recorded_frames
 from tests.benchmarks import statistics_dumps as dumps
 
 NAN, INF = float("nan"), float("inf")
@@ -68,7 +68,7 @@ def test_columns_say_what_rows_say(tmp_path, monkeypatch, seed):
     write(tmp_path, seed, steps=1 + seed % 2, ranks=1 + seed % 3)
     sides = tmp_path / "target", tmp_path / "golden"
     in_columns = npucmp.compare(*sides, jobs=1)
-    monkeypatch.setattr(rank_tasks, "recorded_network", lambda *_: None)
+    monkeypatch.setattr(recorded_frames, "recorded_network", lambda *_: None)
     row_by_row = npucmp.compare(*sides, jobs=1)
     for one, other in zip(in_columns.comparisons, row_by_row.comparisons):
         assert [*map(repr, one.findings)] == [*map(repr, other.findings)]

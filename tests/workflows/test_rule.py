@@ -13,22 +13,25 @@ from npucmp.health.rules import RULES as CHECK_RULES
 from npucmp.localise.rules import RULES
 from tests.command import npucmp as run
 
-PAGES = npucmp.rule()
+
+@pytest.fixture(scope="module")
+def pages():
+    return npucmp.rule()
 
 
-def test_every_rule_has_a_page():
+def test_every_rule_has_a_page(pages):
     of = {
-        command: {page.name for page in PAGES if page.command == command}
+        command: {page.name for page in pages if page.command == command}
         for command in ("compare", "check", "precheck")
     }
     assert {rule.name for rule in RULES} <= of["compare"]
     assert of["check"] == {rule.name for rule in CHECK_RULES} and of["precheck"] == {*NAMES}
-    assert {page.command for page in PAGES} == {*of, "overflow", "rerun-diff", "parity"}
+    assert {page.command for page in pages} == {*of, "overflow", "rerun-diff", "parity"}
 
 
-def test_every_page_says_what_the_rule_does():
-    assert [page.name for page in PAGES if len(page.sentence) < 4] == []
-    silent = [page.name for page in PAGES if len(page.text.split()) < 4 and page.command in ("compare", "check")]
+def test_every_page_says_what_the_rule_does(pages):
+    assert [page.name for page in pages if len(page.sentence) < 4] == []
+    silent = [page.name for page in pages if len(page.text.split()) < 4 and page.command in ("compare", "check")]
     assert [name for name in silent if "." not in name] == []
 
 
@@ -54,13 +57,13 @@ def test_an_unknown_name_gets_the_nearest(name, near):
         npucmp.rule(name)
 
 
-def test_the_command_prints_pages_and_the_list():
+def test_the_command_prints_pages_and_the_list(pages):
     got = run("rule", "weight.zero", "input")
     assert got.returncode == 0 and got.stdout.splitlines()[:2] == [
         "weight.zero  check  warning", "a weight starts at zero",
     ]  # fmt: skip
     listed = run("rule").stdout
-    assert all(f"  {page.name} " in listed for page in PAGES)
+    assert all(f"  {page.name} " in listed for page in pages)
     assert run("rule", "growht").returncode == 2
 
 

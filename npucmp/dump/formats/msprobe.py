@@ -43,6 +43,7 @@ from npucmp.dump.readers.msprobe_files import (
 from npucmp.dump.readers.msprobe_record import (
     RepeatedKeys,
     argument_of,
+    call_of,
     is_tensor,
     leaves,
     loads,
@@ -267,7 +268,6 @@ def _names_files(operators: Sequence[Operator]) -> bool:
 
 def calls(run: Run, context: ReadContext = ANYWHERE) -> dict[str, Call]:
     """Return the calls in the records of a run, by operator."""
-    from npucmp.dump.readers.msprobe_record import call_of
 
     found: dict[str, Call] = {}
     for batch, file in files_at(run.path).batches:

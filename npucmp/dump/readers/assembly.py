@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any, Iterator, Sequence
 
+import numpy as np
+
 from npucmp.dump.readers.computed_weights import COMPUTED, FUNCTION, Blocks, BlockStream, sliced_weight, weight_blocks
 from npucmp.dump.readers.strides import c_strides, compact
 from npucmp.errors import UnsupportedError
@@ -107,7 +109,6 @@ def assembled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[
     if payload.made_by == JOIN:
         yield from _joined_blocks(payload, elements, read)
         return
-    import numpy as np
 
     own = np.float64 if payload.dtype not in ("int64", "uint64") else np.int64
     streams = [BlockStream(read(part, elements)) for part in payload.parts]
@@ -128,7 +129,6 @@ def assembled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[
 
 
 def _joined_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
-    import numpy as np
 
     axis, shape = payload.axis, payload.shape
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Optional, Sequence
 
+import numpy as np
+
 from npucmp.errors import UnsupportedError, UsageError, nearest
 from npucmp.model import Payload
 
@@ -34,7 +36,6 @@ class BlockStream:
         self._rest: Optional[Any] = None
 
     def take(self, count: int) -> Any:
-        import numpy as np
 
         found: list[Any] = []
         missing = count
@@ -73,7 +74,6 @@ def sliced_weight(payload: Payload, axis: int, start: int, stop: int, cut: Slice
 
 def weight_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
     """Yield the values of a computed payload in C order, in blocks of about `elements`."""
-    import numpy as np
 
     if payload.made_by == TURNED:
         found = [*read(payload.parts[0], elements)]
@@ -90,8 +90,6 @@ def weight_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any
 def called_view(words: str, values: Any) -> Any:
     """Return what the function of "NAME(arguments)" makes of an array. Raises UsageError without such a function, and
     if it fails."""
-    import numpy as np
-
     from npucmp.model.entry_points import call_extension, find_extensions, load_extension
 
     name, _, arguments = words[:-1].partition("(")
@@ -104,7 +102,6 @@ def called_view(words: str, values: Any) -> Any:
 
 
 def _product_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
-    import numpy as np
 
     left, right = payload.parts
     inner, columns = left.shape[1], payload.shape[1]
@@ -121,7 +118,6 @@ def _product_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[A
 
 
 def _scaled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
-    import numpy as np
 
     codes, scale = payload.parts
     columns, blocks = payload.shape[1], scale.shape[1]

@@ -12,6 +12,8 @@ from codecs import BOM_UTF8
 from itertools import chain
 from typing import TYPE_CHECKING, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.errors import DumpError
 
 if TYPE_CHECKING:
@@ -79,7 +81,6 @@ def _end_of_rows(text: bytes) -> int:
     end = text.rfind(b"\n") + 1
     if text.count(b'"', 0, end) % 2 == 0:
         return end
-    import numpy as np
 
     data = np.frombuffer(text, np.uint8)
     breaks = np.flatnonzero(data == ord("\n"))
@@ -89,7 +90,6 @@ def _end_of_rows(text: bytes) -> int:
 
 def _require_cells(path: str, text: bytes, count: int, before: int) -> None:
     """Raise DumpError for the first line with another number of cells; `before` lines precede the text."""
-    import numpy as np
 
     bare = _QUOTED.sub(b"-", text)  # commas and line breaks in quotes are text
     if b'"' in bare:

@@ -170,6 +170,17 @@ def stored_values(payload: Payload, context: ReadContext = ANYWHERE) -> Array:
     return found[0].reshape(shape)
 
 
+def picked_rows(payload: Payload, width: int, numbers: Sequence[int], context: ReadContext) -> Array:
+    """Return some rows of `width` values in logical order, by their numbers. The others are not read if the file holds
+    them as memory does."""
+    if payload != Payload(*payload[:4]):
+        return np.concatenate([*blocks(payload, context=context)]).reshape(-1, width)[numbers]
+    with open_regular(payload.path, context) as file:
+        source = _Source(payload)
+        source.require(file)
+        return np.stack([source.array(file, payload.offset, width, number * width) for number in numbers])
+
+
 class _Source:
     """The bytes of one payload as arrays; `offset` is in bytes, shape and strides in elements."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Iterator, Optional
 
+import numpy as np
+
 from npucmp.health.facts import Health, Tensor
 from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import data_in, full_values, is_float, is_whole
@@ -191,7 +193,6 @@ def scale(health: Health, limit: float) -> Finds:
 )
 def feature_scales(health: Health, limit: float) -> Finds:
     """Compare the largest with the median deviation of the columns of a table with at least four samples."""
-    import numpy as np
 
     for tensors in data_in(health).values():
         step, one = tensors[0]
@@ -262,7 +263,6 @@ def layout(health: Health, limit: Optional[float]) -> Finds:
 )
 def padding(health: Health, limit: float) -> Finds:
     """Report the share of the most frequent token."""
-    import numpy as np
 
     for tensors in data_in(health).values():
         step, one = tensors[0]

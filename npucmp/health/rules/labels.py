@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Iterator, Optional
 
+import numpy as np
+
 from npucmp.health.facts import Health, Tensor
 from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import Loss, full_values, is_whole, losses_in
@@ -56,7 +58,6 @@ def single(health: Health, limit: Optional[float]) -> Finds:
 )
 def in_order(health: Health, limit: Optional[float]) -> Finds:
     """Report labels that rise through a batch, or consecutive steps with disjoint classes."""
-    import numpy as np
 
     for losses in _of_each(health):
         recorded = [(loss, labels, full_values(labels)) for loss, labels in losses]
@@ -131,7 +132,6 @@ def none(health: Health, limit: Optional[float]) -> Finds:
 def imbalance(health: Health, limit: float) -> Finds:
     """Compare class sizes with at least 500 labels over all steps, and on average twenty per class: words of a language
     are never balanced."""
-    import numpy as np
 
     for losses in _of_each(health):
         recorded = [(loss, x) for loss, labels in losses if (x := full_values(labels)) is not None]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Iterator, Optional
 
+import numpy as np
+
 from npucmp.health.facts import Health, Op
 from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import Loss, full_values, is_float, losses_in
@@ -114,7 +116,6 @@ def above_chance(health: Health, limit: Optional[float]) -> Finds:
 
 def _pairs_samples(one: Loss) -> bool:
     """Whether each sample has its own class, as in contrastive losses that pair samples of a batch: CLIP, SimCLR."""
-    import numpy as np
 
     labels, count = one.labels, one.classes
     if one.logits is None or labels is None or one.logits.shape != (count, count) or labels.shape != (count,):
@@ -153,7 +154,6 @@ def _are_probabilities(one: Loss) -> bool:
 
 def _most_off(sums: Any) -> float:
     """The largest distance of a sum from 1; infinite for NaN."""
-    import numpy as np
 
     return float(np.max(np.nan_to_num(np.abs(sums - 1), nan=math.inf)))
 
@@ -200,7 +200,6 @@ def _within(figures: TensorStats) -> bool:
 )
 def not_log_probabilities(health: Health, limit: Optional[float]) -> Finds:
     """Report values above 0, or rows whose exponentials do not sum to 1."""
-    import numpy as np
 
     for one in _losses(health):
         x = one.logits.figures if one.logits is not None and one.op.type.has("reads logarithms") else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Iterator, Optional
 
+import numpy as np
+
 from npucmp.health.facts import Health, Op, Tensor
 from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import by_name, full_values, per_operator
@@ -255,7 +257,6 @@ def one_value(health: Health, op: Op, limit: Optional[float]) -> Optional[Found]
 def drift(health: Health, limit: float) -> Finds:
     """Compare the first BatchNorm of an evaluation with its batch: the median over channels of |batch mean - running
     mean|, in running deviations."""
-    import numpy as np
 
     for op in [*health.operators("averages")][:1]:
         running, read = [full_values(one) for one in _statistics(op)], op.tensor(0, "input")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Iterator, Optional
 
+import numpy as np
+
 from npucmp.health.facts import Health
 from npucmp.health.rule import Found, rule
 from npucmp.health.rules.locations import Loss, data_of, full_values, losses_in
@@ -42,7 +44,6 @@ def same_for_all(health: Health, limit: float) -> Iterator[Found]:
 def _spread(loss: Loss) -> Optional[float]:
     """The largest deviation over the samples, in units of the largest value. From digests only: 0 or infinite. None
     with one sample, or if neither values nor digests are known."""
-    import numpy as np
 
     values, digests = full_values(loss.logits), loss.logits.found.get("samples") if loss.logits is not None else None
     if values is not None and values.dtype.kind != "c" and values.ndim > 1 and values.shape[0] > 1:

@@ -106,7 +106,7 @@ RULES = (
         "gradients of relu, max, clamp, where: an input error e moves elements across the threshold; these elements "
         f"are completely wrong, rel_l2 up to {math.sqrt(FLIP_SHARE):g} √e",
         explanations.non_smooth,
-        lambda case: case.input_error and not case.is_choice and case.is_non_smooth,
+        lambda case: case.is_non_smooth and case.input_error and not case.is_choice,
     ),
     ErrorRule(
         "explanation",
@@ -360,6 +360,9 @@ class Rulebook:
         self._of = {
             kind: [rule for rule in self.rules.values() if rule.kind == kind] for kind in {rule.kind for rule in RULES}
         }
+        # an infinite incoming error makes these bounds infinite, as it makes that of growth, which comes before them
+        follows = ("condition", "constant_rows", "choice", "cancellation", "collective") if self.uses("growth") else ()
+        self._of["unlimited"] = [rule for rule in self._of["explanation"] if rule.name not in follows]
 
     def uses(self, name: str) -> bool:
         """Whether a rule is in force."""
@@ -374,7 +377,8 @@ class Rulebook:
 
     def explanation(self, case: RuleContext) -> Optional[Limit]:
         """The smallest bound that contains the error, and its rule; None if no rule explains the error."""
-        bounds = [bound for bound in self._bounds("explanation", case) if case.error <= bound.value]
+        kind = "explanation" if case.input_error < math.inf or case.is_choice else "unlimited"
+        bounds = [bound for bound in self._bounds(kind, case) if case.error <= bound.value]
         return min(bounds, key=lambda bound: bound.value, default=None)
 
     def accusation(self, case: RuleContext, only: str = "") -> Optional[Finding]:

@@ -35,13 +35,24 @@ AVX512 INLINE uint32_t added_512(__m512i v) {
     return sum;
 }
 
+/* Up to sixteen elements of a type that float32 holds, as the words of floats; the words of float16 keep its own bits in
+ * their upper half, so that their order is that of its values. */
+AVX512 INLINE __m512i words_512(const void *data, int type, int64_t at, __mmask16 there) {
+    if (type == FLOAT32) return _mm512_maskz_loadu_epi32(there, (const float *)data + at);
+    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, (const uint16_t *)data + at)), 16);
+}
+
+AVX512 INLINE __m512 floats_512(const void *data, int type, int64_t at, __mmask16 there) {
+    if (type == FLOAT16) return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(there, (const uint16_t *)data + at));
+    return (__m512)words_512(data, type, at, there);
+}
+
 typedef struct {
     __m256 low, high;
     __m512d total, squares;
 } side_lanes_512_t;
 
-AVX512 INLINE void side_step_512(side_lanes_512_t *lanes, double *into, const float *values) {
-    __m256 v = _mm256_loadu_ps(values);
+AVX512 INLINE void side_step_512(side_lanes_512_t *lanes, double *into, __m256 v) {
     __m512d d = _mm512_cvtps_pd(v);
     lanes->low = _mm256_min_ps(v, lanes->low); /* the second operand if both are zeros, or one is NaN */
     lanes->high = _mm256_max_ps(v, lanes->high);
@@ -50,21 +61,26 @@ AVX512 INLINE void side_step_512(side_lanes_512_t *lanes, double *into, const fl
     _mm512_storeu_pd(into, d);
 }
 
-/* widen_side() of a float32 tile. The two times four lanes are one vector here. */
-AVX512 static int side_512(side_t *side, double *into, const float *values, int64_t n) {
+/* widen(), finite_side() and, if all values are finite, hash_tile(). The two times four lanes are one vector here. */
+AVX512 INLINE int side_512_of(side_t *side, double *into, const void *data, int type, int64_t at, int64_t n) {
     const int64_t whole = n & ~(int64_t)7;
     side_lanes_512_t lanes = {_mm256_set1_ps(INFINITY), _mm256_set1_ps(-INFINITY), _mm512_setzero_pd(),
                               _mm512_setzero_pd()};
     __m512i low_words = _mm512_setzero_si512(), high_words = low_words;
     int64_t done = 0;
     for (; done + 16 <= n; done += 16) {
-        hash_512(_mm512_loadu_si512(values + done), &low_words, &high_words);
-        side_step_512(&lanes, into + done, values + done);
-        side_step_512(&lanes, into + done + 8, values + done + 8);
+        __m512 v = floats_512(data, type, at + done, 0xffff);
+        hash_512((__m512i)v, &low_words, &high_words);
+        side_step_512(&lanes, into + done, _mm512_castps512_ps256(v));
+        side_step_512(&lanes, into + done + 8, _mm512_extractf32x8_ps(v, 1));
     }
-    hash_512(_mm512_maskz_loadu_epi32(sixteen(done, n), values + done), &low_words, &high_words);
-    if (done < whole) side_step_512(&lanes, into + done, values + done);
-    for (int64_t i = whole; i < whole + 8; i++) into[i] = i < n ? values[i] : 0.0;
+    __m512 rest = floats_512(data, type, at + done, sixteen(done, n));
+    hash_512((__m512i)rest, &low_words, &high_words);
+    if (done < whole) {
+        side_step_512(&lanes, into + done, _mm512_castps512_ps256(rest));
+        rest = _mm512_castps256_ps512(_mm512_extractf32x8_ps(rest, 1));
+    }
+    _mm512_storeu_pd(into + whole, _mm512_cvtps_pd(_mm512_castps512_ps256(rest)));
     side_lanes_t a, b;
     __m512d lows = _mm512_cvtps_pd(lanes.low), highs = _mm512_cvtps_pd(lanes.high);
     a = (side_lanes_t){(f64x4)_mm512_castpd512_pd256(lows), (f64x4)_mm512_castpd512_pd256(highs),
@@ -72,40 +88,58 @@ AVX512 static int side_512(side_t *side, double *into, const float *values, int6
     b = (side_lanes_t){(f64x4)_mm512_extractf64x4_pd(lows, 1), (f64x4)_mm512_extractf64x4_pd(highs, 1),
                        (f64x4)_mm512_extractf64x4_pd(lanes.total, 1), (f64x4)_mm512_extractf64x4_pd(lanes.squares, 1)};
     int fine = sum_side(side, &a, &b, into, whole, n);
-    side->hash = fine ? joined(added_512(low_words), added_512(high_words)) : hash_floats(values, n, 0); /* one NaN */
+    side->hash = joined(added_512(low_words), added_512(high_words));
     return fine;
 }
 
-/* The bits of sixteen float32 in the order of ordered(). */
+AVX512 static int side_512(side_t *side, double *into, const void *data, int type, int64_t at, int64_t n) {
+    if (type == FLOAT32) return side_512_of(side, into, data, FLOAT32, at, n);
+    if (type == FLOAT16) return side_512_of(side, into, data, FLOAT16, at, n);
+    return side_512_of(side, into, data, BFLOAT16, at, n);
+}
+
+/* Words in the order of ordered(). */
 AVX512 INLINE __m512i in_order_512(__m512i bits) {
     return _mm512_mask_sub_epi32(bits, _mm512_movepi32_mask(bits), _mm512_set1_epi32(INT32_MIN), bits);
 }
 
-/* ulp32() of numbers of any sign. */
-AVX512 static uint32_t ulp32_of_signs_512(const int32_t *a, const int32_t *b, int64_t n) {
-    __m512i most = _mm512_setzero_si512();
-    for (int64_t i = 0; i < n; i += 16) {
-        __m512i x = in_order_512(_mm512_maskz_loadu_epi32(sixteen(i, n), a + i));
-        __m512i y = in_order_512(_mm512_maskz_loadu_epi32(sixteen(i, n), b + i));
-        most = _mm512_max_epu32(most, _mm512_sub_epi32(_mm512_max_epi32(x, y), _mm512_min_epi32(x, y)));
-    }
-    return _mm512_reduce_max_epu32(most);
-}
-
-/* ulp32(), and how many have the same bits. For numbers of one sign, the distance is that of their bits. */
-AVX512 static uint32_t ulp32_512(const int32_t *a, const int32_t *b, int64_t n, int64_t *equal) {
+/* The largest distance of elements, and how many have the same bits. For numbers of one sign, the distance is that of
+ * their bits. */
+AVX512 INLINE uint32_t ulp_512_of(const void *x, const void *y, int type, int64_t at, int64_t n, int64_t *equal) {
     __m512i most = _mm512_setzero_si512(), signs = most;
     int64_t same = 0;
     for (int64_t i = 0; i < n; i += 16) {
         __mmask16 there = sixteen(i, n);
-        __m512i x = _mm512_maskz_loadu_epi32(there, a + i), y = _mm512_maskz_loadu_epi32(there, b + i);
-        __m512i d = _mm512_sub_epi32(x, y);
+        __m512i a = words_512(x, type, at + i, there), b = words_512(y, type, at + i, there), d = _mm512_sub_epi32(a, b);
         same += _mm_popcnt_u32(_mm512_mask_testn_epi32_mask(there, d, d));
-        signs = _mm512_ternarylogic_epi32(signs, x, y, 0xf6); /* signs | (x ^ y) */
+        signs = _mm512_ternarylogic_epi32(signs, a, b, 0xf6); /* signs | (a ^ b) */
         most = _mm512_max_epu32(most, _mm512_abs_epi32(d));
     }
     *equal += same;
-    return _mm512_movepi32_mask(signs) ? ulp32_of_signs_512(a, b, n) : _mm512_reduce_max_epu32(most);
+    for (int64_t i = 0; i < n && _mm512_movepi32_mask(signs); i += 16) {
+        __mmask16 there = sixteen(i, n);
+        __m512i a = in_order_512(words_512(x, type, at + i, there)), b = in_order_512(words_512(y, type, at + i, there));
+        if (i == 0) most = _mm512_setzero_si512();
+        most = _mm512_max_epu32(most, _mm512_sub_epi32(_mm512_max_epi32(a, b), _mm512_min_epi32(a, b)));
+    }
+    return _mm512_reduce_max_epu32(most) >> (type == FLOAT32 ? 0 : 16);
+}
+
+AVX512 static uint32_t ulp_512(const void *x, const void *y, int type, int64_t at, int64_t n, int64_t *equal) {
+    return type == FLOAT32 ? ulp_512_of(x, y, FLOAT32, at, n, equal) : ulp_512_of(x, y, BFLOAT16, at, n, equal);
+}
+
+/* reached_edges() */
+AVX512 static void reached_512(int64_t *reached, const double *relatives, int64_t whole, const double *edges) {
+    __m512d edge[EDGES];
+    __m512i found[EDGES], one = _mm512_set1_epi64(1);
+    for (int k = 0; k < EDGES; k++) edge[k] = _mm512_set1_pd(edges[k]), found[k] = _mm512_setzero_si512();
+    for (int64_t i = 0; i < whole; i += 8) {
+        __m512d v = _mm512_maskz_loadu_pd(i + 8 <= whole ? 0xff : 0x0f, relatives + i);
+        for (int k = 0; k < EDGES; k++)
+            found[k] = _mm512_mask_add_epi64(found[k], _mm512_cmp_pd_mask(v, edge[k], _CMP_GE_OQ), found[k], one);
+    }
+    for (int k = 0; k < EDGES; k++) reached[k] = _mm512_reduce_add_epi64(found[k]);
 }
 
 /* The loop over pair_step(); `relative` is the sum that count_decades() makes elsewhere. */

@@ -184,6 +184,9 @@ INLINE f64x4 load4(const void *data, int type, int64_t at, const float *table) {
     }
 }
 
+/* Whether float32 holds all values of a type that is not read from a table. */
+INLINE int in_float32(int type) { return type == FLOAT32 || type == FLOAT16 || type == BFLOAT16; }
+
 INLINE size_t width_of(int type) { return type == FLOAT64 ? 8 : type == FLOAT32 ? 4 : type == TABLE8 ? 1 : 2; }
 
 /* A tile as doubles, padded with zeros to a multiple of eight. */
@@ -650,6 +653,17 @@ INLINE void pair_step(pair_lanes_t *lanes, f64x4 floor, const double *x, const d
     memcpy(relatives, &relative, sizeof relative);
 }
 
+/* How many relative errors reach each of the edges; nonnegative numbers have the order of their bits. */
+INLINE void reached_edges(int64_t *reached, const double *relatives, int64_t whole, const double *edges) {
+    i64x4 found[EDGES] = {{0}};
+    for (int64_t i = 0; i < whole; i += LANES) {
+        i64x4 v;
+        memcpy(&v, relatives + i, sizeof v);
+        for (int k = 0; k < EDGES; k++) found[k] -= v >= (i64x4)splat(edges[k]);
+    }
+    for (int k = 0; k < EDGES; k++) reached[k] = counted(found[k]);
+}
+
 /* How many errors exceed atol + rtol·|golden|: none if no error exceeds atol. */
 INLINE int64_t count_outside(const double *sizes, const double *golden, int64_t whole, const bars_t *bars) {
     f64x4 rtol = splat(bars->rtol), atol = splat(bars->atol);
@@ -666,8 +680,9 @@ INLINE int64_t count_outside(const double *sizes, const double *golden, int64_t 
 #if AVX512_BUILT
 #include "avx512.h"
 #else
-#define side_512(side, into, values, n) (*(side) = (side_t){0}, 0) /* bars_t.avx512 is never set */
-#define ulp32_512(a, b, n, equal) 0
+#define side_512(side, into, data, type, at, n) (*(side) = (side_t){0}, 0) /* bars_t.avx512 is never set */
+#define ulp_512(x, y, type, at, n, equal) 0
+#define reached_512(reached, relatives, whole, edges)
 #define all_pairs_512(lanes, bars, room, whole, tiny)
 #define has_avx512() 0
 #endif
@@ -678,21 +693,18 @@ int32_t npucmp_avx512(void) { return has_avx512(); }
  * until all nonzero errors are counted. They lie in a few decades; comparing them with these edges in vectors takes a
  * third of the time of finding the bin of each error. */
 INLINE void count_decades(moments_t *m, const double *relatives, int64_t whole, int64_t nonzero, double most,
-                          const double *edges) {
+                          const bars_t *bars) {
     int bin = BINS - 1;
-    while (bin > 1 && !(most >= edges[bin])) bin--;
+    while (bin > 1 && !(most >= bars->edges[bin])) bin--;
     for (int64_t above = 0; above < nonzero; bin -= EDGES) {
-        i64x4 below[EDGES], reached[EDGES] = {{0}}; /* nonnegative numbers have the order of their bits */
-        for (int k = 0; k < EDGES; k++) below[k] = (i64x4)splat(edges[bin > k ? bin - k : 0]) - 1;
-        for (int64_t i = 0; i < whole; i += LANES) {
-            i64x4 v;
-            memcpy(&v, relatives + i, sizeof v);
-            for (int k = 0; k < EDGES; k++) reached[k] -= v > below[k];
-        }
+        double lower[EDGES];
+        int64_t reached[EDGES] = {0};
+        for (int k = 0; k < EDGES; k++) lower[k] = bars->edges[bin > k ? bin - k : 0];
+        if (bars->avx512) reached_512(reached, relatives, whole, lower);
+        else reached_edges(reached, relatives, whole, lower);
         for (int k = 0; k < EDGES && bin > k; k++) {
-            int64_t count = counted(reached[k]);
-            m->histogram[bin - k] += count - above;
-            above = count;
+            m->histogram[bin - k] += reached[k] - above;
+            above = reached[k];
         }
     }
 }
@@ -732,7 +744,7 @@ INLINE void measure_finite(moments_t *m, scratch_t *room, double xx, double yy, 
     m->below_5e3 += n - (relative >= 0.005 ? count_5e3(relatives, whole) : 0);
     int64_t zeros = counted(lanes.zero);
     m->histogram[0] += zeros - beyond;
-    count_decades(m, relatives, whole, whole - zeros, relative, bars->edges);
+    count_decades(m, relatives, whole, whole - zeros, relative, bars);
 }
 
 /* Add a tile with NaN or Inf to one side. */
@@ -883,11 +895,16 @@ INLINE void farther_of(moments_t *m, uint64_t ulp) { m->max_ulp.low = ulp > m->m
 
 /* A tile as doubles, its finite_side() and its hash. */
 INLINE int widen_side(side_t *side, double *into, const void *data, int type, int64_t at, int64_t n,
-                      const float *table) {
-    widen(into, data, type, at, n, table);
-    int fine = finite_side(side, into, n);
-    side->hash = fine ? hash_tile(data, type, at, n, into, 1) : hash_tile(data, type, at, n, into, 0);
-    return fine;
+                      const float *table, int avx512) {
+    if (!avx512 || !in_float32(type)) {
+        widen(into, data, type, at, n, table);
+        if (finite_side(side, into, n)) {
+            side->hash = hash_tile(data, type, at, n, into, 1);
+            return 1;
+        }
+    } else if (side_512(side, into, data, type, at, n)) return 1;
+    side->hash = hash_tile(data, type, at, n, into, 0);
+    return 0;
 }
 
 /* Both sides begin some bytes behind an address, as in a file that was read whole. */
@@ -897,7 +914,7 @@ VERSIONS void npucmp_measure(const char *x_data, int64_t x_at, const char *y_dat
     scratch_t room;
     moments_t block, *out = &block;
     size_t width = width_of(bars->x_type);
-    int single = bars->x_type == FLOAT32 && bars->y_type == FLOAT32;
+    int together = bars->avx512 && bars->ulp == SAME && in_float32(bars->x_type); /* equal bits and distances */
     begin(out);
     if (total->target.bits > SHORT_BITS) out->target.bits = total->target.bits; /* the result may be final */
     if (total->golden.bits > SHORT_BITS) out->golden.bits = total->golden.bits;
@@ -906,8 +923,7 @@ VERSIONS void npucmp_measure(const char *x_data, int64_t x_at, const char *y_dat
     for (int64_t at = 0; at < n; at += TILE) {
         int64_t some = n - at < TILE ? n - at : TILE;
         side_t target, golden;
-        int fine = single && bars->avx512 ? side_512(&target, room.x, (const float *)x + at, some)
-                                          : widen_side(&target, room.x, x, bars->x_type, at, some, bars->x_table);
+        int fine = widen_side(&target, room.x, x, bars->x_type, at, some, bars->x_table, bars->avx512);
         int low = !fine || target.minimum <= bars->highest_mask;
         if (!low && bars->same_type &&
             memcmp((const uint8_t *)x + at * width, (const uint8_t *)y + at * width, some * width) == 0) {
@@ -917,10 +933,8 @@ VERSIONS void npucmp_measure(const char *x_data, int64_t x_at, const char *y_dat
             if (bars->x_type <= FLOAT32) count_equal(out, bars->x_type, room.x, room.narrow, some);
             continue;
         }
-        fine &= single && bars->avx512 ? side_512(&golden, room.y, (const float *)y + at, some)
-                                       : widen_side(&golden, room.y, y, bars->y_type, at, some, bars->y_table);
-        int together = single && bars->avx512 && bars->ulp == SAME; /* equal bits and distances in one loop */
-        uint64_t ulp = together ? ulp32_512((const int32_t *)x + at, (const int32_t *)y + at, some, &out->equal) : 0;
+        fine &= widen_side(&golden, room.y, y, bars->y_type, at, some, bars->y_table, bars->avx512);
+        uint64_t ulp = together ? ulp_512(x, y, bars->x_type, at, some, &out->equal) : 0;
         if (bars->same_type && !together) out->equal += equal_bits(x, y, bars->x_type, at, some);
         if (fine && !(low && golden.minimum <= bars->highest_mask)) {
             add_side(&out->target, &target);
@@ -952,7 +966,7 @@ VERSIONS void npucmp_side(const void *x, int64_t n, int32_t type, const float *t
     for (int64_t at = 0; at < n; at += TILE) {
         int64_t some = n - at < TILE ? n - at : TILE;
         side_t tile;
-        if (widen_side(&tile, wide, x, type, at, some, table)) add_side(out, &tile);
+        if (widen_side(&tile, wide, x, type, at, some, table, 0)) add_side(out, &tile);
         else add_any(out, wide, some, tile.hash);
     }
 }

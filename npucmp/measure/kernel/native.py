@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, Optional
 
@@ -154,18 +154,14 @@ def _address(x: Array) -> int:
 
 
 def _by_numpy(x: Array, y: Array, bars: CountLimits, start: int) -> Moments:
-    total: Optional[Moments] = None
-    for at in range(0, len(x), BLOCK):
-        block = numpy_kernel.measure_block(x[at : at + BLOCK], y[at : at + BLOCK], bars, start + at)
-        total = block if total is None else merge(total, block)
-    return numpy_kernel.measure_block(x, y, bars, start) if total is None else total
+    starts = range(0, max(1, len(x)), BLOCK)
+    measured = (numpy_kernel.measure_block(x[at : at + BLOCK], y[at : at + BLOCK], bars, start + at) for at in starts)
+    return reduce(merge, measured)
 
 
 def _side_by_numpy(x: Array) -> Side:
-    total = Side()
-    for at in range(0, len(x), BLOCK):
-        total = merge_sides(total, numpy_kernel.measure_side(x[at : at + BLOCK]))
-    return total
+    measured = (numpy_kernel.measure_side(x[at : at + BLOCK]) for at in range(0, len(x), BLOCK))
+    return reduce(merge_sides, measured, Side())
 
 
 class _Prepared(NamedTuple):
@@ -219,5 +215,4 @@ def _table(name: str) -> Optional[Array]:
 
 
 def _plain(x: Array) -> Array:
-    flags = x.flags
-    return x if flags.c_contiguous and flags.aligned else np.ascontiguousarray(x).copy()
+    return x if x.flags.c_contiguous and x.flags.aligned else np.ascontiguousarray(x).copy()

@@ -15,6 +15,8 @@ from collections import Counter
 from itertools import permutations
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.strides import c_strides
 from npucmp.model import Pair, TensorRef
@@ -215,7 +217,6 @@ def _is_made(pair: Pair) -> bool:
 
 def _is_same(pair: Pair, other: Pair, values: Values) -> bool:
     """Whether the golden's tensors of both pairs are the same values."""
-    import numpy as np
 
     if pair is other or pair.golden is None or other.golden is None or pair.golden.shape != other.golden.shape:
         return pair is other
@@ -318,7 +319,6 @@ def _may_turn_in(tensor: TensorRef) -> bool:
 
 def _error(x: Any, y: Any) -> float:
     """rel_l2 over the elements that are finite on both sides."""
-    import numpy as np
 
     with np.errstate(all="ignore"):
         finite = np.isfinite(x) & np.isfinite(y)

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.align import DifferentNetworks, align, pairs
 from npucmp.align.msprobe_mapping import Names
 from npucmp.dump.limits import ReadContext
@@ -198,7 +200,6 @@ def _matched(pair: Pair, sizes: tuple[int, int], values: Values) -> tuple[tuple[
 
 def _nearest(x: Any, row: Any, free: set[int]) -> int:
     """The free row of the target that is nearest to a row of the golden; -1 if none is related to it."""
-    import numpy as np
 
     errors = {place: float(np.square(x[place] - row).sum()) for place in free}
     best = min(errors, key=errors.__getitem__, default=-1)
@@ -207,7 +208,6 @@ def _nearest(x: Any, row: Any, free: set[int]) -> int:
 
 def _equal_rows(x: Any, y: Any) -> list[int]:
     """For each row of the golden the row of the target that is equal, its own place first; -1 without one."""
-    import numpy as np
 
     a, b = (np.nan_to_num(each.reshape(len(each), -1).astype(np.float64)) for each in (x, y))
     marks = np.random.RandomState(0).standard_normal((a.shape[1], PROJECTIONS))

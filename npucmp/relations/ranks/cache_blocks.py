@@ -12,6 +12,8 @@ import re
 from itertools import groupby
 from typing import Iterator, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import joined, sliced
 from npucmp.errors import NpucmpError, SystemFailure
@@ -78,7 +80,6 @@ def _of_operator(group: Sequence[Pair], values: Values) -> Iterator[Pair]:
 
 def _requests(group: Sequence[Pair], table: Pair, of_target: bool, values: Values) -> Optional[_Requests]:
     """The requests of one side by its table and lengths; None if they cannot be read."""
-    import numpy as np
 
     tensor = table.target if of_target else table.golden
     entries = values.array(tensor) if tensor is not None else None

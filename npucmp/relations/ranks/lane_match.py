@@ -10,6 +10,8 @@ import math
 from collections import Counter, defaultdict
 from typing import Any, Callable, Optional, Sequence
 
+import numpy as np
+
 from npucmp.relations.held_values import SHORT, HeldTensor, RankOperator
 from npucmp.relations.ranks.placement import distance
 
@@ -63,7 +65,6 @@ def match_lane(
 
 def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: float, known: Known = None) -> Matched:
     """The common sequence of the largest similarity, of equal ones that whose pairs follow each other."""
-    import numpy as np
 
     by_key: dict[str, list[int]] = defaultdict(list)
     for at, one in enumerate(golden):
@@ -256,7 +257,6 @@ def share_of(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
 
 
 def _share_of_values(one: HeldTensor, golden: HeldTensor, a: Any, b: Any) -> Optional[float]:
-    import numpy as np
 
     if a.shape == b.shape:
         if one.content is not None and one.content == golden.content:
@@ -283,7 +283,6 @@ def _share_of_vectors(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
     """The share of the rows, columns or runs of elements of a tensor that a golden tensor has too; None if more than
     one axis differs, or they are short. Among many values of 16 bits each value has a near one by chance, a row has
     not."""
-    import numpy as np
 
     axes = [axis for axis, (own, whole) in enumerate(zip(one.shape, golden.shape)) if own != whole] or [0]
     width = min(one.size, golden.size) if len(one.shape) == 1 else one.size // one.shape[axes[0]]

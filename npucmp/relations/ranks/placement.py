@@ -7,6 +7,8 @@ from functools import lru_cache
 from itertools import product
 from typing import AbstractSet, Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import assembly
 from npucmp.dump.readers.values import blocks
@@ -134,7 +136,6 @@ def _uneven(shapes: Any, shape: tuple[int, ...]) -> list[Placement]:
 
 
 def _numpy_maker() -> Maker:
-    import numpy as np
 
     def part(array: Any, dim: int, start: int, stop: int) -> Any:
         return array[(slice(None),) * dim + (slice(start, stop),)]
@@ -266,7 +267,6 @@ def streamed_distance(
 def squared_distance(found: Any, exact: Any, scale: float = 1.0) -> tuple[float, float]:
     """The sum of the squared differences of two blocks, and of the squares of the second, in float64. Equal NaN and Inf
     do not differ, and do not count in the second sum."""
-    import numpy as np
 
     with np.errstate(all="ignore"):
         a, b = found.astype(np.float64) / scale, exact.astype(np.float64)
@@ -279,7 +279,6 @@ def squared_distance(found: Any, exact: Any, scale: float = 1.0) -> tuple[float,
 
 def distance(found: Any, exact: Any, scale: float = 1.0) -> float:
     """The relative distance of two arrays; masks, which are far below all values, do not count."""
-    import numpy as np
 
     if found.shape != exact.shape:
         return math.inf

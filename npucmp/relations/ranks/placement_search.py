@@ -13,6 +13,8 @@ from collections import Counter, defaultdict
 from functools import cached_property
 from typing import Any, Hashable, Iterator, Mapping, Optional, Sequence
 
+import numpy as np
+
 from npucmp.relations.held_values import HeldTensor, RankOperator, tensor_in
 from npucmp.relations.ranks import partial_sums as legal
 from npucmp.relations.ranks.placement import Allowed, Placements
@@ -388,7 +390,6 @@ def _holds_lines(golden: HeldTensor, part: HeldTensor) -> bool:
 
 def _differ(mesh: Mesh, slot: str, axis: int) -> bool:
     """Whether the copies along an axis differ. Masks and indices of which extremes alone are recorded may differ."""
-    import numpy as np
 
     groups: dict[Any, list[Any]] = defaultdict(list)
     for at, op in mesh.cells.items():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Hashable, Iterator, Optional
 
+import numpy as np
+
 from npucmp.localise.evidence import reason
 from npucmp.model import Evidence
 from npucmp.model.relation import ranks_in_words
@@ -49,7 +51,6 @@ def rank_facts(
 def unreduced(tensor: HeldTensor, mesh: Mesh, least: float) -> Iterator[Evidence]:
     """Yield what the copies of a tensor on the ranks lack if their sum or mean is the golden's: an all-reduce. Equal
     copies count once: they are replicas. `least` is the smallest error of a copy."""
-    import numpy as np
 
     exact = tensor.array
     copies = [tensor_in(operator, tensor.slot) for operator in mesh.cells.values()]
@@ -88,7 +89,6 @@ def _terms(
 
 def _odd_term(terms: dict[int, HeldTensor], tensor: HeldTensor) -> Optional[int]:
     """The rank whose term of a sum over ranks is not zero where the sum differs, and the others' terms are."""
-    import numpy as np
 
     arrays = {rank: one.array for rank, one in terms.items()}
     exact = tensor.array

@@ -11,6 +11,8 @@ import math
 from itertools import combinations
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model.relation import SUM, WHOLE, Placement
 from npucmp.relations.held_values import MARKS, HeldTensor, RankOperator, tensor_in
@@ -71,7 +73,6 @@ def row_axes(mesh: Mesh, get: Get, rows: int) -> list[tuple[int, ...]]:
 def find_order(mesh: Mesh, get: Get, golden: HeldTensor, axes: tuple[int, ...]) -> Optional[RowOrder]:
     """The order of the rows of a tensor that ranks hold along these axes, by the nearest rows. None if rows are too
     many, or their values are not known."""
-    import numpy as np
 
     own = [(tuple(reversed(at)), get(one)) for at, one in mesh.cells.items()
            if all(axis in axes or not place for axis, place in enumerate(at))]  # fmt: skip
@@ -101,7 +102,6 @@ def flat_orders(mesh: Mesh, golden: HeldTensor) -> Iterator[RowOrder]:
 def _order_of_values(mesh: Mesh, get: Get, golden: HeldTensor, axes: tuple[int, ...]) -> Optional[RowOrder]:
     """The order of the numbers of a flat tensor by their values. Equal numbers stand beside the same neighbours. None
     if numbers are too many, not known, or mostly others than the golden's."""
-    import numpy as np
 
     cells = [(at[::-1], get(one).array) for at, one in mesh.cells.items()
              if all(axis in axes or not place for axis, place in enumerate(at))]  # fmt: skip
@@ -131,7 +131,6 @@ def _ascends(firsts: Mapping[Coordinates, int]) -> bool:
 
 def _order_of_equal(own: Any, exact: Any) -> Any:
     """For each number of `exact` the place of an equal one in `own`, each once; other numbers get what is left."""
-    import numpy as np
 
     order, free = np.full(exact.size, -1), np.ones(own.size, bool)
     known, places, counts = np.unique(own, return_index=True, return_counts=True)
@@ -156,7 +155,6 @@ def order_of_indices(
     """The order of rows that are picked by number: `golden` has the numbers, `source` is the tensor of which each rank
     has rows by these placements. Tokens that are picked several times stand in one order everywhere. None if the ranks
     do not pick the golden's rows."""
-    import numpy as np
 
     exact = golden.array
     own = {at: get(one).array for at, one in mesh.cells.items()}
@@ -192,7 +190,6 @@ def order_of_indices(
 
 def _projected(one: HeldTensor) -> Optional[Any]:
     """A few projections of every row."""
-    import numpy as np
 
     width = math.prod(one.shape[1:])
     if not one.size:
@@ -216,7 +213,6 @@ def _projected(one: HeldTensor) -> Optional[Any]:
 
 def _nearest(found: Any, exact: Any) -> tuple[int, ...]:
     """For each row of `exact` a row of `found`, each one once: the nearest one that is free, closest pairs first."""
-    import numpy as np
 
     squares = (found * found).sum(1)
 

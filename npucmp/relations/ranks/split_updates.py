@@ -16,6 +16,8 @@ import math
 from collections import defaultdict
 from typing import Any, Hashable, Mapping, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.dump.readers import assembly
 from npucmp.model import Payload, TensorRef
 from npucmp.relations.held_values import HeldTensor, RankOperator, tensor_in
@@ -103,7 +105,6 @@ class SplitUpdates:
 
     def _buffers(self, group: Sequence[int]) -> list[_Buffer]:
         """The flat inputs that no operator wrote: parameters before their update."""
-        import numpy as np
 
         found: list[_Buffer] = []
         flat = [[one for one in self._ranks[rank].update if _is_flat(one)] for rank in group]
@@ -206,7 +207,6 @@ def _is_own(tensor: HeldTensor) -> bool:
 
 def _find(values: Any, buffer: Any, start: int) -> Optional[int]:
     """Where a parameter begins in a buffer at or behind `start`; None if it is nowhere."""
-    import numpy as np
 
     if values is None:
         return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Iterator, NamedTuple, Optional
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Pair
 from npucmp.relations.tokens.token_rows import row_blocks
@@ -21,7 +23,6 @@ class RowErrors(NamedTuple):
     def relative(self) -> Any:
         """The error of each row relative to its norm; inf for a row of zeros that differs, and for NaN or Inf on one
         side."""
-        import numpy as np
 
         with np.errstate(all="ignore"):
             found = np.where(self.error == 0.0, 0.0, self.error / self.norm)
@@ -31,7 +32,6 @@ class RowErrors(NamedTuple):
 def row_errors(pair: Pair, context: ReadContext) -> Optional[RowErrors]:
     """The errors of all rows of a pair; None without values of one shape on both sides. Raises NpucmpError if a side
     cannot be read."""
-    import numpy as np
 
     found = []
     try:
@@ -48,7 +48,6 @@ def row_errors(pair: Pair, context: ReadContext) -> Optional[RowErrors]:
 def column_errors(pair: Pair, rows: Any, context: ReadContext) -> Optional[Any]:
     """The error of each column over the rows that are marked, relative to the golden's root mean square there: inf for
     NaN and Inf on one side. None, also for rows of zeros, and NpucmpError as in row_errors."""
-    import numpy as np
 
     total: Any = 0.0
     size, at = 0.0, 0
@@ -69,7 +68,6 @@ def column_errors(pair: Pair, rows: Any, context: ReadContext) -> Optional[Any]:
 def _differences(a: Any, b: Any) -> tuple[Any, Any]:
     """The sizes of a - b and of b in float64: 0 for equal numbers and for NaN on both sides, at least 1 for integers
     that differ."""
-    import numpy as np
 
     wide = np.complex128 if "c" in a.dtype.kind + b.dtype.kind else np.float64
     x, y = a.astype(wide), b.astype(wide)
@@ -82,7 +80,6 @@ def _differences(a: Any, b: Any) -> tuple[Any, Any]:
 
 def _have_equal_bits(a: Any, b: Any) -> Any:
     """Whether the bits of each row are equal; values of two types have equal bits if the numbers are equal."""
-    import numpy as np
 
     if a.dtype == b.dtype:
         a, b = (np.ascontiguousarray(one).view(np.uint8) for one in (a, b))

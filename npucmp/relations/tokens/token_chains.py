@@ -11,6 +11,8 @@ from __future__ import annotations
 import heapq
 from typing import Any, NamedTuple, Optional
 
+import numpy as np
+
 from npucmp.relations.tokens.token_evidence import TokenEvidence
 
 PASSES = 3  # passes: work: later ones move nothing
@@ -61,7 +63,6 @@ class _Search:
     def __init__(
         self, evidence: TokenEvidence, rows: Lines, tokens: Lines, are_requests: bool, padding: Optional[Any]
     ) -> None:
-        import numpy as np
 
         self.is_real = ~padding if padding is not None else np.ones(len(tokens.lane), bool)
 
@@ -77,7 +78,6 @@ class _Search:
         self.token_of = np.full(len(rows.lane), -1, np.int64)
 
     def run(self) -> Matched:
-        import numpy as np
 
         alone = True  # whether candidates count little that are as good as another one
         for number in range(ROUNDS):
@@ -108,7 +108,6 @@ class _Search:
     def _exchange(self) -> None:
         """Exchange the rows of two tokens that agree as well with each other's, if more tokens then follow each other:
         requests that begin alike have equal tokens there."""
-        import numpy as np
 
         order = np.argsort(self.tokens, kind="stable")
         starts = np.searchsorted(self.tokens[order], np.arange(len(self.row_of) + 1))
@@ -180,7 +179,6 @@ class _Search:
     def _weights(self, free: Any, half: float) -> Any:
         """The evidence of candidates. A candidate that is as good as another one of its row or token counts little: it
         follows its neighbours."""
-        import numpy as np
 
         unlike: Any = np.ones(len(self.rows), bool)
         for places, size in ((self.rows, len(self.token_of)), (self.tokens, len(self.row_of))):
@@ -194,7 +192,6 @@ class _Search:
 
     def _in_order(self) -> Any:
         """Whether a candidate keeps the order of steps within its request."""
-        import numpy as np
 
         fits = np.ones(len(self.rows), bool)
         if not self.are_requests:
@@ -254,7 +251,6 @@ class _Search:
 
     def _parts(self, places: Any) -> Any:
         """Candidates that follow each other, as (first row, first token, evidence of each)."""
-        import numpy as np
 
         rows, tokens = self.rows[places], self.tokens[places]
         new = np.ones(len(places), bool)

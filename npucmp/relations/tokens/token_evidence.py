@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload, TensorRef
@@ -59,7 +61,6 @@ def gather_evidence(
 ) -> Optional[TokenEvidence]:
     """The evidence of all tensors; None if no tensor has values on both sides, or if there are too
     many tokens."""
-    import numpy as np
 
     if target.size * golden.size > MOST:
         return None
@@ -112,7 +113,6 @@ def gather_evidence(
 def _at_equal_positions(rows: Any, tokens: Any, target: TokenSide, golden: TokenSide) -> tuple[Any, Any]:
     """The candidates at equal positions, if both sides record positions and most tokens have such a candidate; all
     candidates of tokens without one. One side may count its positions from another number."""
-    import numpy as np
 
     left, right = recorded_positions(target), recorded_positions(golden)
     if left is None or right is None:
@@ -136,7 +136,6 @@ def _counts_places(ids: Any, golden: TokenSide) -> bool:
 
 def _tells_tokens(classes: Any, golden: TokenSide) -> bool:
     """Whether the rows of a tensor are those of tokens, not of positions, which all requests have alike."""
-    import numpy as np
 
     shape = golden.shapes[0]
     if shape.has_batch:
@@ -194,7 +193,6 @@ def _sketches(
     target: TokenSide, golden: TokenSide, tensors: tuple[Tensors, Tensors], pair: TensorPair, context: ReadContext
 ) -> Optional[tuple[Any, Any]]:
     """The sketches of all rows of both sides, which are read block by block; None if they cannot be read."""
-    import numpy as np
 
     return _of_rows(
         target, golden, tensors, pair, lambda payload: np.concatenate([*map(_sketch, row_blocks(payload, context))])
@@ -229,7 +227,6 @@ def _of_rows(
 
 def _sketch(values: Any) -> Any:
     """The norm and the projections of each row. A row with NaN or Inf has NaN."""
-    import numpy as np
 
     generator = np.random.default_rng(values.shape[1])
     plain = np.asarray(values, np.float64)
@@ -245,7 +242,6 @@ def _limit(tensor: TensorRef) -> float:
 
 def _agree(left: Any, right: Any, limit: float) -> Any:
     """Whether rows agree, one by one."""
-    import numpy as np
 
     with np.errstate(invalid="ignore"):
         most = limit * np.maximum(left[:, 0], right[:, 0])
@@ -262,7 +258,6 @@ def _in_common(left: Any, right: Any) -> int:
 
 def _equal(left: Any, right: Any) -> tuple[Any, Any]:
     """All pairs of equal numbers; none of the numbers that have the most, beyond CANDIDATES in all."""
-    import numpy as np
 
     order = np.argsort(right, kind="stable")
     known = right[order]
@@ -280,7 +275,6 @@ def _equal(left: Any, right: Any) -> tuple[Any, Any]:
 def _classes(sketches: Any, limit: float) -> Any:
     """A number for each row; rows that agree with the first of a class have its number. Only rows that are near in one
     projection are compared."""
-    import numpy as np
 
     part = PROJECTIONS**0.5 * limit
     order = np.argsort(sketches[:, 1], kind="stable")
@@ -298,7 +292,6 @@ def _classes(sketches: Any, limit: float) -> Any:
 
 def counts_of(evidence: TokenEvidence, rows: Any, tokens: Any) -> Any:
     """How many tensors agree at these pairs of rows and tokens; 0 for pairs that are no candidates."""
-    import numpy as np
 
     size = len(evidence.classes)
     keys = evidence.rows * size + evidence.tokens

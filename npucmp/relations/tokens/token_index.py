@@ -12,6 +12,8 @@ from collections import Counter
 from itertools import product
 from typing import Any, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.relations.tokens.token_axes import TokenShape
 from npucmp.relations.tokens.token_chains import CHAIN, Lines, Matched, match_chains
 from npucmp.relations.tokens.token_evidence import TokenEvidence, counts_of
@@ -286,7 +288,6 @@ def _flat(numbers: Any, side: TokenSide) -> list[int]:
 
 def _new_numbers(side: TokenSide) -> Any:
     """The number of each row of the memory's order, lane by lane."""
-    import numpy as np
 
     found, start = [], 0
     for shape in side.shapes:
@@ -299,7 +300,6 @@ def _new_numbers(side: TokenSide) -> Any:
 
 
 def _renumbered(evidence: TokenEvidence, target: TokenSide, golden: TokenSide) -> TokenEvidence:
-    import numpy as np
 
     rows, tokens = _new_numbers(target), _new_numbers(golden)
     classes, blank = np.empty_like(evidence.classes), np.empty_like(evidence.blank)
@@ -309,7 +309,6 @@ def _renumbered(evidence: TokenEvidence, target: TokenSide, golden: TokenSide) -
 
 def _lines(side: TokenSide, recorded: Recorded) -> Lines:
     """Where rows stand. The lanes of one packed step are its requests, if it records their lengths."""
-    import numpy as np
 
     first = side.shapes[0]
     lengths = next((one for one in recorded.lengths if sum(one) == first.size), None)
@@ -326,7 +325,6 @@ def _lines(side: TokenSide, recorded: Recorded) -> Lines:
 
 def _without_padding(evidence: TokenEvidence, target: TokenSide, golden: TokenSide, padding: Padding) -> TokenEvidence:
     """The evidence without candidates that masks show to be padding."""
-    import numpy as np
 
     rows, tokens = np.ones(target.size, bool), np.ones(golden.size, bool)
     if padding.golden.named is not None:
@@ -340,7 +338,6 @@ def _without_padding(evidence: TokenEvidence, target: TokenSide, golden: TokenSi
 def _index(
     matched: Matched, target: TokenSide, golden: TokenSide, evidence: TokenEvidence, padding: Padding
 ) -> TokenIndex:
-    import numpy as np
 
     rows = matched.rows.copy()
     requests = _requests(rows, target, golden, padding)
@@ -373,7 +370,6 @@ def _index(
 def _close_breaks(rows: Any, requests: Any, evidence: TokenEvidence, lines: Lines) -> None:
     """Give a token that does not follow its neighbour the free row beside the neighbour's, if that row is a candidate:
     the first token of a request is, in a batch with a fault, nearer to the equal first token of another request."""
-    import numpy as np
 
     size = len(rows)
     keys: Optional[set[int]] = None
@@ -412,7 +408,6 @@ def _disorder(index: TokenIndex, lines: Lines) -> str:
 def _repeated(index: TokenIndex, evidence: TokenEvidence, lines: Lines) -> str:
     """The first request that other rows of the target, which are no token of the golden, may be as well, and agree less
     with, in words."""
-    import numpy as np
 
     free = np.ones(len(lines.lane), bool)
     free[index.rows] = False
@@ -438,7 +433,6 @@ def _repeated(index: TokenIndex, evidence: TokenEvidence, lines: Lines) -> str:
 
 def _end_class(evidence: TokenEvidence, target: TokenSide, golden: TokenSide) -> Any:
     """The padding of both sides by its id, if the golden has one step."""
-    import numpy as np
 
     if len(golden.shapes) > 1:
         return np.zeros(golden.size, bool)
@@ -449,7 +443,6 @@ def _requests_of_steps(golden: TokenSide, rows: Any, lines: Lines) -> Any:
     """The request of each token of several steps. In a batch a lane is a request. Packed tokens whose positions count
     on are one part of a request. It continues a request that ended at the position before it: the one whose last row
     in the target stands before its first, else the first one. Without positions each step is taken for one request."""
-    import numpy as np
 
     positions = recorded_positions(golden)
     found: list[Any] = []
@@ -474,7 +467,6 @@ def _requests_of_steps(golden: TokenSide, rows: Any, lines: Lines) -> Any:
 def _parts_of_step(shape: TokenShape, positions: Optional[Any], ends: Sequence[int]) -> list[tuple[int, int]]:
     """The lengths of the parts of requests in a step, and the lane of each, -1 for packed ones. In a step of decoding
     each token continues another request, whose positions may count on by chance."""
-    import numpy as np
 
     if shape.lanes > 1:
         return [(shape.places, lane) for lane in range(shape.lanes)]
@@ -495,7 +487,6 @@ def _is_beside(before: int, after: int, lines: Lines) -> bool:
 def _requests(rows: Any, target: TokenSide, golden: TokenSide, padding: Padding) -> Any:
     """The request of each token of the golden: its lane; in a packed run by recorded lengths, or by the lanes and the
     lengths of the target."""
-    import numpy as np
 
     if len(golden.shapes) > 1:
         return _requests_of_steps(golden, rows, _lines(target, padding.target))

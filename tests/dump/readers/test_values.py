@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npucmp.dump.readers import values
+from npucmp.dump.limits import ANYWHERE
+from npucmp.dump.readers import header, values
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError, UnsupportedError
 from npucmp.model import Payload
@@ -199,3 +200,12 @@ def test_rank_that_numpy_cannot_hold(folder):
     assert len(next(blocks(most, 100))) == 100
     flat = Payload(str(folder / "rank"), "int8", (1,) * 60 + (2, 2), 0, (7,) * 60 + (1, 2))
     assert [len(block) for block in blocks(flat)] == [4]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<i2"])
+def test_picked_rows_are_those_of_the_array(tmp_path, dtype, order):
+    x = np.asarray(np.arange(120).reshape(4, 5, 6), dtype, order)
+    np.save(tmp_path / "x.npy", x)
+    found = values.picked_rows(header("npy", str(tmp_path / "x.npy")), 6, [0, 7, 19], ANYWHERE)
+    assert np.array_equal(found, x.reshape(20, 6)[[0, 7, 19]])

@@ -18,7 +18,6 @@ from npucmp.localise.rules import accusations, explanations, limits
 from npucmp.workflows.rule import rule
 
 PAGE = Path(__file__).parents[3] / "docs" / "localisation.md"
-DOCS = " ".join([*PAGE.read_text(encoding="utf-8").split(), *(word for page in rule() for word in page.text.split())])
 LISTED = [  # rule, the words with "#" for the number, the constant
     ("round_off", "# unit round-offs of the coarsest", FACTOR),
     ("long_sums", "√K/# times", limits.SHORT),
@@ -64,11 +63,17 @@ def listed():
     return {line.split()[1]: line for line in got.output.partition("\n\n")[2].splitlines()}
 
 
+@pytest.fixture(scope="module")
+def pages():
+    texts = PAGE.read_text(encoding="utf-8"), *(page.text for page in rule())
+    return " ".join(word for text in texts for word in text.split())
+
+
 @pytest.mark.parametrize(("rule", "words", "number"), LISTED)
 def test_list_rules_states_the_constants(listed, rule, words, number):
     assert stated(words, listed[rule]) == pytest.approx(number)
 
 
 @pytest.mark.parametrize(("words", "number"), WRITTEN)
-def test_the_pages_state_the_constants(words, number):
-    assert stated(words, DOCS) == number
+def test_the_pages_state_the_constants(pages, words, number):
+    assert stated(words, pages) == number

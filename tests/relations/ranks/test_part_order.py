@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from npucmp.model.relation import WHOLE, Placement
-from npucmp.relations.ranks.part_order import exchanged_parts, joined_order
 from npucmp.relations.ranks.rank_mesh import Mesh
+from npucmp.relations.ranks.rank_origin import exchanged_parts, joined_order
 
 ROWS, COLUMNS = Placement("shard", 0), Placement("shard", 1)
 GOLDEN = np.arange(1.0, 25.0).reshape(4, 6)

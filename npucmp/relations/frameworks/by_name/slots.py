@@ -15,6 +15,8 @@ from collections import Counter
 from itertools import combinations
 from typing import Any, Callable, Iterator, Optional, Sequence
 
+import numpy as np
+
 from npucmp.align.framework_names import parameter
 from npucmp.align.msprobe_mapping import Api
 from npucmp.align.shape_match import alike, merge_leading_axes
@@ -73,7 +75,6 @@ def is_near(one: TensorRef, other: TensorRef, context: ReadContext) -> Optional[
 
 def ends_of(tensor: TensorRef, context: ReadContext) -> Optional[tuple[Any, Any]]:
     """Samples of the first and the last rows of a weight, or columns of an output."""
-    import numpy as np
 
     payload = open_payload(tensor, context)
     kind = lookup(payload.dtype) if payload is not None else None
@@ -113,7 +114,6 @@ def _corners(tensor: TensorRef, payload: Payload, itemsize: int) -> Iterator[Pay
 
 
 def _cosine(a: Any, b: Any) -> float:
-    import numpy as np
 
     if len(a) != len(b):
         return 0.0

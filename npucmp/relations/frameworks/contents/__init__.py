@@ -8,9 +8,8 @@ value_match.py      pairs by values
 learned_types.py    which types are partners, from the pairs by values
 structure_match.py  pairs by the partners that are read, and copies
 weight_anchors.py   pairs by the weights that are read
-layer_patterns.py   pairs as in another layer
 similarity.py       pairs by nearness behind a fault
 slices.py           parts: one content is a slice of another
-content_alignment.py  the order of these stages
+content_alignment.py  the order of these stages, and pairs as in another layer
 operator_pairs.py   contents → pairs of tensors, operator by operator
 """

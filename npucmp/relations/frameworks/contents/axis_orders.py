@@ -14,6 +14,8 @@ from itertools import accumulate, permutations
 from operator import mul
 from typing import Any, Sequence
 
+import numpy as np
+
 from npucmp.model.relation import SAME_ORDER, AxisOrder
 
 LEARNED = 2  # pairs: chosen: one pair more than the pair itself, so that no order is its own witness
@@ -68,7 +70,6 @@ def _moves(target: Shape, golden: Shape) -> list[AxisOrder]:
 def places_in(order: AxisOrder, target: Shape, golden: Shape, places: Any) -> tuple[Any, Any]:
     """The places of elements that correspond, in the C orders of target and golden. `places` are places in the C order
     of the side whose axes are not turned."""
-    import numpy as np
 
     if order == SAME_ORDER:
         return places, places

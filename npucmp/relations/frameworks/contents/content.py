@@ -14,7 +14,10 @@ import math
 import zlib
 from typing import Any, Hashable, Iterator, NamedTuple, Optional
 
+import numpy as np
+
 from npucmp.align.content_hash import WIDTH, hash_values
+from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import TensorRef
 from npucmp.model.dtypes import lookup
@@ -111,14 +114,12 @@ class ContentReader:
 
     def order(self, tensor: TensorRef) -> Optional[int]:
         """A checksum of the values in C order; None as for `flat`."""
-        import numpy as np
 
         flat = self.flat(tensor)
         return None if flat is None else zlib.crc32(np.ascontiguousarray(flat, np.float32) + np.float32(0.0))
 
     def picked(self, tensor: TensorRef, places: Any) -> Optional[Any]:
         """The values at these places of the C order, as float64; None if they cannot be read."""
-        import numpy as np
 
         flat = self.flat(tensor)
         if flat is not None:
@@ -136,13 +137,11 @@ class ContentReader:
         return found if start == math.prod(tensor.shape) else None
 
     def _blocks(self, tensor: TensorRef) -> Iterator[Any]:
-        from npucmp.dump.readers.values import blocks
 
         payload = self._values.payload(tensor)
         return iter(()) if payload is None else blocks(payload, _BLOCK, context=self._values.context)
 
     def _of_array(self, array: Any) -> Optional[Sketch]:
-        import numpy as np
 
         wide = np.ascontiguousarray(array).reshape(-1)
         key = wide.size, hash_values(wide)
@@ -157,7 +156,6 @@ class ContentReader:
     def _of_blocks(self, tensor: TensorRef) -> Optional[Sketch]:
         """The sketch of a tensor that is too large to hold: quantiles from a histogram of the upper bits of float32
         numbers, with a linear interpolation inside of each."""
-        import numpy as np
 
         total, count, squares, plain, varies = 0, 0, 0.0, 0.0, False
         levels = np.zeros(_LEVELS, np.int64)
@@ -182,7 +180,6 @@ class ContentReader:
 
 def _quantiles(values: Any) -> Any:
     """Quantiles of sorted values; np.quantile takes ten times as long for a few."""
-    import numpy as np
 
     places = np.linspace(0, values.size - 1, QUANTILES)
     low = places.astype(np.int64)
@@ -196,7 +193,6 @@ def _figures(high: float, low: float, mean: float, valid: Any) -> tuple[float, f
 
 def _varies(wide: Any) -> bool:
     """Whether a sample of the values has more than a few different numbers."""
-    import numpy as np
 
     sample = wide[:: max(1, wide.size // _PROBE)]
     return bool(np.unique(sample[np.isfinite(sample)]).size > DISTINCT)
@@ -204,7 +200,6 @@ def _varies(wide: Any) -> bool:
 
 def _level(values: Any) -> Any:
     """The upper bits of float32 numbers as whole numbers in the order of the values."""
-    import numpy as np
 
     bits = values.view(np.uint32) >> np.uint32(_UPPER)
     return np.where(bits & _SIGN, _ALL - bits, bits | _SIGN).astype(np.int64)
@@ -212,7 +207,6 @@ def _level(values: Any) -> Any:
 
 def _from_levels(levels: Any, count: int) -> Any:
     """Quantiles of values whose levels were counted."""
-    import numpy as np
 
     numbers = np.arange(_LEVELS, dtype=np.uint32)
     bits = np.where(numbers & _SIGN, numbers & _SIZE, _ALL - numbers).astype(np.uint32)

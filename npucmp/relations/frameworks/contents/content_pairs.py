@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.model import TensorRef
 from npucmp.model.relation import SAME_ORDER, AxisOrder
 from npucmp.relations.frameworks.contents.axis_orders import AxisOrders, Shape, in_order, places_in, without_units
@@ -203,7 +205,6 @@ class ContentPairs:
 
     def are_equal(self, target: TensorRef, golden: TensorRef, limit: float, order: AxisOrder = SAME_ORDER) -> bool:
         """Whether the recorded values of two tensors of one size are equal in an order of axes, masks included."""
-        import numpy as np
 
         x, y = self._reader.flat(target), self._reader.flat(golden)
         if x is None or y is None:
@@ -222,7 +223,6 @@ class ContentPairs:
 
 def relative_error(x: Any, y: Any) -> float:
     """‖x - y‖ / ‖y‖ without masks; infinite if it is no number."""
-    import numpy as np
 
     with np.errstate(all="ignore"):
         x, y = x.astype(np.float64), y.astype(np.float64)
@@ -236,7 +236,6 @@ def relative_error(x: Any, y: Any) -> float:
 
 def sample_places(size: int, most: int) -> Any:
     """Places of at most so many elements, in order, the same for every tensor of this size."""
-    import numpy as np
 
     if size <= most:
         return np.arange(size)

@@ -12,6 +12,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.model.relation import AxisOrder
 from npucmp.relations.frameworks.contents.axis_orders import places_in
 from npucmp.relations.frameworks.contents.content import MASKED, Content
@@ -186,7 +188,6 @@ class _Relatives:
 
 def _nearest(distances: Any) -> set[tuple[int, int]]:
     """The few nearest candidates of each content of either side."""
-    import numpy as np
 
     found = set()
     for turned, matrix in ((False, distances), (True, distances.T)):
@@ -200,7 +201,6 @@ def _nearest(distances: Any) -> set[tuple[int, int]]:
 
 def value_distances(pairs: ContentPairs, targets: Sequence[Content], goldens: Sequence[Content]) -> Any:
     """The distance of the values of each two contents of one size, in learned orders of axes, else by sketches."""
-    import numpy as np
 
     found = np.full((len(targets), len(goldens)), np.inf)
     if any(one.sketch.quantiles is None for one in (*targets, *goldens)):
@@ -232,7 +232,6 @@ def _samples(
     pairs: ContentPairs, order: AxisOrder, targets: Sequence[Content], goldens: Sequence[Content]
 ) -> Optional[tuple[Any, Any]]:
     """Samples of contents of two shapes at corresponding places, one row each; None if one cannot be read."""
-    import numpy as np
 
     shapes = pairs.shapes(targets[0].number, goldens[0].number)
     both = places_in(order, *shapes, sample_places(targets[0].size, SAMPLES))
@@ -248,7 +247,6 @@ def _samples(
 
 def _distances(x: Any, y: Any) -> Any:
     """‖x - y‖ / max(‖x‖, ‖y‖) of each two rows."""
-    import numpy as np
 
     squares, others = (x * x).sum(1)[:, None], (y * y).sum(1)[None]
     apart = (squares + others - 2 * x @ y.T).clip(0.0)
@@ -258,7 +256,6 @@ def _distances(x: Any, y: Any) -> Any:
 def golden_place(pairs: ContentPairs) -> Callable[[int], float]:
     """A function that gives the place in the golden's order for a place in the target's: between the pairs that are in
     one order on both sides."""
-    import numpy as np
 
     both = sorted(
         (pairs.target.contents[one.target].first, pairs.golden.contents[one.golden].first)

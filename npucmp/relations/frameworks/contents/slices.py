@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Iterator, NamedTuple
 
+import numpy as np
+
 from npucmp.relations.frameworks.contents.content import Content
 from npucmp.relations.frameworks.contents.content_graph import ContentGraph
 from npucmp.relations.frameworks.contents.content_pairs import ContentPairs
@@ -71,7 +73,6 @@ def _slices_of(pairs: ContentPairs, whole: Content, parts: list[Content], of_gol
 
 def _start(rows: Any, own: Any, limit: float) -> Any:
     """The column at which the narrower rows agree with the wider ones; None if they do nowhere."""
-    import numpy as np
 
     windows = np.lib.stride_tricks.sliding_window_view(rows, own.shape[1], axis=1)
     squares = ((windows - own[:, None]) ** 2).sum((0, 2))
@@ -80,7 +81,6 @@ def _start(rows: Any, own: Any, limit: float) -> Any:
 
 
 def _first_rows(pairs: ContentPairs, content: Content, side: int) -> Any:
-    import numpy as np
 
     width, rows = _width(content), min(ROWS, _rows(content))
     values = pairs.picked_values(side, content.number, np.arange(rows * width))

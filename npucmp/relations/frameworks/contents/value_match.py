@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Iterator, NamedTuple, Sequence
 
+import numpy as np
+
 from npucmp.model.relation import SAME_ORDER
 from npucmp.relations.frameworks.contents.content import Content
 from npucmp.relations.frameworks.contents.content_pairs import AGREES, CERTAIN, ContentPair, ContentPairs
@@ -108,7 +110,6 @@ def _place(pairs: ContentPairs, one: NearContents) -> float:
 
 def _candidates(pairs: ContentPairs) -> Iterator[NearContents]:
     """Yield the nearest contents of one size, of each content of the target in order of distance."""
-    import numpy as np
 
     groups: dict[int, tuple[list[Content], list[Content]]] = defaultdict(lambda: ([], []))
     for side, graph in enumerate((pairs.target, pairs.golden)):
@@ -137,7 +138,6 @@ def _candidates(pairs: ContentPairs) -> Iterator[NearContents]:
 
 def sketch_distances(here: Any, there: Any, scale: Any, other: Any) -> Any:
     """The root mean square distance of each two sketches, relative to the larger root mean square of their values."""
-    import numpy as np
 
     with np.errstate(over="ignore", invalid="ignore"):  # squares beyond all numbers make NaN, which is near to nothing
         squares = (here**2).sum(1)[:, None] + (there**2).sum(1)[None] - 2 * here @ there.T

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from npucmp.model import Match
-from npucmp.relations.frameworks.contents.candidates import Candidates
 from npucmp.relations.frameworks.contents.content_alignment import ContentAlignment
+from npucmp.relations.frameworks.contents.matches import Candidates
 from npucmp.relations.frameworks.contents.similarity import Likeness
 from tests.relations.frameworks.contents.memory import by_value, drawn, pairs_in_memory
 
