@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import (
+    TYPE_CHECKING,
     Any,
     Callable,
     Iterable,
@@ -26,7 +27,6 @@ from npucmp.errors import DumpError
 from npucmp.model.cause import Cause, Root
 from npucmp.model.dump import Run
 from npucmp.model.finding import DIFFERS, MEANINGLESS, OTHER_NODE, Finding, Pair, Verdict
-from npucmp.model.routing import RoutedLayer
 from npucmp.model.table import (
     Columns,
     Flags,
@@ -38,6 +38,9 @@ from npucmp.model.table import (
     verdict_rows,
     with_verdict,
 )
+
+if TYPE_CHECKING:
+    from npucmp.model.routing import RoutedLayer
 
 MOST_LISTED = 50  # open tensors: work: so many are listed by name; all are counted
 

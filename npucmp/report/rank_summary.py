@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from npucmp.measure.metrics import METRICS
 from npucmp.model import DIFFERS, Cause, Comparison, Root, Run, StepRankNumbers, Verdict, VerdictTally, brief
-from npucmp.model.routing import RoutedLayer
 from npucmp.model.table import Columns as TableColumns
 from npucmp.model.table import (
     Flags,
@@ -45,6 +44,7 @@ from npucmp.report.phrases import (
 
 if TYPE_CHECKING:
     from npucmp.localise.rank_digest import RankDigest
+    from npucmp.model.routing import RoutedLayer
     from npucmp.report.rank_cell import Cell
 
 LEFT_OUT = {  # verdicts that leave a tensor undecided

@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Any, Mapping, Sequence, Union
+from typing import TYPE_CHECKING, Any, Mapping, Sequence, Union
 
 from npucmp.dump.formats import graph_source, mentions_log_probs
 from npucmp.dump.limits import ReadContext
@@ -15,7 +15,6 @@ from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Cause, Comparison, Report, Root, Run, map_comparisons
 from npucmp.model.roles import is_parameter
-from npucmp.workflows.comparison_plan import ComparisonPlan, plan_of
 from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
@@ -23,6 +22,9 @@ from npucmp.workflows.relation_queue import OF_FILES, Related, RelationQueue
 from npucmp.workflows.select_runs import Sides, keys, pair_runs, pair_suggestion
 from npucmp.workflows.task_choice import runs_of_tasks
 from npucmp.workflows.tensor_details import with_accused, with_images, with_looks
+
+if TYPE_CHECKING:
+    from npucmp.workflows.comparison_plan import ComparisonPlan
 
 Dump = Union[StrPath, Mapping[str, Any]]
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
@@ -77,6 +79,8 @@ def compare(target: Dump, golden: Dump, options: Options) -> Report:
 def comparison_plan(target: StrPath, golden: StrPath, options: Options) -> ComparisonPlan:
     """Return what `compare` of two dumps would do: the relations that it finds, with their proofs, and how many tensors
     it would measure. Raises NpucmpError as `compare` does."""
+    from npucmp.workflows.comparison_plan import ComparisonPlan, plan_of
+
     context = options.context(target, golden)
     queue = RelationQueue(options, context)
     related = queue.related(Sides(target, [], golden, []), OF_FILES)
@@ -174,6 +178,8 @@ def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Repo
 
 def _explained(related: Related, options: Options, context: ReadContext) -> Report:
     if options.announce is not None and related.found:
+        from npucmp.workflows.comparison_plan import plan_of
+
         options.announce(plan_of(related, options, context).lines)
     return related.explained(compare_runs(related.sides, options))
 

@@ -63,7 +63,6 @@ from npucmp.model import (
 )
 from npucmp.model.comparison import Coverage
 from npucmp.model.network import StructuredOperators, by_network, pairs_by_network
-from npucmp.model.routing import RoutedLayer
 from npucmp.model.table import Table, rows_of_rule
 from npucmp.workflows.option_fields import Progress, StrPath
 from npucmp.workflows.options import Options
@@ -72,6 +71,7 @@ from npucmp.workflows.unused_options import unfit_globs, unfit_names, unfit_nois
 
 if TYPE_CHECKING:
     from npucmp.measure.checkpoint import Checkpoint
+    from npucmp.model.routing import RoutedLayer
     from npucmp.recompute.estimator import RecomputedOperators
     from npucmp.recompute.rank_operators import RankOperators
 
