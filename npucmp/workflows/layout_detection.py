@@ -11,6 +11,7 @@ from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import Sides, most_ranks
 
 OTHER = 0.1  # share of operators: chosen, a fault leaves fewer with shapes that are multiples of the other's
+COMMON = 0.3  # share of names: chosen: frameworks share names of a few functions, not measured
 MORE = 1.2  # chosen: a run with so many times the operators of each rank is a network of which ranks have stages
 
 
@@ -22,6 +23,19 @@ def may_be_weights(sides: Sides, options: Options, in_doubt: bool) -> bool:
     from npucmp.dump.formats import may_hold_weights
 
     return may_hold_weights(sides.target_path) and may_hold_weights(sides.golden_path)
+
+
+def may_have_other_names(sides: Sides, options: Options, in_doubt: bool) -> bool:
+    """Return whether one side alone has several ranks, and few of their operators have the names of the other side's:
+    the runs are of two frameworks."""
+    targets, goldens = sides.readable
+    if options.ranks_apart or options.pair or not targets or not goldens:
+        return False
+    counts = sorted((most_ranks(targets), most_ranks(goldens)))
+    if counts[0] > 1 or counts[1] == 1:
+        return False
+    names = [{operator.name for operator in runs[0].operators} for runs in (targets, goldens)]
+    return len(names[0] & names[1]) < COMMON * min(map(len, names))
 
 
 def may_have_other_ranks(sides: Sides, options: Options, in_doubt: bool) -> bool:

@@ -15,6 +15,7 @@ from npucmp.model import Report
 from npucmp.workflows.layout_detection import (
     may_be_weights,
     may_have_other_batches,
+    may_have_other_names,
     may_have_other_ranks,
     may_hold_other_tokens,
 )
@@ -45,6 +46,7 @@ class RelationModule(NamedTuple):
 OF_FILES = (RelationModule("npucmp.relations.weights.workflow", may_be_weights),)  # they open both sides themselves
 OF_RUNS = (
     RelationModule("npucmp.relations.stated.workflow", lambda sides, options, in_doubt: options.mapping is not None),
+    RelationModule("npucmp.relations.frameworks.rank_names", may_have_other_names),
     RelationModule("npucmp.relations.ranks.batch_size", may_have_other_batches),
     RelationModule("npucmp.relations.tokens.workflow", may_hold_other_tokens),
     RelationModule("npucmp.relations.ranks.workflow", may_have_other_ranks),
