@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, Optional, Sequence
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence
 
 from npucmp.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SINGLE = 2.0**-24  # unit round-off of float32: definition
 # limit of two tensors, in round-offs: evidence: nine of ten outputs of clean pairs of the corpus stay below 6.7
@@ -150,6 +151,7 @@ def numpy_dtype(name: str, byteorder: str = "<") -> np.dtype[Any]:
 
     Raises UnsupportedError for a name that is not in the table.
     """
+    import numpy as np  # help texts import this module
 
     if name not in DTYPES:
         raise UnsupportedError(f"elements of type {name!r} cannot be read")
