@@ -56,7 +56,7 @@ def reshaped(payload: Payload, shape: tuple[int, ...]) -> Payload:
 
 
 def permuted(payload: Payload, axes: tuple[int, ...]) -> Payload:
-    """The values of a payload with its axes in another order. What no strides describe is read as a whole."""
+    """The values of a payload with its axes in another order. A payload without strides is read as a whole."""
     shape = tuple(payload.shape[axis] for axis in axes)
     if payload.made_by == JOIN:
         return joined([permuted(part, axes) for part in payload.parts], axes.index(payload.axis))

@@ -108,6 +108,6 @@ def _partners(matches: Sequence[Match], many: Run, few: Run, values: Values) -> 
 
 
 def _content(operator: Operator, values: Values) -> Hashable:
-    """What identifies the first output of an operator; None without values."""
+    """The key of the first output's values; None without values."""
     outputs = RankOperator(operator, 0, values).outputs
     return outputs[0].content if outputs else None
