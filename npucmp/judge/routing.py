@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-EXPERTS = re.compile(r"expert|rout(?:er|ed|ing)|(?:^|[._])moe|(?:^|[._])gat(?:e|ing)(?:$|[._])|top_?k", re.IGNORECASE)
+EXPERTS = re.compile(r"expert|rout(?:er|ed|ing)|(?:^|[._])moe|(?:^|[._])gat(?:e|ing)(?:$|[._])", re.IGNORECASE)
+CHOICE = re.compile(r"top_?k", re.IGNORECASE)  # of experts, in a network that names experts
 MOST = 64  # experts of a token: chosen: more ids in a row are no choice of experts
 MANY = 4096  # experts of a layer: chosen: more are words of a vocabulary
 LAYERED = 3  # axes: definition: engines record tokens, layers and experts in one tensor
@@ -50,21 +51,32 @@ class ExpertChange(NamedTuple):
 def routed_layers(found: Sequence[Measurement], context: ReadContext) -> list[RoutedLayer]:
     """Return the layers of one step and rank whose ids of experts were compared, in graph order."""
     layers: list[RoutedLayer] = []
+    has_experts: Optional[bool] = None
     for measurement in found:
-        if measurement.moments is not None and holds_experts(measurement.pair):
+        if measurement.moments is None or not may_hold_experts(measurement.pair):
+            continue
+        is_named = any(EXPERTS.search(name) for name in _names(measurement.pair))
+        if not is_named and has_experts is None:
+            has_experts = any(EXPERTS.search(one.pair.operator.name) for one in found)
+        if is_named or has_experts:
             layers += _of_tensor(measurement, found, context)
     return layers
 
 
-def holds_experts(pair: Pair) -> bool:
-    """Return whether a tensor that an operator wrote holds ids of experts, by its type, shape and names."""
+def may_hold_experts(pair: Pair) -> bool:
+    """Return whether a tensor that an operator wrote holds ids of experts, or what top-k chose, by its type, shape and
+    names."""
     golden = pair.golden
     if golden is None or pair.target is None or golden.shape != pair.target.shape or not is_output(pair):
         return False
     kind = lookup(golden.dtype)
     if kind is None or kind.kind not in "iu" or len(golden.shape) < 2 or not 1 < golden.shape[-1] <= MOST:
         return False
-    return any(EXPERTS.search(name) for name in (pair.operator.name, pair.slot, golden.label))
+    return any(EXPERTS.search(name) or CHOICE.search(name) for name in _names(pair))
+
+
+def _names(pair: Pair) -> tuple[str, ...]:
+    return pair.operator.name, pair.slot, pair.golden.label if pair.golden is not None else ""
 
 
 def changes_of(x: Array, y: Array, logits: Optional[tuple[Array, Array]]) -> list[ExpertChange]:

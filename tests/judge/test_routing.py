@@ -21,7 +21,7 @@ def chosen(logits):
 
 
 def routed(folder, logits, ids):
-    return write_run(folder, {"Torch.topk.0.forward": {"in": [logits, 3], "out": [np.sort(logits)[:, :3], ids]}},
+    return write_run(folder, {"Functional.moe_top_k.0.forward": {"in": [logits, 3], "out": [np.sort(logits)[:, :3], ids]}},
                      framework="pytorch")  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def test_another_expert_of_equal_logits_is_told_with_its_margin(tmp_path):
     assert (row["tokens"], row["reordered"], row["changed"], row["beyond_ties"]) == ("20", "1", "1", "1")
     assert row["first_token"] == "7" and float(row["overlap"]) == pytest.approx(1 - 1 / 60)
     sides = (", ".join(map(str, sorted(side))) for side in (ids[7], chosen(LOGITS)[7]))
-    assert "token 7, Torch.topk.0.forward: experts {{{}}} against {{{}}}".format(*sides) in screen
+    assert "token 7, Functional.moe_top_k.0.forward: experts {{{}}} against {{{}}}".format(*sides) in screen
 
 
 def test_a_change_within_the_noise_of_the_logits_is_a_tie(tmp_path):
@@ -74,3 +74,14 @@ def test_layers_of_one_tensor_are_rows_of_their_own(tmp_path):
 def test_equal_experts_need_no_table(tmp_path):
     both = (routed(tmp_path / side, LOGITS, chosen(LOGITS)) for side in "ab")
     assert layers(tmp_path, *both)[1] == []
+
+
+def test_a_choice_of_top_k_is_of_experts_in_a_network_that_names_experts(tmp_path):
+    ids = chosen(LOGITS)
+    ids[7, 2] = np.argsort(-LOGITS[7])[5]
+    for more, rows in ({}, 0), ({"Module.layers.0.experts.FusedMoE.forward.0": {"in": [LOGITS], "out": [LOGITS]}}, 1):
+        sides = [
+            write_run(tmp_path / f"{rows}{name}", {"Torch.topk.0.forward": {"in": [LOGITS, 3], "out": [one]}, **more},
+                      framework="pytorch") for name, one in (("a", ids), ("b", chosen(LOGITS)))
+        ]  # fmt: skip
+        assert len(layers(tmp_path / str(rows), *sides)[1]) == rows

@@ -168,8 +168,8 @@ class RankShares:
         key = self._key(one)
         if key not in self._alike:
             self._alike[key] = share_alike(mesh, self._search.parts_of(one), one, decision.fit, self._rounding)
-        is_split = all(held.is_split for size, held in zip(mesh.sizes, decision.fit.placements) if size > 1)
-        return self._alike[key] >= (PARTLY_SPLIT if is_split else PARTLY)
+        split = [held.is_split for size, held in zip(mesh.sizes, decision.fit.placements) if size > 1]
+        return self._alike[key] >= (PARTLY_SPLIT if split and all(split) else PARTLY)
 
     def _is_constant(self, one: HeldTensor) -> bool:
         """Whether the one number that fills the golden's list fills those of all ranks, of another length: flags."""

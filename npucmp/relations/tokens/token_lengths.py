@@ -186,7 +186,8 @@ def _mask(values: Any, tensor: TensorRef, shape: TokenShape) -> Optional[Any]:
     kind = lookup(tensor.dtype)
     if values.ndim == 4:
         own = values[:, 0]
-        later = np.triu(np.ones(own.shape[1:], bool), 1)  # places behind a token, which it does not see
+        queries, places = own.shape[1:]  # the last tokens ask
+        later = np.triu(np.ones((queries, places), bool), 1 + places - queries)  # behind a token, which does not see it
         if kind is not None and kind.kind == "f":
             own = own > MASKED
         elif later.any() and (own[:, later] != 0).mean() > (own[:, ~later] != 0).mean():  # 1 is masked
