@@ -21,8 +21,8 @@ def chosen(logits):
 
 
 def routed(folder, logits, ids):
-    return write_run(folder, {"Functional.moe_top_k.0.forward": {"in": [logits, 3], "out": [np.sort(logits)[:, :3], ids]}},
-                     framework="pytorch")  # fmt: skip
+    call = {"in": [logits, 3], "out": [np.sort(logits)[:, :3], ids]}
+    return write_run(folder, {"Functional.moe_top_k.0.forward": call}, framework="pytorch")
 
 
 def layers(tmp_path, target, golden):
