@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from npucmp.tickets.workflow import ticket
     from npucmp.tickets.zip import write_ticket
     from npucmp.token_parity.workflow import ParityOptions, parity
-    from npucmp.workflows.compare import compare
+    from npucmp.workflows.compare import compare, comparison_plan
     from npucmp.workflows.diff import diff
     from npucmp.workflows.merge import merge
     from npucmp.workflows.options import Options
@@ -63,7 +63,7 @@ _DOOR = {  # module → its names for users
     "localise.rules": "RULES",
     "plans.plan_result": "Planned",
     "health.workflow": "CheckOptions check check_rules",
-    "workflows.compare": "compare",
+    "workflows.compare": "compare comparison_plan",
     "workflows.diff": "diff",
     "recompute.extract": "ExtractOptions extract",
     "follow.check": "follow_check",
@@ -89,11 +89,11 @@ _MODULES = {name: module for module, names in _DOOR.items() for name in names.sp
 _INSIDE = {"check_rules": "rules_of", "write_plan": "write"}  # names inside their modules, if different
 __all__ = [
     "RULES", "CheckOptions", "Cluster", "ExtractOptions", "FusionOptions", "Limits", "NpucmpError", "Options",
-    "OverflowOptions", "ParityOptions", "PlanOptions", "Planned", "PrecheckOptions", "ReplayOptions", "Report", "Run",
-    "ShowOptions", "Tolerances", "check", "check_rules", "columns", "compare", "diff", "extract", "fit", "follow_check",
-    "follow_compare", "formats", "fusion_diff", "load", "merge", "open_runs", "overflow", "parity",
-    "plan", "precheck", "replay", "rerun_diff", "rule", "show", "ticket",
-    "write_format", "write_junit", "write_plan", "write_reports", "write_ticket",
+    "OverflowOptions", "ParityOptions", "PlanOptions", "Planned", "PrecheckOptions", "ReplayOptions", "Report",
+    "Run", "ShowOptions", "Tolerances", "check", "check_rules", "columns", "compare", "comparison_plan", "diff",
+    "extract", "fit", "follow_check", "follow_compare", "formats", "fusion_diff", "load", "merge", "open_runs",
+    "overflow", "parity", "plan", "precheck", "replay", "rerun_diff", "rule", "show", "ticket", "write_format",
+    "write_junit", "write_plan", "write_reports", "write_ticket",
 ]  # fmt: skip
 
 

@@ -23,16 +23,16 @@ CORE = (
     "commands cli __main__"
 ).split(" ")
 FEATURES = (
-    "relations.ranks relations.tokens relations.weights relations.frameworks recompute overflows reruns fusion health "
-    "comparability token_parity plans tickets follow"
+    "relations.ranks relations.tokens relations.weights relations.frameworks relations.stated "
+    "recompute overflows reruns fusion health comparability token_parity plans tickets follow"
 ).split(" ")
 FRONT = {"commands", "cli"}  # only the modules of a feature named command.py may import them
 LOADERS = {  # rooms of the core that load features inside functions
     "align": {"relations.frameworks"},
     "report": {"relations.frameworks", "relations.ranks", "relations.tokens", "relations.weights", "plans"},
     "workflows": {
-        "relations.frameworks", "relations.ranks", "relations.tokens", "relations.weights", "recompute",
-        "comparability", "health", "token_parity", "overflows", "reruns",
+        "relations.frameworks", "relations.ranks", "relations.stated", "relations.tokens", "relations.weights",
+        "recompute", "comparability", "health", "token_parity", "overflows", "reruns",
     },
     "commands": {"follow", "plans"},
 }  # fmt: skip

@@ -42,6 +42,7 @@ OTHERWISE = {  # parameter of a command → the one that does the same
 }  # fmt: skip
 ELSEWHERE = {  # what another function does
     ("compare", "follow"): "follow_compare", ("check", "follow"): "follow_check", ("compare", "list_rules"): "RULES",
+    ("compare", "dry_run"): "comparison_plan",
     ("check", "listed"): "check_rules", ("replay", "reproducer"): "extract",
     ("compare", "baseline"): "diff", ("check", "baseline"): "diff", ("replay", "baseline"): "diff",
     ("fusion-diff", "baseline"): "diff", ("show", "fit"): "fit", ("plan", "output"): "write_plan",

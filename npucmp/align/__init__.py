@@ -98,7 +98,8 @@ def align(
     matches = matches or name.join_assembled(target.operators, golden.operators)
     if not apart:
         matches = _match_in_turn(target, golden, matches, context)
-    matches = sorted((updates.by_entries(match, context) for match in matches), key=lambda match: match.target.order)
+    matches = [_by_residual_sum(updates.by_entries(match, context), context) for match in matches]
+    matches.sort(key=lambda match: match.target.order)
     only_target, only_golden = _unmatched(target, golden, matches)
     found = Alignment(tuple(matches), tuple(only_target), tuple(only_golden), open_ones, by_golden)
     if method == "content" or (method == "auto" and _leave_most_open(target, golden, matches, apart)):
@@ -119,6 +120,19 @@ def align(
             return _of_contents(target, golden, Alignment((), (), ()), contents)
     _require_one_network(target, golden, matches)
     return found
+
+
+def _by_residual_sum(match: Match, context: ReadContext) -> Match:
+    """The match with the golden in the slots of the target, if one of two norms also adds its input to the residual sum
+    and returns both, as those of vLLM do."""
+    counts = [sum(tensor.is_output for tensor in operator.tensors) for operator in (match.target, match.golden)]
+    if match.via != "name" or not match.target.path or sorted(counts) != [1, 2]:
+        return match
+    from npucmp.relations.frameworks.by_name.slots import has_residual_sum, partner_of
+
+    if not has_residual_sum(match.target, match.golden):
+        return match
+    return match._replace(golden=partner_of(match.target, match.golden, context))
 
 
 def _contradicting(

@@ -76,6 +76,13 @@ class NeutralOperator(NamedTuple):
         return bare._replace(arguments={}, stack=(), unique=False)
 
 
+def function_prefix(name: str) -> str:
+    """The word before a function of PyTorch that computes what a function of mindspore.mint does; "" for others."""
+    return {"Mint": "Torch", "MintFunctional": "Functional", "Tensor": "Tensor", "Functional": "Functional"}.get(
+        name.partition(".")[0], ""
+    )
+
+
 def framework_of(run: Run) -> str:
     """The framework of a run's names; "" if unknown."""
     if run.format == ATB:

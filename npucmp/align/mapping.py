@@ -4,6 +4,9 @@ A file is YAML or TOML with one flat table, or CSV with two columns (and an opti
 also be a mapping file of msprobe; align/msprobe_mapping.py describes their forms. In a flat table, a name
 that is not an operator is the name of a tensor (data_mapping) or a part of module paths (cell_mapping). If npucmp wrote
 the file (mapping.yaml, with the entry `npucmp: content`), values align the runs, and the table anchors them.
+
+The entry `relations` of YAML and TOML is a table of its own: how tensors of the target make the golden's
+(relations/stated_view.py). In CSV a third column has the relation of a row.
 """
 
 from __future__ import annotations
@@ -79,36 +82,59 @@ def split_mapping(names: Names, operators: Sequence[Operator]) -> tuple[Mapping[
     return whole, MsprobeMapping(cells=cells, apis=apis)
 
 
+RELATIONS = "relations"  # the entry of a mapping with views of tensors
+
+
 def load(path: Path) -> Names:
-    """Read a mapping file. Raises DumpError if it cannot be read, UsageError if its form is unknown."""
-    text = read_text(path, _LARGEST)
-    suffix = path.suffix.lower()
-    table: Any = (
-        _csv(path, text) if suffix == ".csv" else load_toml(path, text) if suffix == ".toml" else _yaml(path, text)
-    )
-    vendor = vendor_of(table)
+    """Read the names of a mapping file. Raises DumpError if it cannot be read, UsageError if its form is unknown."""
+    names = _table(path)
+    if isinstance(names, dict):
+        names.pop(RELATIONS, None)
+    vendor = vendor_of(names) if names else None
     if vendor is not None:
         return vendor
-    if not isinstance(table, dict) or not all(isinstance(n, str) for item in table.items() for n in item):
+    if not isinstance(names, dict) or not _is_flat(names):
         raise UsageError(
             f"{path}: a mapping is one flat table, target name: golden name, or a layer, cell, api or data mapping of "
             "msprobe"
         )
-    return table
+    return names
 
 
-def _csv(path: Path, text: str) -> dict[str, str]:
+def load_relations(path: Path) -> dict[str, str]:
+    """Read the relations of a mapping file: pattern of "operator slot" → view; empty without any. Raises as `load`."""
+    table = _table(path)
+    found = table.get(RELATIONS, {}) if isinstance(table, dict) else {}
+    if not isinstance(found, dict) or not _is_flat(found):
+        raise UsageError(f'{path}: relations is a table, "operator slot": "permute(0,3,1,2)"')
+    return found
+
+
+def _is_flat(table: Mapping[Any, Any]) -> bool:
+    return all(isinstance(name, str) for item in table.items() for name in item)
+
+
+def _table(path: Path) -> Any:
+    text = read_text(path, _LARGEST)
+    suffix = path.suffix.lower()
+    return _csv(path, text) if suffix == ".csv" else load_toml(path, text) if suffix == ".toml" else _yaml(path, text)
+
+
+def _csv(path: Path, text: str) -> dict[str, Any]:
     try:
-        rows = [row for row in csv.reader(text.splitlines()) if len(row) >= 2]
+        rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if len(row) >= 2]
     except csv.Error as error:
         raise UsageError(f"{path}: not CSV: {error}") from None
-    table: dict[str, str] = {}
-    for one, other in ((row[0].strip(), row[1].strip()) for row in rows):
-        if (one, other) == ("target", "golden"):
+    table: dict[str, Any] = {}
+    relations: dict[str, str] = {}
+    for name, other, *more in rows:
+        if (name, other) == ("target", "golden"):
             continue
-        if table.setdefault(one, other) != other:
-            raise UsageError(f"{path}: {one!r:.100} occurs twice, for {table[one]!r:.100} and {other!r:.100}")
-    return table
+        if table.setdefault(name, other) != other:
+            raise UsageError(f"{path}: {name!r:.100} occurs twice, for {table[name]!r:.100} and {other!r:.100}")
+        if more and more[0]:
+            relations[name] = more[0]
+    return {**table, RELATIONS: relations} if relations else table
 
 
 def _yaml(path: Path, text: str) -> Any:

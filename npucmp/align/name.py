@@ -92,12 +92,23 @@ def _is_backward_alone(kinds: Sequence[str], unique: Sequence[bool]) -> bool:
 
 
 def _own_names(target: Sequence[Operator], golden: Sequence[Operator]) -> list[Match]:
-    """Match equal names, then names that are equal once both are escaped for file names."""
-    exact = _equal_names(target, golden, lambda operator: operator.name)
-    taken = {found.target.order for found in exact}, {found.golden.order for found in exact}
-    left = [operator for operator in target if operator.order not in taken[0]]
-    right = [operator for operator in golden if operator.order not in taken[1]]
-    return exact + _equal_names(left, right, lambda operator: file_name_of(operator.name))
+    """Match equal names, then names that are equal once both are escaped for file names, then modules of equal paths:
+    a parallel layer has the path of the layer that it replaces, and another class."""
+    found: list[Match] = []
+    for key in (lambda operator: operator.name, lambda operator: file_name_of(operator.name), _path_of_call):
+        taken = {match.target.order for match in found}, {match.golden.order for match in found}
+        left = [operator for operator in target if operator.order not in taken[0]]
+        right = [operator for operator in golden if operator.order not in taken[1]]
+        found += _equal_names(left, right, key)
+    return found
+
+
+def _path_of_call(operator: Operator) -> str:
+    """The path, phase and number of a call of a module, without its class; the name of any other operator."""
+    if not operator.path or not operator.name.startswith(f"{operator.path}."):
+        return operator.name
+    _, _, call = operator.name[len(operator.path) + 1 :].partition(".")
+    return f"{operator.path}.{call}"
 
 
 def _equal_names(target: Sequence[Operator], golden: Sequence[Operator], key: Callable[[Operator], str]) -> list[Match]:

@@ -56,7 +56,7 @@ GROUPS = {  # title → options of the help, in this order; the last group lists
     "align explain graph also format limits",
     "Judgement": "rtol atol tolerances noise trust_statistics strict batch_invariance coverage skip_rules list_rules "
     "metrics baseline precheck recompute replay",
-    "Execution": "jobs resume scheduler disk follow until settle idle timeout no_config",
+    "Execution": "dry_run jobs resume scheduler disk follow until settle idle timeout no_config",
 }
 ARGUMENTS = (("TARGET", "The run under test: a dump."), ("GOLDEN", "The reference run: a dump."))
 
@@ -106,12 +106,20 @@ class _Command(click.Command):
     callback=_list_rules,
     help="Print each rule in a sentence, and exit.",
 )
+@click.option("--dry-run", is_flag=True, help="Print which relations hold and what would be measured, and exit.")
 @click.option("--follow", is_flag=True, help="Compare runs that are still going: each step when it is complete.")
 @declare_options(FollowFields)
 @declare_options(ScreenFields, CompareFields, only=SHARED)
 @click.pass_context
 def compare(
-    context: click.Context, /, target: str, golden: str, scheduler: str | None, follow: bool, **parameters: Any
+    context: click.Context,
+    /,
+    target: str,
+    golden: str,
+    scheduler: str | None,
+    follow: bool,
+    dry_run: bool,
+    **parameters: Any,
 ) -> None:
     if follow:
         if scheduler is not None:
@@ -123,8 +131,24 @@ def compare(
     drop_options(FollowFields, parameters, "--follow")
     from npucmp.workflows.compare import compare as run
 
+    if dry_run:
+        _print_plan(target, golden, parameters)
+        context.exit(0)
+    if parameters["verbose"] and not parameters["quiet"]:
+        parameters["announce"] = lambda lines: click.echo("\n".join(["plan", *lines, ""]), err=True)
     with _executor(scheduler, target, golden, parameters) as executor:
         carry_out(context, parameters, partial(run, target, golden, executor=executor))
+
+
+def _print_plan(target: str, golden: str, parameters: dict[str, Any]) -> None:
+    from dataclasses import fields
+
+    from npucmp.workflows.compare import comparison_plan
+    from npucmp.workflows.options import Options
+
+    own = {field.name for field in fields(Options)}
+    plan = comparison_plan(target, golden, **{name: value for name, value in parameters.items() if name in own})
+    write_stdout(f"{plan}\n")
 
 
 @contextmanager

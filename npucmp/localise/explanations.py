@@ -228,6 +228,7 @@ def own_error(sweep: Sweep, node: OperatorFindings, reads: OperatorReads) -> Opt
             incoming_error(sweep, node, one, reads).high,
             downcast_share=sweep.downcast_share,
             changed_choice_share=sweep.changed_choice_share,
+            written_inside=_is_written_inside(sweep, node, one),
         )
         for one in node.outputs
         if (is_bounded or one.measurement.moments)  # the rules below are for values
@@ -242,6 +243,14 @@ def own_error(sweep: Sweep, node: OperatorFindings, reads: OperatorReads) -> Opt
     rules = ["single_element"] if sweep.any_tainted else ["single_element", "scaled"]
     accused = (accuse(sweep, case, only=name) for case in cases for name in rules)
     return next(filter(None, accused), None)
+
+
+def _is_written_inside(sweep: Sweep, node: OperatorFindings, finding: Finding) -> bool:
+    """Whether the output of a module is the tensor that an operator in it wrote, which was judged by what that operator
+    read."""
+    source = source_of(sweep, finding) if node.operator.path else None
+    is_earlier = source is not None and not source.tainted and source.finding.row != finding.row
+    return source is not None and is_earlier and error_size(finding) == error_size(source.finding)
 
 
 def _is_rounding_alone(sweep: Sweep, node: OperatorFindings, finding: Finding, reads: OperatorReads) -> bool:

@@ -61,6 +61,7 @@ class RuleContext:
     changed_choice_share  the largest share of an earlier choice that flipped, as near ties do
     inputs_agree          all that the operator reads was compared, is within its limit and descends from no root
     flipped_inside        an operator inside this module has an error that a flipped choice explains
+    written_inside        an operator inside this module wrote the tensor, and was judged by what it read
     """
 
     finding: Finding
@@ -76,6 +77,7 @@ class RuleContext:
     changed_choice_share: float = 0.0
     inputs_agree: bool = False
     flipped_inside: bool = False
+    written_inside: bool = False
 
     @property
     def pair(self) -> Pair:

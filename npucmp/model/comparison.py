@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import (
+    TYPE_CHECKING,
     Any,
     Callable,
     Iterable,
@@ -37,6 +38,9 @@ from npucmp.model.table import (
     verdict_rows,
     with_verdict,
 )
+
+if TYPE_CHECKING:
+    from npucmp.model.routing import RoutedLayer
 
 MOST_LISTED = 50  # open tensors: work: so many are listed by name; all are counted
 
@@ -119,7 +123,8 @@ class Comparison:
 
     `incomplete` describes the parts of the network that one side lacks, so that agreement of the rest is not
     sufficient. `left_out` are the tensors that the user excluded. `coverage` counts the golden tensors that are
-    accounted for. `aligned_by_content` is the line on an alignment by contents, "" without one.
+    accounted for. `aligned_by_content` is the line on an alignment by contents, "" without one. `routing` has the
+    layers whose experts were compared, if those of any token differ.
     """
 
     target: Run
@@ -134,6 +139,7 @@ class Comparison:
     coverage: Coverage = Coverage()
     seconds: Optional[float] = None  # to open and measure it; None if several were processed together
     aligned_by_content: str = ""
+    routing: tuple[RoutedLayer, ...] = ()
 
     def __repr__(self) -> str:
         found = f"{len(self.findings)} tensors, {len(self.roots)} operators that diverged"

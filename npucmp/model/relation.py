@@ -68,6 +68,7 @@ MAX = Placement("max")
 NORM = Placement("norm")
 LOCAL = Placement("local")
 OPEN = Placement("open")
+STATED = "stated"  # by the user
 
 
 class Relation(NamedTuple):
@@ -76,11 +77,12 @@ class Relation(NamedTuple):
     ranks       that hold it; `operators`: the operator of each, by (rank, name)
     placements  along each axis of more than one rank or micro batch, fastest first
     scale       the factor by which the target's values are larger than the golden's
-    decided_by  "agreement", "other layers", "flow" or "shape"
+    decided_by  "agreement", "other layers", "flow", "shape" or STATED
     error       of the assembled tensor, None if it was not computed
     rounding    how much larger the rounding of a sum over ranks is than that of the sum, 1 for other relations
     rank_errors relative error of the part of each rank, by (rank, error); empty for sums, inputs and unknown values
     unreduced   whether the tensor differs, and the sum of what the ranks hold agrees
+    of_rank     what the tensor of each rank is a view of, in words: the rows of the same tokens
     """
 
     ranks: tuple[int, ...]
@@ -92,6 +94,7 @@ class Relation(NamedTuple):
     rounding: float = 1.0
     rank_errors: tuple[tuple[int, float], ...] = ()
     unreduced: bool = False
+    of_rank: str = ""
 
     @property
     def is_partial(self) -> bool:
@@ -119,7 +122,7 @@ class Relation(NamedTuple):
     def words(self) -> str:
         """The relation as tensors.csv has it: "concat(ranks 0-3, axis 2)", "sum(ranks 0-1)"."""
         ranks = f"ranks {ranks_in_words(self.ranks)}"
-        found = []
+        found = [self.of_rank] if self.of_rank else []
         for one in self.placements:
             if one.kind == "shard" and len(one.blocks) == 1:
                 found.append(f"concat({ranks}, axis {one.dim})")
@@ -127,8 +130,8 @@ class Relation(NamedTuple):
                 found.append(f"{one.words[:-1]}, {ranks})")
             elif one.is_partial:
                 found.append(f"{one.kind}({ranks})")
-        if not found and len(self.ranks) > 1:
-            found = [f"replica({ranks})"]
+        if len(found) == bool(self.of_rank) and len(self.ranks) > 1:
+            found.append(f"replica({ranks})")
         if self.scale != 1.0:
             found.append(f"scale({self.scale:g})")
         return " · ".join(dict.fromkeys(found))

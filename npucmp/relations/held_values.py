@@ -299,7 +299,9 @@ class RankOperator:
         self.outputs = [HeldTensor(self, one, values) for one in op.tensors if one.is_output]
         self.tensors = self.inputs + self.outputs
         self.by_slot = {one.slot: one for one in reversed(self.tensors)}
-        self.key = ".".join("#" if part.isdecimal() else part for part in op.kind.split(".")) if op.path else op.kind
+        # a module may be of another class: ColumnParallelLinear in the place of Linear
+        place = f"{op.path}.{op.phase}" if op.path and op.kind.startswith(f"{op.path}.") else op.path and op.kind
+        self.key = ".".join("#" if part.isdecimal() else part for part in place.split(".")) or op.kind
         own = [(slot, value) for slot, value in op.arguments.items() if not isinstance(value, RankGroup)]
         self.arguments = tuple((slot, repr(value)) for slot, value in own)
         first = op.op_type.endswith("_")  # it writes into its first input: a gradient that adds up

@@ -18,7 +18,7 @@ _ENDING = r"(?:_?(?:cpu|gpu|npu|tensor|list|host|device|full|q|k|kv|int32|int64|
 _NAMES = {  # definition: names of transformers, vLLM, vLLM-Ascend, SGLang, Megatron and flash attention
     IDS: r"(?:input_?ids?|input_tokens|token_ids|decoder_input_ids)",
     POSITIONS: r"(?:positions|position_ids?|pos_ids|cache_position)",
-    MASK: r"(?:\w*(?:attention|attn|padding|pad)_mask)",
+    MASK: r"(?:\w*(?:attention|atten|attn|padding|pad)_mask)",
     LAYOUT: r"(?:cu_?seq_?lens?|cum_seq_lens?|query_start_loc|seq_start_loc|(?:\w+_)?seq_?lens?|(?:\w+_)?seqlens?|"
     r"query_lens?|context_lens?|prefix_lens?|(?:actual_)?seq_lengths?|sequence_lengths?|actual_seq_qlen|max_seqlen|"
     r"kv_indices|kv_indptr|qo_indptr|kv_last_page_len|cache_seqlens|req_pool_indices|req_to_token|rids?|req_ids|request_ids|"
@@ -49,6 +49,11 @@ def record_of(operator: Operator, tensor: TensorRef) -> Optional[TokenRecord]:
             if pattern.fullmatch(word):
                 return TokenRecord(role, is_saved)
     return None
+
+
+def is_layout(name: str) -> bool:
+    """Whether an argument of this name says where requests stand."""
+    return _PATTERNS[LAYOUT].fullmatch(name) is not None
 
 
 def records_layout(operator: Optional[Operator], tensor: Optional[TensorRef]) -> bool:

@@ -35,7 +35,7 @@ from npucmp.report.answer import (
 from npucmp.report.comparison_parts import LOST, Parts, facts
 from npucmp.report.next_commands import of_comparison
 from npucmp.report.phrases import problem_of, where_words
-from npucmp.report.rank_summary import PropagatedSummary, keys_of, word_of
+from npucmp.report.rank_summary import PropagatedSummary, RankSummary, keys_of, word_of
 from npucmp.report.verdict_sentence import sentence_of
 
 if TYPE_CHECKING:
@@ -151,6 +151,12 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
 
             line = f"{line}\n{invariance_line(report.token_bits)}"
         sections = [one._replace(aligned=f"{line}\n{one.aligned}") if one is sections[0] else one for one in sections]
+    routing = [one for one in parts.every if one.routing]
+    if routing:
+        from npucmp.report.routing import routing_line
+
+        line = routing_line(routing)
+        sections = [one._replace(aligned=f"{line}\n{one.aligned}") if one is sections[0] else one for one in sections]
     sections = worst_elements.with_worst_elements(sections, report.looks)
     suspects = Suspects.of([suspect for one in sections for section_part in one.suspects for suspect in section_part])
     lines = [line.head + line.rest for one in sections for line in one.lines]
@@ -176,7 +182,12 @@ def compare_answer(parts: Parts, figures: Sequence[str] = FIGURES, files: Option
         counts={verdict.value: parts.tally.verdicts[verdict] for verdict in Verdict if parts.tally.verdicts[verdict]},
         notes=[Listing("note", parts.notes, "summary.json"), Listing("noise", [*parts.within_noise()], "")],
         unreadable=parts.unreadable,
-        tables=[*files.tables(), *_placements(report), worst_elements.worst_rows(report.looks)],
+        tables=[
+            *files.tables(),
+            *_placements(report),
+            *_routing_tables(routing),
+            worst_elements.worst_rows(report.looks),
+        ],
         detail=lambda: files.detail(figures),
         commands=of_comparison,
         facts=lambda: {**facts(parts), "next_dump": further.facts()},
@@ -320,6 +331,13 @@ class _NextDump:
     def texts(self) -> list[Text]:
         """Return the dump configurations."""
         return [] if self._next_dump is None else [Text(*file) for file in self._next_dump.files.items()]
+
+
+def _routing_tables(routing: Sequence[RankSummary]) -> Iterator[ReportTable]:
+    if routing:
+        from npucmp.report.routing import routing_table
+
+        yield routing_table(routing)
 
 
 def _placements(report: Report) -> Iterator[ReportTable]:

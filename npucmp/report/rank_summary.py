@@ -44,6 +44,7 @@ from npucmp.report.phrases import (
 
 if TYPE_CHECKING:
     from npucmp.localise.rank_digest import RankDigest
+    from npucmp.model.routing import RoutedLayer
     from npucmp.report.rank_cell import Cell
 
 LEFT_OUT = {  # verdicts that leave a tensor undecided
@@ -219,6 +220,7 @@ class RankSummary:
     roots        the first rows of roots.csv
     title        facts for the title of its section, None without suspects; `undecided`: all its undecided tensors
     agreement    of its tensors; `cell`: its cell in the matrix, `joint`: its data for the comparison with other ranks
+    routing      the layers whose experts were compared
     """
 
     number: int
@@ -242,6 +244,7 @@ class RankSummary:
     agreement: Agreement = Agreement()
     cell: Optional[Cell] = None
     joint: Optional[RankDigest] = None
+    routing: tuple[RoutedLayer, ...] = ()
 
     @property
     def key(self) -> str:
@@ -307,6 +310,7 @@ def part_of(request: SummaryRequest, strict: bool, number: int, one: Comparison)
         agreement=agreement,
         cell=cell,
         joint=joint,
+        routing=one.routing,
     )
 
 

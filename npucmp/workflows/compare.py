@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Mapping, Sequence, Union
 
 from npucmp.dump.formats import graph_source, mentions_log_probs
 from npucmp.dump.limits import ReadContext
@@ -15,18 +15,16 @@ from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Cause, Comparison, Report, Root, Run, map_comparisons
 from npucmp.model.roles import is_parameter
-from npucmp.workflows.layout_detection import (
-    check_equal_layouts,
-    layouts_differ,
-    may_have_other_batches,
-    may_hold_other_tokens,
-)
 from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
+from npucmp.workflows.relation_queue import OF_FILES, Related, RelationQueue
 from npucmp.workflows.select_runs import Sides, keys, pair_runs, pair_suggestion
 from npucmp.workflows.task_choice import runs_of_tasks
 from npucmp.workflows.tensor_details import with_accused, with_images, with_looks
+
+if TYPE_CHECKING:
+    from npucmp.workflows.comparison_plan import ComparisonPlan
 
 Dump = Union[StrPath, Mapping[str, Any]]
 ALIASES = {"suspects": "auto", "all": "all"}  # replay → recompute
@@ -57,7 +55,11 @@ def compare(target: Dump, golden: Dump, options: Options) -> Report:
         options = replace(options, recompute=ALIASES[options.replay], replay=None)
     started = time.monotonic()
     context = options.context(target, golden)
-    report = _compared_weights(target, golden, options, context) or _compared_dumps(target, golden, options, context)
+    queue = RelationQueue(options, context)
+    related = queue.related(Sides(target, [], golden, []), OF_FILES)
+    report = (
+        _explained(related, options, context) if related.found else _compared_dumps(target, golden, options, context)
+    )
     if options.precheck and not report.partial and report.comparisons and report.weights is None:
         (line,) = map_comparisons(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line)
@@ -71,6 +73,24 @@ def compare(target: Dump, golden: Dump, options: Options) -> Report:
     if not report.partial and report.weights is None:
         report = with_images(with_accused(report, context), context)
     return replace(report, seconds=time.monotonic() - started)
+
+
+@of_two(Options)
+def comparison_plan(target: StrPath, golden: StrPath, options: Options) -> ComparisonPlan:
+    """Return what `compare` of two dumps would do: the relations that it finds, with their proofs, and how many tensors
+    it would measure. Raises NpucmpError as `compare` does."""
+    from npucmp.workflows.comparison_plan import ComparisonPlan, plan_of
+
+    context = options.context(target, golden)
+    queue = RelationQueue(options, context)
+    related = queue.related(Sides(target, [], golden, []), OF_FILES)
+    if related.found:
+        return plan_of(related, options, context)
+    pairing = runs_of_tasks(target, golden, options)
+    if pairing is not None:
+        return ComparisonPlan(("each step and rank is compared with its own",), len(pairing.together), 0, {}, 0, 0)
+    sides = _open_sides(target, golden, options, context)
+    return plan_of(queue.related(sides), options, context)
 
 
 def _with_omitted_calls(report: Report) -> Report:
@@ -140,28 +160,15 @@ def _compared_dumps(target: StrPath, golden: StrPath, options: Options, context:
     return replace(report, notes=(*report.notes, words))
 
 
-def _compared_weights(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Optional[Report]:
-    """Return the report of two checkpoints; None if a path holds none, or an option belongs to dumps of operators."""
-    own = options.format is None and not (options.mapping or options.graph or options.also or options.pair)
-    if not own or options.step is not None or options.rank is not None or options.ranks_apart:
-        return None
-    from npucmp.dump.formats import may_hold_weights
-
-    if not (may_hold_weights(target) and may_hold_weights(golden)):
-        return None
-    from npucmp.relations.weights import workflow as weights
-
-    return weights.compared_weights(target, golden, options, context)
-
-
 def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Report:
-    """Compare the runs of unequal token layouts or parallel layouts, else each pair of runs."""
-    report = _by_sample(sides, options, context) or (
-        _by_token(sides, options, context) if may_hold_other_tokens(sides) else None
-    )
-    report = report or _put_together(sides, options, context) or compare_runs(sides, options)
-    if report.tokens is None and (options.batch_invariance or any(map(_is_other_input, report.roots))):
-        report = _by_token(sides, options, context, by_shape=False) or report
+    """Put both sides into one arrangement, compare them, and report in their own words."""
+    queue = RelationQueue(options, context)
+    related = queue.related(sides)
+    report = _explained(related, options, context)
+    if options.batch_invariance or any(map(_is_other_input, report.roots)):
+        again = queue.related(sides, in_doubt=True)
+        if len(again.found) > len(related.found):
+            report = _explained(again, options, context)
     if options.batch_invariance and not report.token_bits:
         raise UsageError(
             "--batch-invariance needs the same tokens with values on both sides: there is no index of tokens"
@@ -169,15 +176,12 @@ def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Repo
     return report
 
 
-def _by_sample(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
-    """Return the report of runs with batches of unequal sizes; None if these are equal."""
-    if options.batch_invariance or options.layout is not None or options.golden_layout is not None or options.pair:
-        return None
-    if not may_have_other_batches(sides):
-        return None
-    from npucmp.relations.ranks import batch_size
+def _explained(related: Related, options: Options, context: ReadContext) -> Report:
+    if options.announce is not None and related.found:
+        from npucmp.workflows.comparison_plan import plan_of
 
-    return batch_size.compared_batches(sides, options, context)
+        options.announce(plan_of(related, options, context).lines)
+    return related.explained(compare_runs(related.sides, options))
 
 
 def _is_other_input(root: Root) -> bool:
@@ -194,29 +198,6 @@ def _is_other_input(root: Root) -> bool:
     from npucmp.relations.token_records import record_of
 
     return record_of(pair.operator, pair.golden) is not None
-
-
-def _by_token(sides: Sides, options: Options, context: ReadContext, by_shape: bool = True) -> Optional[Report]:
-    """Return the report of runs of unequal token layouts; None if these are equal."""
-    if options.layout is not None or options.golden_layout is not None or options.ranks_apart or options.pair:
-        return None
-    from npucmp.relations.tokens import workflow as token_layout
-
-    return token_layout.compared_tokens(sides, options, context, by_shape)
-
-
-def _put_together(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
-    """Return the report of runs of unequal parallel layouts; None if layouts are equal."""
-    stated = options.layout is not None or options.golden_layout is not None
-    targets, goldens = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
-    if options.ranks_apart or options.pair:
-        return None
-    if not layouts_differ(targets, goldens, stated):
-        check_equal_layouts(targets, goldens)
-        return None
-    from npucmp.relations.ranks import workflow as parallel_layout
-
-    return parallel_layout.compared_layouts(sides, options, context)
 
 
 def _unlike(context: ReadContext, _: int, one: Comparison) -> str:
@@ -255,7 +236,7 @@ def _with_graphs(sides: Sides, options: Options, context: ReadContext) -> Sides:
     """Return the runs of both sides, annotated with their graphs."""
     from npucmp.workflows.graphs import load_named_graphs, with_graphs
 
-    target, lefts, golden, rights, _ = sides
+    target, lefts, golden, rights = sides[:4]
     graphs = load_named_graphs(options.graph, [*lefts, *rights], context)
     return sides._replace(
         targets=with_graphs(target, lefts, golden, graphs, context),
@@ -268,12 +249,13 @@ def compare_runs(sides: Sides, options: Options) -> Report:
 
     Raises UsageError if no step and rank is in both dumps.
     """
-    lefts, rights = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
+    lefts, rights = sides.readable
     together, unpaired = pair_runs(lefts, rights, options.partners())
     if not together:
         raise UsageError(
             f"no step and rank is in both: {sides.target_path} has {keys(lefts)}, "
             f"{sides.golden_path} has {keys(rights)}{pair_suggestion(lefts, rights)}"
         )
-    source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, sides.broken, sides.also)
-    return compare_steps(source, options)
+    parts = [sides.parts.get((target.step, target.rank), {}) for target, _ in together]
+    source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, sides.broken, sides.also, parts)
+    return compare_steps(source, replace(options, **sides.changes))

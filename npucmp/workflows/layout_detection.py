@@ -7,21 +7,55 @@ from typing import Optional, Sequence
 from npucmp.errors import UsageError
 from npucmp.model import RankGroup, Run
 from npucmp.model.optypes import op_type_of
+from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import Sides, most_ranks
 
 OTHER = 0.1  # share of operators: chosen, a fault leaves fewer with shapes that are multiples of the other's
+COMMON = 0.3  # share of names: chosen: frameworks share names of a few functions, not measured
 MORE = 1.2  # chosen: a run with so many times the operators of each rank is a network of which ranks have stages
 
 
-def layouts_differ(targets: Sequence[Run], goldens: Sequence[Run], stated: bool = False) -> bool:
+def may_be_weights(sides: Sides, options: Options, in_doubt: bool) -> bool:
+    """Return whether both paths may be checkpoints, and no option belongs to dumps of operators."""
+    own = options.format is None and not (options.mapping or options.graph or options.also or options.pair)
+    if not own or options.step is not None or options.rank is not None or options.ranks_apart:
+        return False
+    from npucmp.dump.formats import may_hold_weights
+
+    return may_hold_weights(sides.target_path) and may_hold_weights(sides.golden_path)
+
+
+def may_have_other_names(sides: Sides, options: Options, in_doubt: bool) -> bool:
+    """Return whether one side alone has several ranks, and few of their operators have the names of the other side's:
+    the runs are of two frameworks."""
+    targets, goldens = sides.readable
+    if options.ranks_apart or options.pair or not targets or not goldens:
+        return False
+    counts = sorted((most_ranks(targets), most_ranks(goldens)))
+    if counts[0] > 1 or counts[1] == 1:
+        return False
+    names = [{operator.name for operator in runs[0].operators} for runs in (targets, goldens)]
+    return len(names[0] & names[1]) < COMMON * min(map(len, names))
+
+
+def may_have_other_ranks(sides: Sides, options: Options, in_doubt: bool) -> bool:
     """Return whether ranks have to be put together before a comparison: they communicate and the other side's do not,
     or their tensors have other shapes, or a rank is a part of the network. Ranks of equal layouts, of which some are
-    missing, are compared rank by rank. `stated`: the user stated a layout."""
-    if not targets or not goldens:
+    missing, are compared rank by rank. Raises UsageError for equal numbers of ranks in unequal layouts."""
+    targets, goldens = sides.readable
+    if options.ranks_apart or options.pair or not targets or not goldens:
         return False
     counts = most_ranks(targets), most_ranks(goldens)
-    if stated:
-        return max(counts) > 1 or is_part(targets[0])
+    if options.layout is not None or options.golden_layout is not None:
+        differ = max(counts) > 1 or is_part(targets[0])
+    else:
+        differ = _layouts_differ(targets, goldens, counts)
+    if not differ:
+        check_equal_layouts(targets, goldens)
+    return differ
+
+
+def _layouts_differ(targets: Sequence[Run], goldens: Sequence[Run], counts: tuple[int, int]) -> bool:
     few, many = (goldens, targets) if counts[0] >= counts[1] else (targets, goldens)
     one, lone = next((run for run in many if run.rank == few[0].rank), many[0]), few[0]
     if counts == (1, 1):
@@ -32,24 +66,52 @@ def layouts_differ(targets: Sequence[Run], goldens: Sequence[Run], stated: bool 
     return parts or is_part(one) or _has_other_shapes(one, lone)
 
 
-def may_hold_other_tokens(sides: Sides) -> bool:
-    """Return whether single ranks have unequal numbers of steps, or tensors of other shapes that no rank shares."""
-    runs = [[run for run in own if not run.problem] for own in (sides.targets, sides.goldens)]
-    if not all(runs) or most_ranks(runs[0]) != 1 or most_ranks(runs[1]) != 1:
+def may_hold_other_tokens(sides: Sides, options: Options, in_doubt: bool) -> bool:
+    """Return whether runs have unequal numbers of steps, or tensors of other shapes that no rank shares; in doubt,
+    equal ones may hold their tokens in another order."""
+    targets, goldens = sides.readable
+    if options.ranks_apart or options.pair or not targets or not goldens:
         return False
-    if len(runs[0]) != len(runs[1]):
+    several = max(most_ranks(targets), most_ranks(goldens)) > 1
+    if several:
+        return _ranks_may_hold_other_tokens(targets, goldens, in_doubt)
+    if options.layout is not None or options.golden_layout is not None:
+        return False
+    if in_doubt or len(targets) != len(goldens):
         return True
-    if any(map(is_part, (runs[0][0], runs[1][0]))) or _has_other_batches(runs[0][0], runs[1][0]):
+    if any(map(is_part, (targets[0], goldens[0]))) or _has_other_batches(targets[0], goldens[0]):
         return False
-    shapes = [{tensor.shape for op in own[0].operators for tensor in op.tensors} for own in runs]
-    return shapes[0] != shapes[1] and not _begins_alike(runs[0][0], runs[1][0])
+    shapes = [{tensor.shape for op in run.operators for tensor in op.tensors} for run in (targets[0], goldens[0])]
+    return shapes[0] != shapes[1] and not _begins_alike(targets[0], goldens[0])
 
 
-def may_have_other_batches(sides: Sides) -> bool:
-    """Return whether the first operators of one name that have tensors of unequal shapes differ in their first axis
-    alone."""
-    targets, goldens = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
-    if not targets or not goldens or most_ranks(targets) != 1 or most_ranks(goldens) != 1:
+def _ranks_may_hold_other_tokens(targets: Sequence[Run], goldens: Sequence[Run], in_doubt: bool) -> bool:
+    """Return whether the tokens of a rank are no part of the golden's batch, or of its sequences: packed against
+    padded, or in other steps."""
+    from npucmp.relations.tokens.token_axes import token_shape
+
+    steps = [len({run.step for run in runs}) for runs in (targets, goldens)]
+    if steps[0] != steps[1]:
+        return not any(op.phase == "backward" for op in goldens[0].operators)
+    first = [run for run in targets if run.step == targets[0].step]
+    tokens, golden = [*map(token_shape, first)], token_shape(goldens[0])
+    if golden is None or None in tokens:
+        return False
+    for target in filter(None, tokens):
+        sizes = sorted((target.size, golden.size))
+        if target.has_batch != golden.has_batch or not sizes[0] or sizes[1] % sizes[0]:
+            return True
+    return in_doubt
+
+
+def may_have_other_batches(sides: Sides, options: Options, in_doubt: bool) -> bool:
+    """Return whether the first operators of one name that have tensors of unequal shapes differ in their first axis,
+    and in the others by their order alone."""
+    targets, goldens = sides.readable
+    stated = options.layout is not None or options.golden_layout is not None
+    if stated or options.batch_invariance or options.pair or not targets or not goldens:
+        return False
+    if most_ranks(targets) != 1 or most_ranks(goldens) != 1:
         return False
     by_name = {op.name: {tensor.slot: tensor.shape for tensor in op.tensors} for op in goldens[0].operators}
     both = (
@@ -59,7 +121,7 @@ def may_have_other_batches(sides: Sides) -> bool:
         for tensor in op.tensors
     )
     target, golden = next((shapes for shapes in both if shapes[0] != shapes[1]), ((), ()))
-    return len(target) == len(golden) > 1 and target[1:] == golden[1:]
+    return len(target) == len(golden) > 1 and target[0] != golden[0] and sorted(target[1:]) == sorted(golden[1:])
 
 
 def _begins_alike(target: Run, golden: Run) -> bool:

@@ -230,6 +230,10 @@ class ScreenFields:
 class CompareFields(DumpFields):
     """The options of compare, and of the commands that are built on it."""
 
+    announce: Optional[Callable[[Sequence[str]], None]] = keyword(
+        None, "A function that is called with the lines of the plan before tensors are measured."
+    )
+
     rtol: Optional[float] = option(
         None,
         "Relative tolerance: an element agrees if |x-y| ≤ atol + rtol·|y|. It replaces the default limits.",

@@ -71,6 +71,7 @@ from npucmp.workflows.unused_options import unfit_globs, unfit_names, unfit_nois
 
 if TYPE_CHECKING:
     from npucmp.measure.checkpoint import Checkpoint
+    from npucmp.model.routing import RoutedLayer
     from npucmp.recompute.estimator import RecomputedOperators
     from npucmp.recompute.rank_operators import RankOperators
 
@@ -206,10 +207,10 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
             golden,
             comparison,
             lambda left, right: RecordedNetwork(
-                _paired(options, left, right, context), options.decides(), rules, context
+                paired_runs(options, left, right, context), options.decides(), rules, context
             ),
         )
-    paired = _paired(options, target, golden, context) if network is None else network.paired
+    paired = paired_runs(options, target, golden, context) if network is None else network.paired
     if work.alone and paired.refused:
         raise paired.refused
     todo, notes, alignment = paired.todo, paired.notes, paired.alignment
@@ -222,9 +223,12 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         found, remarks = _measure_pairs(todo, sizes, options, context, part, work.began, progress)
         if len(found) < len(todo) and not work.in_memory:
             raise KeyboardInterrupt
+    routing: tuple[RoutedLayer, ...] = ()
     if any(map(holds_other_ids, found)):
+        from npucmp.judge.routing import routed_layers
         from npucmp.measure.chosen_sets import with_sets_of_ids
 
+        routing = tuple(routed_layers(found, context))
         found, more = with_sets_of_ids(found, Closeness(options.rtol, options.atol), context)
         notes = (*notes, *more)
     rows: Sequence[Measurement] = found
@@ -237,7 +241,9 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     alone = len(alignment.only_target), len(alignment.only_golden)
     took = None if work.in_memory else time.monotonic() - started
     runs = (paired.target, paired.golden) if network is None else (target, golden)
-    known = Comparison(*runs, (), (), alignment.matched, alone, notes, left_out=tuple(others), seconds=took)
+    known = Comparison(
+        *runs, (), (), alignment.matched, alone, notes, left_out=tuple(others), seconds=took, routing=routing
+    )
     if alignment.contents is not None:
         contents = alignment.contents
         lines = (f"explain: {line}" for name in options.explain for line in contents.candidates.explain(name))
@@ -262,7 +268,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
     )
 
 
-def _paired(options: Options, target: Run, golden: Run, context: ReadContext) -> PairedRuns:
+def paired_runs(options: Options, target: Run, golden: Run, context: ReadContext) -> PairedRuns:
     """Return the pairs of two runs."""
     tolerances, names = options.decides(), options.names()
     target, golden = in_node_names(target, golden)

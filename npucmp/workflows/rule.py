@@ -60,7 +60,7 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
     ).split()),
     ("compare", "evidence", (
         "npucmp.localise.element_order npucmp.localise.overwritten_memory npucmp.localise.root_values "
-        "npucmp.relations.tokens.token_origin"
+        "npucmp.relations.tokens.token_origin npucmp.judge.routing"
     ).split()),
     ("compare", "weights", (
         "npucmp.relations.weights.weight_roots npucmp.relations.weights.weight_faults "
@@ -76,7 +76,7 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
     ).split()),
     ("compare", "ranks", (
         "npucmp.flow.collectives npucmp.localise.root_order npucmp.localise.remote_inputs "
-        "npucmp.localise.rank_digest npucmp.relations.ranks.placement "
+        "npucmp.localise.rank_digest npucmp.relations.ranks.placement npucmp.relations.frameworks.rank_names "
         "npucmp.relations.ranks.part_errors npucmp.relations.ranks.rank_facts npucmp.relations.ranks.rank_origin "
         "npucmp.relations.held_values npucmp.relations.ranks.assembled_run npucmp.relations.ranks.batch_rows "
         "npucmp.relations.ranks.cache_blocks npucmp.relations.ranks.lane_match npucmp.relations.ranks.layer_mates "

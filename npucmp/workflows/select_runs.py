@@ -10,7 +10,8 @@ from itertools import compress
 from operator import not_
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional, Sequence, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from npucmp.dump.formats import early_heads, heads, open_head, open_runs
 from npucmp.dump.limits import ReadContext
@@ -25,16 +26,38 @@ if TYPE_CHECKING:
 
 MOST_SUGGESTED = 5  # number of suggested names
 One = TypeVar("One", Run, RunHeader)
+StepOfRank = Tuple[Optional[int], Optional[int]]
 
 
 class Sides(NamedTuple):
-    """Two dumps and their open runs, completed by graphs and further dumps; `also`: "side=DUMP"."""
+    """Two dumps and their open runs, completed by graphs and further dumps, and arranged alike by relations.
+
+    also       "side=DUMP"
+    parts      the runs of the ranks that make a run of the target, by its step and rank
+    changes    options of the comparison that relations decide: rows of tensors cannot be recomputed
+    stated     the views that the user stated, by a pattern of "operator slot" (relations/stated_view.py)
+    """
 
     target_path: StrPath
     targets: list[Run]
     golden_path: StrPath
     goldens: list[Run]
     also: tuple[str, ...] = ()
+    parts: Mapping[StepOfRank, Mapping[int, Run]] = MappingProxyType({})
+    changes: Mapping[str, Any] = MappingProxyType({})
+    stated: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def readable(self) -> tuple[list[Run], list[Run]]:
+        """The runs of target and golden that can be read."""
+        lefts, rights = ([run for run in runs if not run.problem] for runs in (self.targets, self.goldens))
+        return lefts, rights
+
+    def with_runs(self, targets: Iterable[Run], goldens: Iterable[Run]) -> Sides:
+        """Return the sides with other readable runs."""
+        broken = ([run for run in runs if run.problem] for runs in (self.targets, self.goldens))
+        lefts, rights = ([*runs, *others] for runs, others in zip((targets, goldens), broken))
+        return self._replace(targets=lefts, goldens=rights)
 
     @property
     def broken(self) -> list[tuple[str, Run]]:
@@ -72,8 +95,9 @@ class RunSelection(DumpFields):
                 object.__setattr__(self, one.name, (value,))
 
     def context(self, *dumps: StrPath) -> ReadContext:
-        """Return the context for reading these dumps within the limits."""
-        return ReadContext(self.limits).confine(*dumps)
+        """Return the context for reading these dumps, and files that the mapping names, within the limits."""
+        context = ReadContext(self.limits).confine(*dumps)
+        return context.confine(self.mapping) if isinstance(self.mapping, (str, PathLike)) else context
 
     def runs(self, path: StrPath, context: ReadContext, golden: bool = False) -> list[Run]:
         """Return the selected runs of a dump; a missing step or rank counts as 0. Golden runs that `pair` assigns to a
@@ -129,7 +153,19 @@ class RunSelection(DumpFields):
             from npucmp.align.mapping import load
 
             return load(Path(self.mapping))
-        return self.mapping or {}
+        names = self.mapping or {}
+        if isinstance(names, Mapping) and "relations" in names:
+            return {name: other for name, other in names.items() if name != "relations"}
+        return names
+
+    def relations(self) -> Mapping[str, str]:
+        """Return the relations that the mapping states, by a pattern of "operator slot"."""
+        if isinstance(self.mapping, (str, PathLike)):
+            from npucmp.align.mapping import load_relations
+
+            return load_relations(Path(self.mapping))
+        found: Any = self.mapping.get("relations", {}) if isinstance(self.mapping, Mapping) else {}
+        return found if isinstance(found, Mapping) else {}
 
     def nothing(self) -> str:
         """Explain why nothing is selected."""

@@ -38,6 +38,7 @@ def runs_of_tasks(target: StrPath, golden: StrPath, options: Options) -> Optiona
     if not _fits(options, formats):
         reasons = [f"--{name}" for name in ("graph", "also") if getattr(options, name)]
         reasons += ["--recompute all"] * (options.recompute == "all")
+        reasons += ["a relation of --mapping"] * bool(options.relations())
         what = reasons[0] if reasons else f"the graph of {' and '.join(sorted(filter(graph_source, formats)))} dumps"
         raise UsageError(f"--scheduler: {what} belongs to all steps and ranks, so a single process compares them")
     pairing = RunPairing(*pair_runs(lefts, rights, options.partners()))
@@ -48,7 +49,7 @@ def runs_of_tasks(target: StrPath, golden: StrPath, options: Options) -> Optiona
 
 def _fits(options: Options, formats: set[str]) -> bool:
     """Return whether tasks can open the runs; graphs and further dumps belong to all runs together."""
-    alone = not (options.graph or options.also or options.recompute == "all")
+    alone = not (options.graph or options.also or options.recompute == "all" or options.relations())
     return alone and all(graph_source(name) is None for name in formats)
 
 

@@ -12,8 +12,8 @@ from typing import Any, Iterator, Sequence
 
 import numpy as np
 
-from npucmp.dump.readers.computed_weights import COMPUTED, Blocks, BlockStream, sliced_weight, weight_blocks
-from npucmp.dump.readers.strides import c_strides
+from npucmp.dump.readers.computed_weights import COMPUTED, FUNCTION, Blocks, BlockStream, sliced_weight, weight_blocks
+from npucmp.dump.readers.strides import c_strides, compact
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload
 from npucmp.model.dtypes import offset_of
@@ -53,6 +53,18 @@ def reshaped(payload: Payload, shape: tuple[int, ...]) -> Payload:
     return (
         payload._replace(shape=shape, parts=(payload,), axis=0, made_by=RESHAPE) if payload.shape != shape else payload
     )
+
+
+def permuted(payload: Payload, axes: tuple[int, ...]) -> Payload:
+    """The values of a payload with its axes in another order. A payload without strides is read as a whole."""
+    shape = tuple(payload.shape[axis] for axis in axes)
+    if payload.made_by == JOIN:
+        return joined([permuted(part, axes) for part in payload.parts], axes.index(payload.axis))
+    if not (payload.device or payload.parts or payload.dataset or payload.made_by):
+        strides = payload.strides or c_strides(payload.shape)
+        return payload._replace(shape=shape, strides=compact(shape, tuple(strides[axis] for axis in axes)))
+    words = f"permute({','.join(map(str, axes))})"
+    return Payload("", payload.dtype, shape, 0, parts=(payload,), made_by=FUNCTION, dataset=words)
 
 
 def sliced(payload: Payload, axis: int, start: int, stop: int) -> Payload:

@@ -4,6 +4,8 @@
     step      the scale alone, in the shape of the codes: the size of one step of an integer code
     product   the product of two matrices times `factor`: an update of low rank
     turned    a matrix with its axes exchanged, if no strides describe it; it is read as a whole
+    function  what `dataset` says, "NAME(arguments)", makes of a tensor, which is read as a whole: permute, or a
+              function that the entry point group npucmp.views names
 
 `made_by` of a payload names the kind. Memory: one block of rows, of a product its second matrix, of a turned payload
 the whole matrix. Types: float32; NaN and infinities follow IEEE 754.
@@ -15,10 +17,12 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 
 import numpy as np
 
+from npucmp.errors import UnsupportedError, UsageError, nearest
 from npucmp.model import Payload
 
-SCALED, STEP, PRODUCT, TURNED = "scaled", "step", "product", "turned"
-COMPUTED = frozenset((SCALED, STEP, PRODUCT, TURNED))
+SCALED, STEP, PRODUCT, TURNED, FUNCTION = "scaled", "step", "product", "turned", "function"
+COMPUTED = frozenset((SCALED, STEP, PRODUCT, TURNED, FUNCTION))
+VIEWS = "npucmp.views"  # the group of entry points: function(array, arguments as text) → array
 Slice = Callable[[Payload, int, int, int], Payload]
 Join = Callable[[Sequence[Payload], int], Payload]
 Blocks = Callable[[Payload, int], Iterator[Any]]  # yields the values of a payload in blocks of so many elements
@@ -49,6 +53,8 @@ def sliced_weight(payload: Payload, axis: int, start: int, stop: int, cut: Slice
     a block of a scale are the rest of that block and the further blocks, side by side."""
     first, *rest = payload.parts
     shape = (*payload.shape[:axis], stop - start, *payload.shape[axis + 1 :])
+    if payload.made_by == FUNCTION:
+        raise UnsupportedError(f"a part of {payload.dataset}")
     if payload.made_by == TURNED:
         return payload._replace(shape=shape, parts=(cut(first, 1 - axis, start, stop),))
     if payload.made_by == PRODUCT:
@@ -74,8 +80,25 @@ def weight_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any
         yield np.ascontiguousarray(np.concatenate(found).reshape(payload.parts[0].shape).T).reshape(-1)
     elif payload.made_by == PRODUCT:
         yield from _product_blocks(payload, elements, read)
+    elif payload.made_by == FUNCTION:
+        whole = np.concatenate([*read(payload.parts[0], elements)]).reshape(payload.parts[0].shape)
+        yield np.ascontiguousarray(called_view(payload.dataset, whole)).astype(payload.dtype, copy=False).reshape(-1)
     else:
         yield from _scaled_blocks(payload, elements, read)
+
+
+def called_view(words: str, values: Any) -> Any:
+    """Return what the function of "NAME(arguments)" makes of an array. Raises UsageError without such a function, and
+    if it fails."""
+    from npucmp.model.entry_points import call_extension, find_extensions, load_extension
+
+    name, _, arguments = words[:-1].partition("(")
+    if name == "permute":
+        return values.transpose(tuple(map(int, arguments.split(","))))
+    known = find_extensions(VIEWS)
+    if name not in known:
+        raise UsageError(f"no view {name!r:.60}", nearest(name, known))
+    return np.asarray(call_extension(known[name], load_extension(known[name]), values, arguments))
 
 
 def _product_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:

@@ -42,7 +42,8 @@ def golden_run(search: PlacementSearch) -> Run:
         tensors = {each.slot: _with_header(each) for each in one.tensors}
         marks = {slot: local for slot in tensors if (one.name, slot) in search.covered}
         marks.update({slot: open_ for slot in tensors.keys() - marks.keys() if _is_open(search, one, slot)})
-        tensors.update({slot: tensors[slot]._replace(relation=mark) for slot, mark in marks.items()})
+        marked = {slot: mark for slot, mark in marks.items() if tensors[slot].relation is None}
+        tensors.update({slot: tensors[slot]._replace(relation=mark) for slot, mark in marked.items()})
         operators.append(one.op._replace(tensors=tuple(tensors[each.slot] for each in one.op.tensors)))
     return replace(search.golden.run, rank=None, operators=tuple(operators))
 
@@ -121,7 +122,11 @@ def relation_of(search: PlacementSearch, golden: HeldTensor, decision: Decision,
     rounding = _rounding(search, golden, decision, mesh) if any(one.is_partial for one in placements) else 1.0
     known = decision.fit.scale, decision.by, decision.fit.error, rounding
     errors = part_errors(search, mesh, golden, decision) if golden.ref.is_output else {}
-    return Relation(mesh.ranks, placements, tuple(operators), *known, tuple(sorted(errors.items())), decision.proven)
+    first = search.part(golden.operator.name, mesh.first, golden.slot)
+    view = first.ref.relation.words if first is not None and first.ref.relation is not None else ""
+    return Relation(
+        mesh.ranks, placements, tuple(operators), *known, tuple(sorted(errors.items())), decision.proven, view
+    )
 
 
 def _rounding(search: PlacementSearch, golden: HeldTensor, decision: Decision, mesh: Mesh) -> float:

@@ -95,7 +95,7 @@ def batch_rows(target: Run, golden: Run, names: Optional[Names], context: ReadCo
     first = unlike[0]
     assert first.target is not None and first.golden is not None
     sizes = first.target.shape[0], first.golden.shape[0]
-    if max(sizes) > MOST or not all(_is_multiple(pair, sizes) for pair in unlike):
+    if max(sizes) > MOST or sizes[0] == sizes[1] or not all(_is_multiple(pair, sizes) for pair in unlike):
         return None
     of_target = frozenset(
         (pair.target_op.order, _slot(pair.target)) for pair in unlike if pair.target_op and pair.target
@@ -158,10 +158,16 @@ def _is_of_tokens(op: Operator) -> bool:
 
 
 def _is_multiple(pair: Pair, sizes: tuple[int, int]) -> bool:
-    """Whether shapes differ in the first axis alone, as the sizes of the batches do."""
+    """Whether shapes differ in the first axis as the sizes of the batches do, and in the others by their order alone
+    (NHWC against NCHW, which turned_axes.py reads in one order)."""
     assert pair.target is not None and pair.golden is not None
     a, b = pair.target.shape, pair.golden.shape
-    is_multiple = len(a) == len(b) > 0 and a[1:] == b[1:] and a[0] * sizes[1] == b[0] * sizes[0] and not a[0] % sizes[0]
+    is_multiple = (
+        len(a) == len(b) > 0
+        and sorted(a[1:]) == sorted(b[1:])
+        and a[0] * sizes[1] == b[0] * sizes[0]
+        and not a[0] % sizes[0]
+    )
     return is_multiple and not is_parameter(pair)
 
 
@@ -171,6 +177,10 @@ def _matched(pair: Pair, sizes: tuple[int, int], values: Values) -> tuple[tuple[
     by_place = tuple(sample if sample < sizes[0] else -1 for sample in range(sizes[1]))
     if x is None or y is None:
         return by_place, (False,) * sizes[1], ""
+    if x.shape[1:] != y.shape[1:]:  # other axes: the same numbers in another order
+        import numpy as np
+
+        x, y = (np.sort(side.reshape(len(side), -1), 1) for side in (x, y))
     found = _equal_rows(x, y)
     name = f"{pair.operator.name} {pair.slot}"
     if all(row < 0 for row in found):

@@ -1,42 +1,56 @@
-"""Compare runs with batches of unequal sizes: both sides become runs of the samples that correspond."""
+"""The relation of runs with batches of unequal sizes: both sides become runs of the samples that correspond."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Optional
+from typing import Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Comparison, Report, Run
 from npucmp.model.comparison import Coverage, OpenTensor
 from npucmp.relations.ranks.batch_rows import BatchRows, batch_rows, with_samples
 from npucmp.workflows.options import Options
-from npucmp.workflows.pipeline import ComparisonSource, compare_steps
-from npucmp.workflows.select_runs import Sides, most_ranks, pair_runs
+from npucmp.workflows.select_runs import Sides, pair_runs
 
 NO_RECOMPUTATION = "--recompute all has no effect: runs with batches of unequal sizes are not recomputed"
 
 
-def compared_batches(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
-    """Compare the runs sample by sample; None if a step has equal batches or other differences."""
-    targets, goldens = ([run for run in runs if not run.problem] for runs in (sides.targets, sides.goldens))
-    if not targets or not goldens or most_ranks(targets) != 1 or most_ranks(goldens) != 1:
+class SampleRelation:
+    """The samples of both runs that correspond, by step and rank."""
+
+    def __init__(
+        self, found: Sequence[tuple[Run, Run, BatchRows]], alone: Sequence[tuple[str, Run]], context: ReadContext,
+        recomputes: bool,
+    ) -> None:  # fmt: skip
+        self._found, self._alone, self._context, self._recomputes = found, alone, context, recomputes
+
+    def plan(self) -> Sequence[str]:
+        """Return which samples correspond."""
+        return [*dict.fromkeys(rows.words for *_, rows in self._found)]
+
+    def apply(self, sides: Sides) -> Sides:
+        """Return the sides with the samples that both have."""
+        runs = [_runs(target, golden, rows, self._context) for target, golden, rows in self._found]
+        targets, goldens = ([run for side, run in self._alone if side == name] for name in ("target", "golden"))
+        both = [target for target, _ in runs], [golden for _, golden in runs]
+        return sides.with_runs([*both[0], *targets], [*both[1], *goldens])._replace(changes={"recompute": "none"})
+
+    def explain(self, report: Report) -> Report:
+        """Return the report with what the batches differ in."""
+        rows = [rows for *_, rows in self._found]
+        notes = [*dict.fromkeys(row.words for row in rows), *[NO_RECOMPUTATION] * self._recomputes]
+        comparisons = tuple(map(_with_samples, report.comparisons, rows))
+        return replace(report, comparisons=comparisons, notes=(*report.notes, *notes))
+
+
+def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -> Optional[SampleRelation]:
+    """Return how the samples correspond; None if a step has equal batches or other differences."""
+    together, alone = pair_runs(*sides.readable, options.partners())
+    found = [(*both, rows) for both in together if (rows := batch_rows(*both, options.names(), context)) is not None]
+    if not found or len(found) < len(together):
         return None
-    together, unpaired = pair_runs(targets, goldens, options.partners())
-    found = []
-    for target, golden in together:
-        rows = batch_rows(target, golden, options.names(), context)
-        if rows is None:
-            return None
-        found.append(rows)
-    if not found:
-        return None
-    runs = [_runs(*both, rows, context) for both, rows in zip(together, found)]
-    source = ComparisonSource(sides.target_path, sides.golden_path, runs, unpaired, sides.broken, sides.also)
-    report = compare_steps(source, replace(options, recompute="none"))
-    comparisons = tuple(map(_with_samples, report.comparisons, found))
-    notes = [*dict.fromkeys(rows.words for rows in found), *[NO_RECOMPUTATION] * (options.recompute == "all")]
-    return replace(report, comparisons=comparisons, notes=(*report.notes, *notes))
+    return SampleRelation(found, alone, context, options.recompute == "all")
 
 
 def _runs(target: Run, golden: Run, rows: BatchRows, context: ReadContext) -> tuple[Run, Run]:

@@ -209,6 +209,26 @@ def fit(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale:
     return worst
 
 
+def share_alike(mesh: Mesh, get: Get, golden: HeldTensor, placed: Fit, limit: float) -> float:
+    """The share of the elements of the golden that a placement makes within a limit, of its root mean square and of the
+    element; 0.0 without values."""
+    import numpy as np
+
+    arrays = {at: one.array for at, one in chosen(mesh, placed.placements, dict(placed.copy), get).items()}
+    exact = golden.array
+    if exact is None or not exact.size or any(one is None for one in arrays.values()):
+        return 0.0
+    try:
+        found = assemble(arrays, placed.placements, ARRAYS(), dict(placed.copy))
+    except (Misfit, ValueError, IndexError):
+        return 0.0
+    if found.shape != exact.shape:
+        return 0.0
+    with np.errstate(all="ignore"):
+        usual = float(np.sqrt(np.mean(np.square(exact, dtype=np.float64))))
+        return float((np.abs(found / placed.scale - exact) <= limit * (np.abs(exact) + usual)).mean())
+
+
 def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale: float = 1.0) -> Optional[Fit]:
     """The same for tensors that are too large for memory: both sides are read block by block. A placement that the
     first blocks contradict is not read further."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import AbstractSet, Any, Hashable, Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import AbstractSet, Any, Callable, Hashable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.relations.held_values import WHOLE, HeldTensor, RankOperator, tensor_in
 from npucmp.relations.ranks import partial_sums as legal
@@ -328,16 +328,14 @@ class PlacementChoice:
         if not fitting:
             self._is_whole_batch = bool(self._is_whole_batch)
             return UNKNOWN if self.partners.missing else _with_other_rows(mesh, get, one, allowed)
-        large = max(one.size, *(part.size for part in by_op.values())) > WHOLE
-        values = self.values and (one.array is not None or (large and one.payload is not None))
-        coarse = self.is_coarse or any(map(_is_short, (one, *by_op.values())))
-        limit = (COARSE if coarse else AGREES) if values else (COARSE_FIGURES if coarse else AGREES_FIGURES)
+        values = self._has_values(one, by_op.values())
+        limit = self._limit(one, by_op.values())
         known = [held for held, _ in self._learned.get(self.class_of(golden, one), Counter()).most_common()]
         if any(one.shape[:1] == each.shape[:1] for each in golden.inputs if each.is_float):
             known = [*(held for held in alike if held is not None and legal.split_axes(held)), *known]
         order = _in_order(fitting, known, linked)
         scales = scales or self.scales(golden, one, mesh)
-        measure = (fit_blocks if large else fit) if values else fit_figures
+        measure = self._measure(one, by_op.values())
         tried: list[Fit] = []
         trusted = len([*known, *([linked] if linked in order else [])])
         for at, held in enumerate(order):
@@ -371,6 +369,29 @@ class PlacementChoice:
                 return Decision("agrees", best)
         is_gradient = golden.is_backward and one.ref.is_output and not golden.op.path and bool(self.forward_of(golden))
         return self._differing(best, tried, known, linked, allowed.sums if is_gradient else frozenset())
+
+    def fit_of(self, golden: HeldTensor, mesh: Mesh, placements: Placements) -> Optional[Fit]:
+        """The error of a golden tensor in a placement; None if values or figures of a part are not known."""
+        parts = [self.parts_of(golden)(op) for op in mesh.cells.values()]
+        return self._measure(golden, parts)(mesh, self.parts_of(golden), golden, placements)
+
+    def limit_of(self, golden: HeldTensor, mesh: Mesh) -> float:
+        """The error up to which a placement of a golden tensor agrees."""
+        return self._limit(golden, [self.parts_of(golden)(op) for op in mesh.cells.values()])
+
+    def _has_values(self, golden: HeldTensor, parts: Iterable[HeldTensor]) -> bool:
+        return self.values and (golden.array is not None or (_is_large(golden, parts) and golden.payload is not None))
+
+    def _measure(self, golden: HeldTensor, parts: Iterable[HeldTensor]) -> Callable[..., Optional[Fit]]:
+        if not self._has_values(golden, parts):
+            return fit_figures
+        return fit_blocks if _is_large(golden, parts) else fit
+
+    def _limit(self, golden: HeldTensor, parts: Iterable[HeldTensor]) -> float:
+        coarse = self.is_coarse or any(map(_is_short, (golden, *parts)))
+        if self._has_values(golden, parts):
+            return COARSE if coarse else AGREES
+        return COARSE_FIGURES if coarse else AGREES_FIGURES
 
     def _is_whole_without_missing(self, golden: RankOperator) -> bool:
         """Whether the ranks that are there make the golden's tensors: they are one replica, which computes the golden's
@@ -470,6 +491,10 @@ def _with_other_rows(mesh: Mesh, get: Get, one: HeldTensor, allowed: Allowed) ->
     fitting = candidates(mesh, get, (*count, *one.shape[1:]), allowed)
     plain = [held for held in fitting if all(not each.is_split or each.dim for each in held)]
     return Decision("differs", Fit(math.inf, plain[0]), "shape", rows=count[0]) if plain else NO_SHAPE
+
+
+def _is_large(golden: HeldTensor, parts: Iterable[HeldTensor]) -> bool:
+    return max(golden.size, *(part.size for part in parts)) > WHOLE
 
 
 def _is_short(one: HeldTensor) -> bool:

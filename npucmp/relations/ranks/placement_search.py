@@ -245,8 +245,8 @@ class PlacementSearch(PlacementChoice):
     ) -> set[int]:  # fmt: skip
         if not one.is_float:
             return set()
-        if golden.is_gradient_record:
-            return {*mesh.split_axes}
+        if golden.is_gradient_record or (forward is None and self.golden.feeds_collective(one)):
+            return {*mesh.split_axes}  # the golden's ranks hold terms of a sum too
         if forward is None:
             unknown = golden.name in self._reform and any(placed is None for placed in inputs) and not golden.op.path
             return {*mesh.split_axes} if unknown else legal.sums_of_output(golden, one, inputs, mesh)

@@ -14,11 +14,14 @@ from typing import Hashable, Optional
 
 from npucmp.relations.held_values import HeldTensor, RankOperator
 from npucmp.relations.ranks.partial_sums import partial_axes
-from npucmp.relations.ranks.placement_choice import COARSE, LOCAL, Key
+from npucmp.relations.ranks.placement import share_alike
+from npucmp.relations.ranks.placement_choice import COARSE, LOCAL, Decision, Key
 from npucmp.relations.ranks.placement_search import PlacementSearch
 
 ROUNDING = 1e-5  # rel_l2: chosen: places of clean float32 runs have smaller errors
 ROUNDING_FIGURES = 1e-4  # of statistics: chosen likewise
+PARTLY = 0.75  # share of elements: chosen: of a table of which each rank has a part, one rank finds half at most
+PARTLY_SPLIT = 0.25  # share of elements: chosen: parts that make no golden tensor side by side agree by chance
 UPDATE = (False, True)  # the phase of an optimizer step
 HIDES = 0.1  # of the error of what a place is made of: chosen: a place with a larger error does not disprove it
 
@@ -34,6 +37,7 @@ class RankShares:
             for one in operator.inputs:
                 self._readers[_identity(one)].append(one)
         self._rounding = COARSE if search.is_coarse else ROUNDING if search.values else ROUNDING_FIGURES
+        self._alike: dict[Key, float] = {}
         self._broken: set[str] = set()  # operators of which gradients or other readers show that a tensor differs
         self.covered: set[Key] = set()
         self.open: set[Key] = set()
@@ -150,11 +154,22 @@ class RankShares:
         if decision.state == "unknown" or decision.mates:
             return
         is_wrong = not (proven or self._is_constant(one)) or one.operator.name in self._broken or self._is_copied(one)
-        if decision.state in ("differs", "shape") and is_wrong:
+        if decision.state in ("differs", "shape") and (is_wrong or self._is_partly_right(one, decision)):
             return
         self.covered.add(self._key(one))
         if proven:
             self._proven.add(self._key(one))
+
+    def _is_partly_right(self, one: HeldTensor, decision: Decision) -> bool:
+        """Whether the parts of the ranks make a good part of the tensor, so that the rest is wrong, and no share."""
+        mesh = self._search.partners.mesh(one.operator)
+        if mesh is None or decision.fit is None or not one.is_float or not self._search.values:
+            return False
+        key = self._key(one)
+        if key not in self._alike:
+            self._alike[key] = share_alike(mesh, self._search.parts_of(one), one, decision.fit, self._rounding)
+        split = [held.is_split for size, held in zip(mesh.sizes, decision.fit.placements) if size > 1]
+        return self._alike[key] >= (PARTLY_SPLIT if split and all(split) else PARTLY)
 
     def _is_constant(self, one: HeldTensor) -> bool:
         """Whether the one number that fills the golden's list fills those of all ranks, of another length: flags."""

@@ -1,9 +1,11 @@
-"""Compare runs of unequal parallel layouts: the ranks of one side are put together into runs in the names of the
-other's."""
+"""The relation of runs of unequal parallel layouts: the ranks of one side are put together into runs in the names of
+the other's."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
@@ -30,12 +32,15 @@ from npucmp.relations.ranks.rank_origin import (
 from npucmp.relations.ranks.rank_partners import RankPartners, groups_of, missing_ranks
 from npucmp.relations.ranks.rank_run import RankRun
 from npucmp.relations.ranks.rank_shares import hold_shares
+from npucmp.relations.ranks.report import layout_line
+from npucmp.relations.ranks.stated_placements import hold_stated
+from npucmp.relations.stated_view import View
 from npucmp.workflows.layout_detection import is_part
 from npucmp.workflows.options import Options
-from npucmp.workflows.pipeline import ComparisonSource, compare_steps
 from npucmp.workflows.select_runs import Sides
 
 Ranks = Mapping[int, RankRun]
+NO_VIEWS: Mapping[str, View] = MappingProxyType({})
 ASKED = 3  # roots: work, of which the terms of sums are recomputed
 FEWEST = 0.2  # share of operators: chosen, networks that differ line up by chance
 UNFIT = 0.2  # share of tensors: chosen, a fault leaves fewer without a placement
@@ -62,38 +67,62 @@ class _Layouts(NamedTuple):
         return cls(stated_layout("layout", options.layout), stated_layout("golden-layout", options.golden_layout))
 
 
-def compared_layouts(sides: Sides, options: Options, context: ReadContext) -> Optional[Report]:
-    """Compare the runs of unequal layouts; None if the layouts are equal."""
+class LayoutRelation:
+    """The ranks of one side as runs of the other's layout, by step and rank of the golden."""
+
+    def __init__(
+        self, steps: Sequence[Assembled], alone: Sequence[Run], options: Options, context: ReadContext
+    ) -> None:
+        self._steps, self._alone, self._context = steps, alone, context
+        self._recomputes = options.recompute != "none"
+
+    def plan(self) -> Sequence[str]:
+        """Return the layouts, the placements with their numbers of tensors, and what decided them."""
+        facts = _facts(self._steps)
+        by = Counter(one.relation.decided_by for one in facts.placed if one.relation is not None)
+        how = ", ".join(f"{count} by {name}" for name, count in by.most_common() if name)
+        return [f"{layout_line(facts)}; decided {how}"]
+
+    def apply(self, sides: Sides) -> Sides:
+        """Return the sides in the layout of the fewer ranks."""
+        parts = {
+            (one.target.step, one.target.rank): {rank: own.run for rank, own in one.search.partners.ranks.items()}
+            for one in self._steps
+            if one.of_target
+        }
+        related = sides.with_runs(
+            [one.target for one in self._steps], [*(one.golden for one in self._steps), *self._alone]
+        )
+        return related._replace(parts=parts)
+
+    def explain(self, report: Report) -> Report:
+        """Return the report with the ranks of its roots."""
+        found = {(one.golden.step, one.golden.rank): one for one in self._steps}
+        comparisons = [
+            _with_ranks(one, found[one.golden.step, one.golden.rank], self._context, self._recomputes)
+            for one in report.comparisons
+        ]
+        return replace(report, comparisons=_in_places(comparisons), layout=_facts(self._steps))
+
+
+def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -> Optional[LayoutRelation]:
+    """Return how the ranks make one another's tensors; None if the layouts are equal."""
     layouts = _Layouts.of(options)
-    targets = [run for run in sides.targets if not run.problem]
-    goldens = [run for run in sides.goldens if not run.problem]
+    targets, goldens = sides.readable
     if layouts.target is not None and layouts.target == layouts.golden:
         return None
     if options.rank is not None:
         known = sorted({run.rank or 0 for run in targets})
         raise UsageError(f"--rank {options.rank}: the layouts of the two runs are unequal, and all ranks of a step "
                          f"belong together ({ranks_in_words(known)} selected); see --ranks-apart")  # fmt: skip
-    steps, alone = [], []
+    steps, alone = list[Assembled](), list[Run]()
     for golden_step, own in _by_step(goldens).items():
         theirs = [run for run in targets if None in (golden_step, run.step) or run.step == golden_step]
         if theirs:
             steps += _assembled(sides, theirs, own, layouts, context)
         else:
-            alone += [("golden", run) for run in own]
-    if not steps:
-        return None
-    together = [(one.target, one.golden) for one in steps]
-    ranks = [{rank: own.run for rank, own in one.search.partners.ranks.items()} if one.of_target else {}
-             for one in steps]  # fmt: skip
-    source = ComparisonSource(
-        sides.target_path, sides.golden_path, together, tuple(alone), sides.broken, sides.also, ranks
-    )
-    report = compare_steps(source, options)
-    found = {one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)): one for one in steps}
-    keys = [one.golden.path + one.target.path + str((one.golden.step, one.golden.rank)) for one in report.comparisons]
-    recomputes = options.recompute != "none"
-    comparisons = [_with_ranks(one, found[key], context, recomputes) for one, key in zip(report.comparisons, keys)]
-    return replace(report, comparisons=_in_places(comparisons), layout=_facts(steps))
+            alone += own
+    return LayoutRelation(steps, alone, options, context) if steps else None
 
 
 def _in_places(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
@@ -124,10 +153,10 @@ def _assembled(
     values = Values(context)
     own, other = ({run.rank or 0: RankRun(run, run.rank or 0, values) for run in some} for some in (targets, goldens))
     if len(other) == 1 and (len(own) > 1 or len(own) == 1):
-        search = _search(own, next(iter(other.values())), layouts.target, "layout")
+        search = _search(own, next(iter(other.values())), layouts.target, "layout", sides.stated)
         return [Assembled(_placed_run(search, str(sides.target_path)), golden_run(search), search)]
     if len(own) == 1:
-        search = _search(other, next(iter(own.values())), layouts.golden, "golden-layout")
+        search = _search(other, next(iter(own.values())), layouts.golden, "golden-layout", sides.stated)
         return [Assembled(golden_run(search), _placed_run(search, str(sides.golden_path)), search, False)]
     return [*_nested(sides, own, other, layouts)]
 
@@ -143,7 +172,7 @@ def _nested(sides: Sides, own: Ranks, other: Ranks, layouts: _Layouts) -> list[A
     found = []
     for rank in sorted(few):
         some = _ranks_of(many, few, rank, sizes)
-        search = _search(some, few[rank], None, "layout")
+        search = _search(some, few[rank], None, "layout", sides.stated)
         whole, one = _placed_run(search, path), golden_run(search)
         whole, one = (replace(run, rank=rank) for run in (whole, one))
         found.append(Assembled(whole, one, search) if of_target else Assembled(one, whole, search, False))
@@ -166,7 +195,9 @@ def _ranks_of(many: Ranks, few: Ranks, rank: int, sizes: tuple[Optional[LayoutSi
     return {one: many[one] for one in choices[best]}
 
 
-def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option: str) -> PlacementSearch:
+def _search(
+    ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option: str, stated: Mapping[str, View] = NO_VIEWS
+) -> PlacementSearch:
     missing = missing_ranks(ranks) if option == "layout" and not is_part(single.run) else []
     if sizes is not None:
         count = len(ranks) + len(missing)
@@ -185,6 +216,7 @@ def _search(ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option:
     if not search.is_clean and search.golden.update:  # the update shows whether gradients were reduced
         scaled = _placements(partners, has_values, fits, reduces_later=True)  # legal if all that is made of it agrees
         search = scaled if _has_right_gradients(scaled) or not _is_wrong_behind(search) else search
+    hold_stated(search, stated)
     matched = sum(search.partners.mesh(one) is not None for one in search.golden.operators)
     count = len(search.golden.operators)
     if not missing and matched < FEWEST * count:

@@ -15,6 +15,7 @@ from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.dtypes import lookup
 
 Dims = tuple[int, ...]
+FEWEST = 0.2  # share of activations: chosen: attention has many by head, a network of images hardly any of rows
 _MOST_AXES = 2  # axes: definition: batch and sequence
 
 
@@ -60,7 +61,9 @@ class TokenAxes(NamedTuple):
 
 
 def token_shape(run: Run) -> Optional[TokenShape]:
-    """The shape of tokens of most activations of a run; None if it has no activations."""
+    """The shape of tokens of most activations of a run; None if few have such a shape, as in a network of images."""
+    every = sum(is_float(tensor) and is_activation(operator, tensor) and len(tensor.shape) > 1
+                for operator in run.operators for tensor in operator.tensors)  # fmt: skip
     shapes = [
         tensor.shape[:-1]
         for operator in run.operators
@@ -68,7 +71,8 @@ def token_shape(run: Run) -> Optional[TokenShape]:
         if is_float(tensor) and is_activation(operator, tensor) and 1 < len(tensor.shape) <= 1 + _MOST_AXES
     ]
     found = Counter(shape for shape in shapes if 0 not in shape)
-    return TokenShape(max(found, key=lambda shape: (found[shape], len(shape)))) if found else None
+    best = max(found, key=lambda shape: (found[shape], len(shape)), default=())
+    return TokenShape(best) if found and found[best] >= FEWEST * every else None
 
 
 def is_activation(operator: Operator, tensor: TensorRef) -> bool:

@@ -29,6 +29,7 @@ READ = 1 << 29  # bytes: work: larger runs give evidence of an even choice of th
 MOST = 1 << 31  # pairs of tokens: work: more have no index
 CANDIDATES = 1 << 20  # pairs of tokens: work: the most frequent ids, of which there would be more, have none
 CHUNK = 1 << 18  # pairs: work
+MOST_IDS = 8  # tensors of ids: work: so many are asked for the ids that both sides have
 BYTES = 4  # bytes of an element: work: as of float32
 
 
@@ -64,14 +65,16 @@ def gather_evidence(
     if target.size * golden.size > MOST:
         return None
     tensors = target.tensors(), golden.tensors()
-    ids, both, looked_up = None, None, set()
-    for pair in id_pairs(golden, pairs):
+    known, looked_up = list[tuple[int, TensorPair, Optional[tuple[Any, Any]]]](), set()
+    for pair in dict.fromkeys(id_pairs(golden, pairs)):
         values = _values(target, golden, tensors, pair, context)
         if values is not None and _counts_places(values[1][:, 0], golden):
             looked_up.add(pair.golden[:2])  # positions identify no token
-        elif ids is None:
-            ids, both = pair, values
-    floats = [one for one in pairs if one.is_float and one.golden[:2] not in looked_up]
+        elif len(known) < MOST_IDS:
+            known.append((_in_common(*values) if values is not None else -1, pair, values))
+    # a rank with a part of a vocabulary reads other ids there than those of the tokens
+    _, ids, both = max(known, key=lambda one: one[0]) if known else (0, None, None)
+    floats = [one for one in pairs if one.is_float and not one.is_part and one.golden[:2] not in looked_up]
     first = ids or next((one for one in floats), None)
     if first is None:
         return None
@@ -243,6 +246,14 @@ def _agree(left: Any, right: Any, limit: float) -> Any:
     with np.errstate(invalid="ignore"):
         most = limit * np.maximum(left[:, 0], right[:, 0])
         return (np.abs(left - right) <= PROJECTIONS**0.5 * most[:, None]).all(1)
+
+
+def _in_common(left: Any, right: Any) -> int:
+    """How many ids of the target the golden has too, each as often as it occurs."""
+    import numpy as np
+
+    sides = [dict(zip(*np.unique(side[:, 0], return_counts=True))) for side in (left, right)]
+    return int(sum(min(count, sides[1].get(number, 0)) for number, count in sides[0].items()))
 
 
 def _equal(left: Any, right: Any) -> tuple[Any, Any]:

@@ -45,6 +45,7 @@ class TokenIndex(NamedTuple):
     padding  where the golden has padding, in words; "" without padding; `padded`: the number of its tokens, or of
              those that are likely to be padding
     problem  the reason why the index is refused; "" otherwise. `is_ambiguous`: another index is as good
+    marks    of all tokens of the golden
     """
 
     target: TokenSide
@@ -59,6 +60,7 @@ class TokenIndex(NamedTuple):
     padded: int = 0
     problem: str = ""
     is_ambiguous: bool = False
+    marks: TokenMarks = None  # type: ignore[assignment]
 
     def runs(self, of_target: bool) -> list[RowRun]:
         """The rows of the tokens on one side, in the order of the tokens."""
@@ -75,6 +77,18 @@ class TokenIndex(NamedTuple):
         return step, str([place, lane] if shape.is_turned else [lane, place])
 
     @property
+    def is_part(self) -> bool:
+        """Whether the target holds a part of the golden's rows in their order and layout, as a rank does of a batch."""
+        if len(self.target.shapes) > 1 or len(self.golden.shapes) > 1 or len(self.rows) < self.target.size:
+            return False
+        shapes = self.target.shapes[0], self.golden.shapes[0]
+        is_alike = shapes[0].has_batch == shapes[1].has_batch
+        is_alike &= not shapes[0].has_batch or shapes[0].places == shapes[1].places
+        return is_alike and bool(
+            (self.rows[1:] - self.rows[:-1] == 1).all() and (self.places[1:] - self.places[:-1] == 1).all()
+        )
+
+    @property
     def is_identity(self) -> bool:
         """Whether each token that has a row is in the same one, in a step with the layout of the golden."""
         if len(self.golden.shapes) > 1:
@@ -83,6 +97,80 @@ class TokenIndex(NamedTuple):
         first = sum(shape.size for shape in self.target.shapes[:step])
         is_same = self.target.shapes[step] == self.golden.shapes[0]
         return is_same and bool((self.rows - first == self.places).all())
+
+
+def joined_index(found: Sequence[TokenIndex]) -> tuple[TokenIndex, list[tuple[int, str]]]:
+    """The tokens that any rank of the target holds, and the step and row of each in the first rank that does. Tokens of
+    several ranks stand in the order of their rows, rank by rank, so that each rank holds a contiguous part."""
+    import numpy as np
+
+    first = found[0]
+    if len(found) == 1:
+        return first, [first.where(at) for at in range(len(first.rows))]
+    where: dict[int, tuple[int, str]] = {}  # by place in the golden
+    for index in found:
+        for at in map(int, np.argsort(index.rows, kind="stable")):
+            where.setdefault(int(index.places[at]), index.where(at))
+    is_padding = np.logical_and.reduce([index.marks.is_padding for index in found])
+    is_known = np.zeros(first.golden.size, bool)
+    is_known[[*where]] = True
+    marks = first.marks._replace(is_padding=is_padding)
+    numbered = numbered_tokens(is_known, marks)
+    numbers = {int(place): number for number, place in enumerate(numbered.places)}
+    order = [numbers[place] for place in where if place in numbers]
+    places = numbered.places[order]
+    joined = first._replace(
+        rows=places, places=places, requests=numbered.requests[order], positions=numbered.positions[order],
+        lengths=numbered.lengths, open=numbered.open, marks=marks,
+    )  # fmt: skip
+    return joined, [where[int(place)] for place in places]
+
+
+class TokenMarks(NamedTuple):
+    """The request of each token of the golden, whether it is padding, and its class by the tensor that shows ids."""
+
+    requests: Any
+    is_padding: Any
+    classes: Any
+
+
+class NumberedTokens(NamedTuple):
+    """The places of the tokens of the golden that have a row, with their requests and positions; lengths, and open
+    tokens, as in `TokenIndex`."""
+
+    places: Any
+    requests: Any
+    positions: Any
+    lengths: tuple[int, ...]
+    open: tuple[tuple[int, int, int], ...]
+
+
+def numbered_tokens(is_known: Any, marks: TokenMarks) -> NumberedTokens:
+    """Number the tokens of the golden, of which some have a row, by request and position."""
+    import numpy as np
+
+    places: list[int] = []
+    numbers: list[int] = []
+    positions: list[int] = []
+    lengths: list[int] = []
+    open_tokens: list[tuple[int, int, int]] = []
+    for number, request in enumerate(dict.fromkeys(map(int, marks.requests))):
+        own = np.nonzero((marks.requests == request) & ~marks.is_padding)[0]
+        lengths.append(len(own))
+        known_at = np.nonzero(is_known[own])[0]
+        lead = int(known_at[0]) if len(known_at) else 0
+        lead = lead if len(np.unique(marks.classes[own[:lead]])) == 1 else 0
+        for position, at in enumerate(map(int, own), -lead):  # tokens of one id before the first may be padding
+            if is_known[at]:
+                places.append(at)
+                numbers.append(number)
+                positions.append(position)
+            elif open_tokens and open_tokens[-1][0] == number and sum(open_tokens[-1][1:]) == position:
+                open_tokens[-1] = (*open_tokens[-1][:2], open_tokens[-1][2] + 1)
+            else:
+                open_tokens.append((number, position, 1))
+    known = np.array(places, np.int64)
+    return NumberedTokens(known, np.array(numbers), np.array(positions), tuple(lengths), tuple(open_tokens))
 
 
 def is_refuted(index: TokenIndex, evidence: TokenEvidence) -> bool:
@@ -273,29 +361,9 @@ def _index(
         if not words:
             is_padding, words = proven_padding(rows, requests, evidence)
         likely = is_padding if words else likely_padding(rows, requests, evidence)
-    places: list[int] = []
-    numbers: list[int] = []
-    positions: list[int] = []
-    lengths: list[int] = []
-    open_tokens: list[tuple[int, int, int]] = []
-    order = dict.fromkeys(int(one) for one in requests)
-    for number, request in enumerate(order):
-        own = np.nonzero((requests == request) & ~is_padding)[0]
-        lengths.append(len(own))
-        known_at = np.nonzero(rows[own] >= 0)[0]
-        lead = int(known_at[0]) if len(known_at) and len(np.unique(evidence.classes[own[: known_at[0]]])) == 1 else 0
-        for position, at in enumerate(map(int, own), -lead):  # tokens of one id before the first may be padding
-            if rows[at] >= 0:
-                places.append(at)
-                numbers.append(number)
-                positions.append(position)
-            elif open_tokens and open_tokens[-1][0] == number and sum(open_tokens[-1][1:]) == position:
-                open_tokens[-1] = (*open_tokens[-1][:2], open_tokens[-1][2] + 1)
-            else:
-                open_tokens.append((number, position, 1))
-    known = np.array(places, np.int64)
-    found = TokenIndex(target, golden, rows[known], known, np.array(numbers), np.array(positions), tuple(lengths),
-                       tuple(open_tokens), words, int(likely.sum()))  # fmt: skip
+    marks = TokenMarks(requests, is_padding, evidence.classes)
+    numbered = numbered_tokens(rows >= 0, marks)
+    found = TokenIndex(target, golden, rows[numbered.places], *numbered, words, int(likely.sum()), marks=marks)
     return found._replace(problem=_disorder(found, lines) or _repeated(found, evidence, lines))
 
 

@@ -13,12 +13,14 @@ from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Run, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.relations.held_values import Values
-from npucmp.relations.token_records import IDS, MASK, POSITIONS, record_of
+from npucmp.relations.token_records import IDS, MASK, POSITIONS, is_layout, record_of
 from npucmp.relations.tokens.token_axes import TokenShape, is_float
 from npucmp.relations.tokens.token_rows import row_values
 from npucmp.relations.tokens.token_tensors import TokenSide, tensors_of
 
 MOST = 1 << 24  # elements: work
+HALF = 0.5  # share of rows: definition: most rows of a causal mask see nothing behind them
+FEWEST = 4  # numbers: chosen: fewer count places by chance
 MASKED = -1.0  # value: definition: an additive mask has 0 for a token and a large negative number for padding
 
 
@@ -40,9 +42,12 @@ def recorded_lengths(side: TokenSide) -> Recorded:
     named, lengths = None, []
     shape = side.shapes[0]
     counted: list[tuple[int, ...]] = []
+    for values in _argument_lengths(side.runs[0]):
+        found = _lengths(values, shape)
+        lengths += [found] if found and found not in lengths else []
     for role, tensor in _numbers(side):
         is_mask = role == MASK and shape.has_batch and _may_mask(tensor.shape, shape)
-        is_place = role == POSITIONS and math.prod(tensor.shape) == shape.size
+        is_place = role in (POSITIONS, "") and math.prod(tensor.shape) == shape.size
         if not is_mask and not is_place and len(tensor.shape) != 1:
             continue
         values = _values(side, tensor)
@@ -51,7 +56,7 @@ def recorded_lengths(side: TokenSide) -> Recorded:
         real = _mask(values, tensor, shape) if is_mask else None
         if real is not None and (named is None or (named.all() and not real.all())):
             named = real
-        if is_place:
+        if is_place and (role == POSITIONS or counts_requests(values.reshape(-1))):
             counted += filter(None, [_counted(values, shape)])
         elif len(tensor.shape) == 1:
             found = _lengths(values, shape)
@@ -62,7 +67,10 @@ def recorded_lengths(side: TokenSide) -> Recorded:
 
 
 def recorded_ids(run: Run, context: ReadContext) -> list[int]:
-    """All ids of a step: a tensor that is called so, or the integers of which an operator makes activations."""
+    """All ids of a step: a tensor that is called so, or the integers of which an operator makes activations; of several
+    those of the most kinds, as a rank with a part of a vocabulary looks up fewer."""
+    import numpy as np
+
     side = TokenSide((run,), (), Values(context))
     named = [tensor for role, tensor in _numbers(side) if role == IDS]
     looked_up = [
@@ -73,20 +81,28 @@ def recorded_ids(run: Run, context: ReadContext) -> list[int]:
         for tensor in operator.tensors
         if tensor.slot.startswith("input") and record_of(operator, tensor) is None
     ]
-    read = (_values(side, tensor) for tensor in [*named, *looked_up])
-    values = next((each for each in read if each is not None), None)
+    read = [values for tensor in [*named, *looked_up] if (values := _values(side, tensor)) is not None]
+    values = max(read, key=lambda one: len(np.unique(one)), default=None)
     return [*map(int, values.reshape(-1))] if values is not None else []
 
 
 def recorded_positions(side: TokenSide) -> Optional[Any]:
-    """The positions of all tokens, lane by lane, step by step; None if a step does not record them."""
+    """The positions of all tokens, lane by lane, step by step; None if a step does not record them. Without a tensor
+    that is called so, those of an operator that read numbers which count the places of requests in the first step."""
 
     found = []
+    place: Optional[tuple[str, str]] = None  # operator and slot of positions without a name
     for run, shape in zip(side.runs, side.shapes):
         own = replace(side, runs=(run,), shapes=(shape,))
-        read = (_values(own, tensor) for role, tensor in _numbers(own)
-                if role == POSITIONS and math.prod(tensor.shape) == shape.size)  # fmt: skip
+        fitting = [(key, role, tensor) for key, role, tensor in _placed_numbers(own)
+                   if role in (POSITIONS, "") and math.prod(tensor.shape) == shape.size]  # fmt: skip
+        read = (_values(own, tensor) for _, role, tensor in fitting if role == POSITIONS)
         values = next((each for each in read if each is not None), None)
+        for key, role, tensor in fitting if values is None else ():
+            known = _values(own, tensor) if not role and place in (None, key) else None
+            if known is not None and (place == key or counts_requests(known.reshape(-1))):
+                values, place = known, key
+                break
         if values is None:
             return None
         is_turned = shape.is_turned and values.shape == shape.sizes
@@ -94,9 +110,41 @@ def recorded_positions(side: TokenSide) -> Optional[Any]:
     return np.concatenate(found)
 
 
+def counts_requests(numbers: Any) -> bool:
+    """Whether numbers count from 0 the places of requests that stand one behind the other."""
+    import numpy as np
+
+    if numbers.dtype.kind not in "iu" or len(numbers) < FEWEST or numbers[0] != 0:
+        return False
+    starts = numbers[1:][np.diff(numbers.astype(np.int64)) != 1]
+    return bool((starts == 0).all()) and len(starts) <= len(numbers) // 2
+
+
+def _argument_lengths(run: Run) -> Iterator[Any]:
+    """Yield the lists of lengths that operators got as numbers: `actual_seq_qlen` of npu_fusion_attention."""
+    import numpy as np
+
+    seen = set()
+    for operator in run.operators:
+        lists: dict[str, list[int]] = {}
+        for slot, value in operator.arguments.items():
+            name, _, number = slot.rpartition(".")
+            if number.isdecimal() and isinstance(value, int) and is_layout(name.partition(":")[2]):
+                lists.setdefault(name, []).append(value)
+        for numbers in map(tuple, lists.values()):
+            if numbers not in seen:
+                seen.add(numbers)
+                yield np.array(numbers)
+
+
 def _numbers(side: TokenSide) -> Iterator[tuple[str, TensorRef]]:
     """Yield what they record, and the tensors that are inputs or saved records: integers, truth values and additive
     masks, each file once."""
+    return ((role, tensor) for _, role, tensor in _placed_numbers(side))
+
+
+def _placed_numbers(side: TokenSide) -> Iterator[tuple[tuple[str, str], str, TensorRef]]:
+    """Yield the same with the operator and slot of each."""
     seen = set()
     for operator, _, tensor in tensors_of(side.runs[0]):
         kind = lookup(tensor.dtype)
@@ -106,7 +154,7 @@ def _numbers(side: TokenSide) -> Iterator[tuple[str, TensorRef]]:
             continue
         if kind.kind in "iub" or len(tensor.shape) == 4:
             seen.add((tensor.file, tensor.payload))
-            yield record.role if record is not None else "", tensor
+            yield (operator.name, tensor.slot), record.role if record is not None else "", tensor
 
 
 def _may_mask(shape: tuple[int, ...], tokens: TokenShape) -> bool:
@@ -138,11 +186,16 @@ def _mask(values: Any, tensor: TensorRef, shape: TokenShape) -> Optional[Any]:
     kind = lookup(tensor.dtype)
     if values.ndim == 4:
         own = values[:, 0]
+        queries, places = own.shape[1:]  # the last tokens ask
+        later = np.triu(np.ones((queries, places), bool), 1 + places - queries)  # behind a token, which does not see it
         if kind is not None and kind.kind == "f":
             own = own > MASKED
-        elif own.shape[1] > 1 and bool((own[:, 0, -1] != 0).all()):  # the first token sees the last: 1 is masked
+        elif later.any() and (own[:, later] != 0).mean() > (own[:, ~later] != 0).mean():  # 1 is masked
             own = own == 0
-        real = (own != 0).any(1)  # a window hides the first tokens from the last
+        seen = own != 0
+        ahead = (seen & later).any(2)  # rows of padding, in which nothing is masked
+        seen[ahead if ahead.mean() < HALF else np.zeros_like(ahead)] = False
+        real = seen.any(1)  # a window hides the first tokens from the last
     else:
         if not np.isin(values, (0, 1)).all():
             return None
@@ -166,6 +219,8 @@ def _lengths(values: Any, shape: TokenShape) -> tuple[int, ...]:
         return found if shape.has_batch or sum(found) == shape.size else ()
     if (numbers < 1).any():
         return ()
+    if len(numbers) > 1 and (np.diff(numbers) > 0).all() and numbers[-1] == shape.size and not shape.has_batch:
+        return tuple(map(int, np.diff(numbers, prepend=0)))  # the ends of requests
     fits = (
         len(numbers) == shape.lanes and numbers.max() == shape.places
         if shape.has_batch

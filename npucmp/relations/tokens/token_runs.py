@@ -7,11 +7,13 @@ not in the target's run. In the golden's they are marked as its own if all that 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
+from functools import cached_property
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Run, TensorRef
+from npucmp.model.optypes import op_type_of
 from npucmp.model.relation import TokenRelation
 from npucmp.relations.held_values import HeldTensor, RankOperator
 from npucmp.relations.token_records import records_layout
@@ -22,25 +24,11 @@ from npucmp.relations.tokens.token_rows import RowRun, StepTensor, row_values, s
 from npucmp.relations.tokens.token_tensors import Key, TensorPair, TokenSide, tensors_of
 
 
-class TokenRuns(NamedTuple):
-    """Both runs with the rows of the tokens that have an index."""
-
-    target: Run
-    golden: Run
-
-
-def token_runs(
-    index: TokenIndex, pairs: Sequence[TensorPair], evidence: TokenEvidence, context: ReadContext
-) -> TokenRuns:
-    """The runs of both sides by token. A tensor that cannot be read has its reason. Raises SystemFailure."""
-    return _TokenRuns(index, pairs, evidence, context).runs()
-
-
 class _Side:
     """One side: its tensors by step, and the rows of the tokens."""
 
-    def __init__(self, side: TokenSide, runs: Sequence[RowRun]) -> None:
-        self.side, self.rows = side, runs
+    def __init__(self, side: TokenSide, runs: Sequence[RowRun], is_golden: bool = False) -> None:
+        self.side, self.rows, self.is_golden = side, runs, is_golden
         used = sorted({run.step for run in runs})
         self.tensors = {step: {key: one for _, key, one in tensors_of(side.runs[step])} for step in used}
         self.first = side.runs[used[0]] if used else side.runs[0]
@@ -61,30 +49,56 @@ class _Side:
         return next(filter(None, found), "")
 
 
-class _TokenRuns:
+class TokenRuns:
+    """The runs of both sides by token. A tensor that cannot be read has its reason. Raises SystemFailure."""
+
     def __init__(
         self, index: TokenIndex, pairs: Sequence[TensorPair], evidence: TokenEvidence, context: ReadContext
     ) -> None:
         self.index, self.context = index, context
+        self.keeps_rows = False
         self.target = _Side(index.target, index.runs(True))
-        self.golden = _Side(index.golden, index.runs(False))
+        self.golden = _Side(index.golden, index.runs(False), True)
         count, requests = len(index.rows), len({*map(int, index.requests)})
         self.relation = TokenRelation(count, requests, len(index.target.runs))
         self.partner: dict[Key, list[TensorPair]] = {}
         for one in pairs:
             self.partner.setdefault(one.golden, []).append(one)
             self.partner.setdefault(one.target, []).append(one)
-        self.own = {
-            key for one in pairs if one is not evidence.first and self._is_own(one) for key in (one.target, one.golden)
-        }
+        self._pairs, self._first = pairs, evidence.first
+        self.of_ranks = False  # whether ranks look up ids of a part of a vocabulary, which relations/ranks/ compares
 
-    def runs(self) -> TokenRuns:
-        sides = [
-            [self._operator(*one, side) for one in _by_operator(side.first)] for side in (self.target, self.golden)
-        ]
-        golden = self.golden.first
-        target = replace(self.target.first, operators=tuple(sides[0]), step=golden.step, rank=golden.rank)
-        return TokenRuns(target, replace(golden, operators=tuple(self._marked(sides[1]))))
+    @cached_property
+    def own(self) -> set[Key]:
+        """The tensors that depend on the layout of their run."""
+        looked_up = {
+            key for op, key, _ in tensors_of(self.golden.first) if self.of_ranks and op_type_of(op).has("looks up")
+        }
+        own = (
+            one for one in self._pairs if one is not self._first and one.golden not in looked_up and self._is_own(one)
+        )
+        return {key for one in own for key in (one.target, one.golden)}
+
+    def rank_run(self) -> Run:
+        """The run of a rank of the target, of the golden's step. Its rows stay in their order; if all are tokens, so do
+        those of parts of them, as ranks hold them between a scatter and a gather."""
+        order = self.index.rows.argsort(kind="stable")
+        index = self.index._replace(rows=self.index.rows[order], places=self.index.places[order])
+        self.keeps_rows = len(index.rows) == index.target.size
+        self.target = _Side(index.target, index.runs(True))
+        return self.target_run()
+
+    def target_run(self) -> Run:
+        """The run of the target with the rows of the tokens that have an index, of the golden's step."""
+        operators = tuple(self._operator(*one, self.target) for one in _by_operator(self.target.first))
+        return replace(self.target.first, operators=operators, step=self.golden.first.step)
+
+    def golden_run(self, side: TokenSide, places: Any) -> Run:
+        """The run of a rank of the golden with the rows at these places."""
+        side = replace(side, shapes=self.index.golden.shapes)  # in the order of axes that the index found
+        golden = _Side(side, self.index._replace(places=places).runs(False), True)
+        operators = [self._operator(*one, golden) for one in _by_operator(golden.first)]
+        return replace(golden.first, operators=tuple(self._marked(operators, golden)))
 
     def _is_own(self, pair: TensorPair) -> bool:
         """Whether integers differ: positions and indices of a layout, which no operator made of activations."""
@@ -109,7 +123,7 @@ class _TokenRuns:
         tensors = []
         for key, one in zip(keys, operator.tensors):
             found = self._tensor(operator, key, one, side)
-            if found is None and side is self.golden:
+            if found is None and side.is_golden:
                 found = one._replace(relation=self.relation._replace(is_own=True))
             if found is not None:
                 tensors.append(found)
@@ -121,18 +135,26 @@ class _TokenRuns:
             return None if key in self.own else one
         steps = side.steps_of(key)
         others = self.partner.get(key, [])
+        if steps is None and _is_weight(operator, one):
+            return one
         if steps is None:
             if problem := side.problem(key):
                 return one._replace(problem=problem)
-            return one if not one.shape and len(side.side.runs) == 1 else None
+            is_kept = self.keeps_rows and not side.is_golden and len(side.side.runs) == 1 and self._has_parts(one)
+            return one if is_kept or (not one.shape and len(side.side.runs) == 1) else None
         is_layout = not is_float(one) and (not one.is_output or records_layout(operator, one))
-        if not others and (is_layout or self._is_elsewhere(key, side)):
+        if not others and (is_layout or (not self.of_ranks and self._is_elsewhere(key, side))):
             return None
         return self._selected(one, steps, side, key if others else None)
 
+    def _has_parts(self, tensor: TensorRef) -> bool:
+        """Whether a tensor of a rank has the rows of all ranks, or a part of its own rows."""
+        rows, own = next((size for size in tensor.shape if size != 1), 0), self.index.target.size
+        return rows > 1 and (rows % own == 0 or own % rows == 0)
+
     def _is_elsewhere(self, key: Key, side: _Side) -> bool:
         """Whether the other side has a tensor of this name, and not by token."""
-        other = self.golden if side is self.target else self.target
+        other = self.target if side.is_golden else self.golden
         return any(key in tensors for tensors in other.tensors.values()) and other.steps_of(key) is None
 
     def _selected(
@@ -147,7 +169,7 @@ class _TokenRuns:
             raise
         except NpucmpError as error:
             return one._replace(problem=getattr(error, "because", str(error)))
-        relation = self.relation if side is self.target else None
+        relation = None if side.is_golden else self.relation
         return one._replace(shape=payload.shape, payload=payload, statistics=None, checksum="", source="", layout="",
                             relation=relation)  # fmt: skip
 
@@ -160,13 +182,13 @@ class _TokenRuns:
                 found |= {one.axes.rest for one in steps.values()} if steps is not None else set()
         return found
 
-    def _marked(self, operators: Sequence[Operator]) -> Iterable[Operator]:
+    def _marked(self, operators: Sequence[Operator], golden: _Side) -> Iterable[Operator]:
         """The golden's operators. A tensor of its own is marked if it is an input, or if a later operator reads its
         content and writes tensors that are compared or marked; else it stays open."""
         read: list[HeldTensor] = []
         found = []
-        for operator, recorded in zip(reversed(operators), reversed(self.golden.first.operators)):
-            held = RankOperator(recorded, 0, self.golden.side.values)
+        for operator, recorded in zip(reversed(operators), reversed(golden.first.operators)):
+            held = RankOperator(recorded, 0, golden.side.values)
             contents = {one.slot: one for one in held.outputs}
             own = [one.slot for one in operator.tensors if one.relation is not None and one.relation.is_local]
             is_open = {slot for slot in own if slot in contents and not _is_among(contents[slot], read)}
@@ -177,6 +199,14 @@ class _TokenRuns:
                        for one in operator.tensors]  # fmt: skip
             found.append(operator._replace(tensors=tuple(tensors)))
         return found[::-1]
+
+
+def _is_weight(operator: Operator, tensor: TensorRef) -> bool:
+    """Whether a function reads a parameter in this place."""
+    role, _, number = tensor.slot.partition(":")
+    return (
+        role == "input" and number.isdecimal() and int(number) in op_type_of(operator).parameters and is_float(tensor)
+    )
 
 
 def _is_among(tensor: HeldTensor, others: Sequence[HeldTensor]) -> bool:

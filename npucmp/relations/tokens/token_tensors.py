@@ -70,13 +70,15 @@ class TokenSide:
 
 
 class TensorPair(NamedTuple):
-    """A tensor of both sides. `width` is the number of values of a token."""
+    """A tensor of both sides. `width` is the number of values of a token of the golden; `is_part`: the target has
+    another number, as a rank does that holds a part."""
 
     target: Key
     golden: Key
     is_float: bool
     is_output: bool
     width: int
+    is_part: bool = False
 
 
 def tensors_of(run: Run) -> list[tuple[Operator, Key, TensorRef]]:
@@ -106,12 +108,18 @@ def tensor_pairs(
             continue
         left = keys[0].get((pair.target_op.order, pair.target.own_slot or pair.target.slot))
         right = keys[1].get((pair.golden_op.order, pair.golden.own_slot or pair.golden.slot))
-        if left is None or right is None or left[1].label != _TOKENS or left[1].shape != right[1].shape:
+        if left is None or right is None or left[1].label != _TOKENS or right[1].label != _TOKENS:
             continue
-        width = left[1].shape[1] if len(left[1].shape) > 1 else 1
+        widths = [one.shape[1] if len(one.shape) > 1 else 1 for _, one in (left, right)]
         is_float = left[1].dtype.startswith(("float", "bfloat", "hifloat"))
-        found.append((pair.golden_op.order, TensorPair(left[0], right[0], is_float, right[1].is_output, width)))
-    return [one for _, one in sorted(found, key=lambda both: both[0])]
+        is_part = widths[0] != widths[1]
+        if is_part and not (is_float and min(widths) and not max(widths) % min(widths)):
+            continue
+        tensors = TensorPair(left[0], right[0], is_float, right[1].is_output, widths[1], is_part)
+        found.append((pair.golden_op.order, tensors))
+    whole = {key for _, one in found if not one.is_part for key in (one.target, one.golden)}
+    kept = [both for both in found if not both[1].is_part or whole.isdisjoint(both[1][:2])]
+    return [one for _, one in sorted(kept, key=lambda both: both[0])]
 
 
 _TOKENS = "tokens"

@@ -55,6 +55,15 @@ class NetworkSettings(NamedTuple):
         return cls(heads, kv_heads, size, tied if isinstance(tied, bool) else None, _count(config, ("vocab_size",)),
                    _lora_scale(config), _block(config), _count(config, _EXPERT_GROUPS))  # fmt: skip
 
+    def head_size_of(self, shapes: Mapping[str, tuple[int, ...]]) -> Optional[int]:
+        """The rows of a head: those of q ("q" in `shapes`) over the stated heads, or of k over the stated key heads, as
+        heads of all networks need not fill the width; else the stated size. None if none is stated."""
+        for kind, count in (("k", self.kv_heads), ("q", self.heads)):
+            shape = shapes.get(kind)
+            if count and shape and shape[0] % count == 0:
+                return shape[0] // count
+        return self.head_size
+
     def over(self, other: NetworkSettings) -> NetworkSettings:
         """These settings, and those of the other configuration that this one does not state."""
         return other._replace(**{name: value for name, value in self._asdict().items() if value is not None})

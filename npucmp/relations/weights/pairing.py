@@ -311,10 +311,9 @@ class _Pairing:
         parts = [own.parts[role] for role in chosen if own.parts[role].payload is not None]
         if not parts:
             return
-        number = FreeNumber(self._settings.head_size, CONFIGURED)
-        if number.value is None and self._declared.kv_heads:
-            keys = next((one for one in parts if one.role.kind == "k" and one.shape), None)
-            number = FreeNumber(keys.shape[0] / self._declared.kv_heads if keys else None, DECLARED)
+        declared, shapes = self._declared.kv_heads, {part.role.kind: part.shape for part in parts}
+        settings = self._settings._replace(kv_heads=declared) if declared else self._settings
+        number = FreeNumber(settings.head_size_of(shapes), DECLARED if declared else CONFIGURED)
         if number.value is None:
             number = free_numbers.head_size(parts, other.parts, self._context)
         if number.value is None:

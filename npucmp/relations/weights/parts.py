@@ -27,6 +27,7 @@ from npucmp.relations.weights.structure import (
     CheckpointStructure,
     HeldWeight,
     Piece,
+    hidden_size,
     holds_turned_experts,
     is_turned,
     query_rows,
@@ -275,7 +276,8 @@ class PartBuilder:
         want = self._other_shape(role)
         if want is not None and want == shape:
             return None
-        if role.kind in ("embed", "pos") and want == (shape[0], len(own) * shape[-1]):
+        whole = want[-1] if want is not None else hidden_size(self._own)
+        if role.kind in ("embed", "pos") and len(shape) > 1 and whole == len(own) * shape[-1]:
             return 1  # Meta's embedding is cut along its columns
         if role.kind in COLUMN or role.kind in ("shared_gate", "shared_up"):
             return 0

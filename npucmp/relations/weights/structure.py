@@ -103,16 +103,27 @@ def query_rows(side: CheckpointStructure, layer: Optional[int], turned: bool) ->
 
 def is_turned(side: CheckpointStructure) -> bool:
     """Return whether a side stores matrices as (in, out), by most of those that are not square: the fused q, k, v and
-    the first matrix of an MLP have more outputs than inputs, the second has fewer."""
-    votes = 0
+    the first matrix of an MLP read the hidden size, the second writes it. If it is not known, the first two have more
+    outputs than inputs, the second has fewer."""
+    votes, hidden = 0, hidden_size(side)
     for role, held in side.held.items():
         shape = held.pieces[0].ref.shape
         if held.named.convention is None or not held.named.convention.turned or len(shape) != 2 or role.part:
             continue
         if role.kind in ("qkv", "fc", "fc2") and shape[0] != shape[1]:
-            more_out = shape[0] > shape[1]
-            votes += 1 if more_out is (role.kind == "fc2") else -1
+            is_second = role.kind == "fc2"
+            if hidden in shape:  # ranks hold a part of the other axis
+                votes += 1 if (shape[1] == hidden) is is_second else -1
+            else:
+                votes += 1 if (shape[0] > shape[1]) is is_second else -1
     return votes > 0
+
+
+def hidden_size(side: CheckpointStructure) -> int:
+    """Return the length of the norms of the layers, which all ranks hold whole; 0 without one."""
+    norms = (held for role, held in side.held.items() if role.kind in ("n1", "n2", "nf") and role.param == "weight")
+    shapes = (held.pieces[0].ref.shape for held in norms if not held.role.part)
+    return next((shape[0] for shape in shapes if len(shape) == 1), 0)
 
 
 def holds_turned_experts(side: CheckpointStructure, layer: Optional[int]) -> bool:

@@ -35,7 +35,7 @@ from npucmp.relations.weights.weight_faults import FaultFinder
 from npucmp.relations.weights.weight_roots import judged, weight_roots
 from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options
-from npucmp.workflows.pipeline import ComparisonSource, compare_steps
+from npucmp.workflows.select_runs import Sides
 
 KNOWN = 0.8  # share of tensors: chosen: names of parameters; activations of a dump have other names
 CONVENTIONS = ("meta", "transformers")  # orders of rotary embedding that --layout names
@@ -51,33 +51,64 @@ class _Pairs(NamedTuple):
     structures: tuple[CheckpointStructure, CheckpointStructure]
 
 
-def compared_weights(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Optional[Report]:
-    """Compare two checkpoints; None if a path holds none.
+class CheckpointRelation:
+    """How the parameters of two checkpoints correspond; the runs of both sides are in the golden's names."""
+
+    def __init__(
+        self,
+        sides: Sequence[CheckpointFiles],
+        pairs: _Pairs,
+        states: PairedStates,
+        options: Options,
+        context: ReadContext,
+    ) -> None:
+        self._sides, self._pairs, self._states = sides, pairs, states
+        self._options, self._context = options, context
+
+    def plan(self) -> Sequence[str]:
+        """Return the relations of the parameters in words."""
+        found = self._pairs.found
+        return [*dict.fromkeys(found.lines)] or [f"{len(found.pairs)} parameters of two checkpoints, by their roles"]
+
+    def apply(self, sides: Sides) -> Sides:
+        """Return the sides with a run of each checkpoint."""
+        runs = [_run(self._pairs, one, at) for at, one in enumerate(self._sides)]
+        changes = {"recompute": "none", "align": "auto"}
+        return sides._replace(targets=runs[:1], goldens=runs[1:], changes=changes)
+
+    def explain(self, report: Report) -> Report:
+        """Return the report with verdicts by single elements and the places of wrong parameters."""
+        updates = UpdateFinder(self._sides[0].state, self._sides[1].state, self._context)
+        comparisons = tuple(
+            _with_verdicts(one, self._pairs, self._states, updates, self._options, self._context)
+            for one in report.comparisons
+        )
+        found = self._pairs.found
+        facts = WeightFacts(tuple(dict.fromkeys(found.lines)), tuple(found.only_target), self._states.compared)
+        return replace(report, comparisons=comparisons, weights=facts, rules=(), disk=None)
+
+
+def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -> Optional[CheckpointRelation]:
+    """Return how the parameters of two checkpoints correspond; None if a path holds none.
 
     Raises UsageError if the ranks of a checkpoint are not complete, or the declared layout contradicts them.
     """
-    sides = []
-    for path in (target, golden):
+    found = []
+    for path in (sides.target_path, sides.golden_path):
         one = open_checkpoint(path, context.confine(path))
         if one is None or not _holds_weights(one):
             return None
-        sides.append(one)
+        found.append(one)
     declared, sizes = _declared(options)
-    structures = structure_of(sides[0], "target"), structure_of(sides[1], "golden")
+    structures = structure_of(found[0], "target"), structure_of(found[1], "golden")
     for name, stated, structure in zip(("layout", "golden-layout"), sizes, structures):
         _require_sizes(name, stated, structure)
-    found = paired_weights(*structures, declared, context)
-    pairs = _Pairs(found, _by_key(found.pairs), structures)
-    _require_one_network(pairs, str(target), str(golden))
-    states = paired_states(sides[0].state, sides[1].state, context)
-    pairs = pairs._replace(by_key=_by_key((*found.pairs, *states.pairs)))
-    runs = _run(pairs, sides[0], 0), _run(pairs, sides[1], 1)
-    own = replace(options, recompute="none", layout=None, golden_layout=None, align="auto", precheck=False)
-    report = compare_steps(ComparisonSource(target, golden, [runs]), own)
-    updates = UpdateFinder(sides[0].state, sides[1].state, context)
-    comparisons = tuple(_with_verdicts(one, pairs, states, updates, options, context) for one in report.comparisons)
-    facts = WeightFacts(tuple(dict.fromkeys(found.lines)), tuple(found.only_target), states.compared)
-    return replace(report, comparisons=comparisons, weights=facts, rules=(), disk=None)
+    paired = paired_weights(*structures, declared, context)
+    pairs = _Pairs(paired, _by_key(paired.pairs), structures)
+    _require_one_network(pairs, str(sides.target_path), str(sides.golden_path))
+    states = paired_states(found[0].state, found[1].state, context)
+    pairs = pairs._replace(by_key=_by_key((*paired.pairs, *states.pairs)))
+    return CheckpointRelation(found, pairs, states, options, context)
 
 
 def checkpoint_runs(path: StrPath, context: ReadContext) -> Optional[list[Run]]:

@@ -12,7 +12,7 @@ from npucmp.relations.tokens import token_runs as by_token
 from npucmp.relations.tokens.token_evidence import gather_evidence
 from npucmp.relations.tokens.token_index import find_index
 from npucmp.relations.tokens.token_rows import row_values
-from npucmp.relations.tokens.token_runs import token_runs
+from npucmp.relations.tokens.token_runs import TokenRuns
 from npucmp.relations.tokens.token_tensors import tensor_pairs
 from tests.align.token_craft import side, step, values_of
 
@@ -36,7 +36,8 @@ def by_tokens(folder, target=PACKED, more=((), ()), change=None, golden=BATCH):
     evidence = gather_evidence(*both, pairs, ANYWHERE)
     index = find_index(*both, evidence)
     assert index.problem == ""
-    return token_runs(index, pairs, evidence, ANYWHERE)
+    runs = TokenRuns(index, pairs, evidence, ANYWHERE)
+    return runs.target_run(), runs.golden_run(index.golden, index.places)
 
 
 def tensor(run, name, slot="output:0"):
@@ -79,7 +80,7 @@ def test_values_of_packed_bits_have_a_reason(tmp_path):
         operators = (*one.operators[:2], one.operators[2]._replace(tensors=tuple(tensors)), *one.operators[3:])
         return replace(one, operators=operators), other
 
-    assert "different sizes" in tensor(by_tokens(tmp_path, change=change).target, "gelu").problem
+    assert "different sizes" in tensor(by_tokens(tmp_path, change=change)[0], "gelu").problem
 
 
 @pytest.mark.parametrize("name", ["row_values", "selected"])
@@ -106,5 +107,5 @@ def test_integers_that_cannot_be_read_are_not_the_layouts_own(tmp_path):
         return replace(one, operators=(*one.operators[:-1], rope._replace(tensors=(missing, rope.tensors[1])))), others
 
     found = by_tokens(tmp_path, more=(places, other), change=change)
-    assert tensor(found.target, "rope", "input:0") is not None
-    assert tensor(found.golden, "rope", "input:0").relation is None
+    assert tensor(found[0], "rope", "input:0") is not None
+    assert tensor(found[1], "rope", "input:0").relation is None

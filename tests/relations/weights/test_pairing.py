@@ -68,6 +68,7 @@ def meta(values, size):
     [
         ({}, {}, "by values: 4 of 4 parts"),
         ({"head_dim": 4}, {}, "by the configuration"),
+        ({"dim": 48, "n_heads": 4, "n_kv_heads": 2}, {}, "by the configuration"),  # heads that do not fill the width
         ({}, {"kv_heads": 2}, "declared"),
     ],
 )

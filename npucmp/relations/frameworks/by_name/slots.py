@@ -208,6 +208,11 @@ def adds_up(target: Operator, golden: Operator) -> bool:
     return op_type(target.op_type).has("normalises") or op_type(golden.op_type).has("normalises")
 
 
+def has_residual_sum(target: Operator, golden: Operator) -> bool:
+    """Return whether one of two norms returns the residual sum that the other one reads."""
+    return any(_residuals(target, golden))
+
+
 def _residuals(target: Operator, golden: Operator) -> Iterator[tuple[TensorRef, TensorRef]]:
     """Pair the residual sum. Norms of vLLM also add their input to it and return both; the other framework's norm reads
     it."""

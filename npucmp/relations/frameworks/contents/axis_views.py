@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Optional
 
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.readers.strides import c_strides, compact
+from npucmp.dump.readers.assembly import JOIN, permuted
+from npucmp.dump.readers.strides import c_strides
 from npucmp.model import Payload, TensorRef
 from npucmp.model.dtypes import lookup, offset_of
 from npucmp.model.relation import SAME_ORDER, AxisOrder, SliceRelation
@@ -48,10 +49,11 @@ def columns_of(
     return found._replace(relation=SliceRelation(len(payload.shape) - 1, start, start + width))
 
 
-def _plain(tensor: TensorRef, context: ReadContext) -> Optional[Payload]:
+def _plain(tensor: TensorRef, context: ReadContext, joined: bool = False) -> Optional[Payload]:
     payload = open_payload(tensor, context)
     kind = payload and lookup(payload.dtype)
-    if payload is None or payload.device or payload.parts or payload.dataset or (kind and kind.bits):
+    is_made = payload is not None and bool(payload.parts) and not (joined and payload.made_by == JOIN)
+    if payload is None or payload.device or is_made or payload.dataset or (kind and kind.bits):
         return None
     return payload
 
@@ -78,13 +80,12 @@ def _in_shape(payload: Payload, shape: tuple[int, ...]) -> Payload:
 def _turned(tensor: TensorRef, shape: tuple[int, ...], order: AxisOrder, context: ReadContext) -> Optional[TensorRef]:
     if not tensor.file and tensor.payload is None:
         return tensor._replace(shape=shape, checksum="")
-    payload = _plain(tensor, context)
+    payload = _plain(tensor, context, joined=True)
     if payload is None:
         return None
-    strides = payload.strides or c_strides(payload.shape)
     axes = [_full_axes(payload.shape)[axis] for axis in order.axes]
-    turned = tuple(payload.shape[axis] for axis in axes)
-    view = payload._replace(shape=turned, strides=compact(turned, tuple(strides[axis] for axis in axes)))
+    units = [axis for axis in range(len(payload.shape)) if axis not in axes]
+    view = permuted(payload, (*units, *axes))
     return tensor._replace(shape=shape, payload=_in_shape(view, shape), checksum="")
 
 

@@ -1,0 +1,1 @@
+"""The relation that the user states in a mapping."""

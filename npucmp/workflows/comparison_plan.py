@@ -1,0 +1,75 @@
+"""The plan of a comparison: which relations put both sides into one arrangement, what proves them, how many tensors
+each has, and what will be measured. No tensor is measured; relations read the values that prove them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import NamedTuple
+
+from npucmp.dump.limits import ReadContext
+from npucmp.errors import UsageError
+from npucmp.measure.pairs import payload_bytes
+from npucmp.report.phrases import count_of, in_bytes
+from npucmp.workflows.options import Options
+from npucmp.workflows.relation_queue import Related
+from npucmp.workflows.select_runs import pair_runs
+
+MOST = 64  # steps and ranks: work: all have alike pairs, and so many show them
+
+
+class ComparisonPlan(NamedTuple):
+    """The steps of a comparison.
+
+    relations  a line for each relation, in the order in which they are applied; () if both sides are arranged alike
+    runs       pairs of steps and ranks; `planned` of them were aligned
+    operators  operators of these by the matcher that paired them
+    tensors    pairs of tensors to compare, `size`: the bytes of their values
+    problem    why nothing can be compared, "" otherwise
+    """
+
+    relations: tuple[str, ...]
+    runs: int
+    planned: int
+    operators: dict[str, int]
+    tensors: int
+    size: int
+    problem: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """The plan in words."""
+        relations = [f"{number}. {words}" for number, words in enumerate(self.relations, 1)]
+        found = relations or ["both sides are arranged alike: no relation"]
+        if self.problem:
+            return [*found, self.problem]
+        if not self.planned:
+            return found
+        by = ", ".join(f"{count:,} by {matcher}" for matcher, count in self.operators.items()) or "none"
+        part = f" (the first {self.planned} of {self.runs} steps and ranks)" if self.planned < self.runs else ""
+        return [*found, f"operators {by}; {count_of(self.tensors, 'tensor')} to compare, {in_bytes(self.size)}{part}"]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+def plan_of(related: Related, options: Options, context: ReadContext) -> ComparisonPlan:
+    """Return the plan for sides in one arrangement."""
+    from npucmp.workflows.rank_tasks import paired_runs
+
+    options = replace(options, **related.sides.changes)
+    words = tuple(line for relation in related.found for line in relation.plan())
+    together, _ = pair_runs(*related.sides.readable, options.partners())
+    operators, tensors, total = Counter[str](), 0, 0
+    try:
+        for target, golden in together[:MOST]:
+            paired = paired_runs(options, target, golden, context)
+            if paired.refused is not None:
+                raise paired.refused
+            operators.update(paired.alignment.matched)
+            compared = [pair for pair in paired.todo if pair.target is not None and pair.golden is not None]
+            tensors += len(compared)
+            total += sum(map(payload_bytes, compared))
+    except UsageError as error:
+        return ComparisonPlan(words, len(together), 0, {}, 0, 0, str(error))
+    return ComparisonPlan(words, len(together), min(len(together), MOST), dict(operators), tensors, total)
