@@ -149,7 +149,8 @@ def id_pairs(golden: TokenSide, pairs: Sequence[TensorPair]) -> Iterator[TensorP
     """Tensors of ids: those that are called so, then the integers that an operator reads beside no activation, and of
     which it makes activations."""
     by_operator: dict[tuple[str, int], list[TensorPair]] = {}
-    roles, reads, writes = {}, set(), set()  # operators that read and write activations of tokens
+    roles = {}
+    reads, writes = set[tuple[str, int]](), set[tuple[str, int]]()  # operators that do so with activations of tokens
     for operator, key, tensor in tensors_of(golden.runs[0]):
         roles[key] = record_of(operator, tensor)
         if is_float(tensor) and is_activation(operator, tensor) and token_axes(tensor.shape, (), golden.shapes[0]):
