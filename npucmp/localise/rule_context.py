@@ -123,6 +123,13 @@ class RuleContext:
         return known if is_finite and len(known) == len(floats) and self.own_round_off else []
 
     @cached_property
+    def terms_rounding(self) -> float:
+        """The rounding of the terms that ranks summed, over that of a tensor that was rounded once: of the side that
+        has more of it. 0.0 if no ranks of either side hold terms."""
+        sides = [one.relation for one in (self.pair.target, self.pair.golden) if one is not None]
+        return max((one.rounding for one in sides if one is not None and one.is_partial), default=0.0)
+
+    @cached_property
     def error(self) -> float:
         """The proven error: the lower bound if only statistics exist."""
         return proven_size(self.finding)

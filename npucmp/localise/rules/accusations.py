@@ -192,15 +192,15 @@ def equal_bits(case: RuleContext) -> Optional[Finding]:
     above 2 u counts. The output of a module that an operator in it wrote is judged there: errors of many operators add
     up in the module.
     """
-    values, unit, gain, relation = case.values, case.own_round_off, gain_of(case.finding), case.target.relation
+    values, unit, gain = case.values, case.own_round_off, gain_of(case.finding)
     # statistics that are not equal prove no difference, nor equal bits
     may_differ = any(one.error is None and len({*map(repr, one.measurement.statistics)}) > 1 for one in case.read)
     is_cast = case.target.dtype != case.golden.dtype  # an inserted operator only rounds once, from any wider type
     if may_differ or unit <= SINGLE or case.written_inside or (is_cast and not case.own.operator.inserted):
         return None
     largest, words, deviations = ROUND_OFFS * unit, "", abs(gain) * math.sqrt(values.compared)
-    if relation is not None and relation.is_partial:  # each rank rounds its term
-        largest *= relation.rounding
+    if case.terms_rounding:  # each rank rounds its term
+        largest *= case.terms_rounding
     elif case.is_composed or is_cast or values.compared < MIN_ELEMENTS:
         largest = BOTH_SIDES * unit if not (case.is_composed and case.changed_choice_share) else math.inf
     elif case.share_changed > CHANGED_SHARE:

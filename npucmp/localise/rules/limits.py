@@ -35,9 +35,7 @@ def round_off(case: RuleContext) -> float:
     The limit is at most 0.5, because unrelated tensors in types of 8 and 4 bits would otherwise match. A sum over
     ranks has in addition the rounding of its terms (relations/ranks/assembled_run.py).
     """
-    relation = case.target.relation
-    terms = relation.rounding if relation is not None else 1.0
-    return min(UNRELATED_ERROR, FACTOR * case.precision.round_off * terms)
+    return min(UNRELATED_ERROR, FACTOR * case.precision.round_off * (case.terms_rounding or 1.0))
 
 
 def long_sums(case: RuleContext) -> float:

@@ -172,7 +172,7 @@ def _nested(sides: Sides, own: Ranks, other: Ranks, layouts: _Layouts) -> list[A
     found = []
     for rank in sorted(few):
         some = _ranks_of(many, few, rank, sizes)
-        search = _search(some, few[rank], None, "layout", sides.stated)
+        search = _search(some, few[rank], None, "layout", sides.stated, many)
         whole, one = _placed_run(search, path), golden_run(search)
         whole, one = (replace(run, rank=rank) for run in (whole, one))
         found.append(Assembled(whole, one, search) if of_target else Assembled(one, whole, search, False))
@@ -190,15 +190,20 @@ def _ranks_of(many: Ranks, few: Ranks, rank: int, sizes: tuple[Optional[LayoutSi
         return {one: many[one] for one in chosen if one in many}
     ranks, place, count = sorted(many), sorted(few).index(rank), len(many) // len(few)
     choices = [ranks[place * count : (place + 1) * count], ranks[place :: len(few)]]
-    searches = [_search({one: many[one] for one in some}, few[rank], None, "layout") for some in choices]
+    searches = [_search({one: many[one] for one in some}, few[rank], None, "layout", whole=many) for some in choices]
     best = max((0, 1), key=lambda at: sum(one.state == "agrees" for one in searches[at].found.values()))
     return {one: many[one] for one in choices[best]}
 
 
 def _search(
-    ranks: Ranks, single: RankRun, sizes: Optional[LayoutSizes], option: str, stated: Mapping[str, View] = NO_VIEWS
+    ranks: Ranks,
+    single: RankRun,
+    sizes: Optional[LayoutSizes],
+    option: str,
+    stated: Mapping[str, View] = NO_VIEWS,
+    whole: Optional[Ranks] = None,  # the ranks of the dump, if these are some of them
 ) -> PlacementSearch:
-    missing = missing_ranks(ranks) if option == "layout" and not is_part(single.run) else []
+    missing = missing_ranks(whole or ranks) if option == "layout" and not is_part(single.run) else []
     if sizes is not None:
         count = len(ranks) + len(missing)
         if sizes.ranks != count and not {*range(sizes.ranks)} > ranks.keys():

@@ -60,8 +60,9 @@ class TokenAxes(NamedTuple):
         return math.prod(self.rest)
 
 
-def token_shape(run: Run) -> Optional[TokenShape]:
-    """The shape of tokens of most activations of a run; None if few have such a shape, as in a network of images."""
+def token_shape(run: Run, ranks: int = 1) -> Optional[TokenShape]:
+    """The shape of tokens of most activations of a run; None if few have such a shape, as in a network of images. If
+    `ranks` of a side share packed tokens between gathered activations, it is the shape of the gathered ones."""
     every = sum(is_float(tensor) and is_activation(operator, tensor) and len(tensor.shape) > 1
                 for operator in run.operators for tensor in operator.tensors)  # fmt: skip
     shapes = [
@@ -72,7 +73,10 @@ def token_shape(run: Run) -> Optional[TokenShape]:
     ]
     found = Counter(shape for shape in shapes if 0 not in shape)
     best = max(found, key=lambda shape: (found[shape], len(shape)), default=())
-    return TokenShape(best) if found and found[best] >= FEWEST * every else None
+    if not found or found[best] < FEWEST * every:
+        return None
+    gathered = (ranks * best[0],)
+    return TokenShape(gathered if len(best) == 1 and found[gathered] >= FEWEST * every else best)
 
 
 def is_activation(operator: Operator, tensor: TensorRef) -> bool:

@@ -15,6 +15,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Payload, TensorRef
 from npucmp.relations.token_records import IDS, record_of
+from npucmp.relations.tokens.token_axes import is_activation, is_float, token_axes
 from npucmp.relations.tokens.token_lengths import recorded_positions
 from npucmp.relations.tokens.token_rows import StepTensor, all_rows, row_blocks, row_values, selected
 from npucmp.relations.tokens.token_tensors import TensorPair, TokenSide, tensors_of
@@ -76,7 +77,7 @@ def gather_evidence(
     _, ids, both = max(known, key=lambda one: one[0]) if known else (0, None, None)
     floats = [one for one in pairs if one.is_float and not one.is_part and one.golden[:2] not in looked_up]
     first = ids or next((one for one in floats), None)
-    if first is None:
+    if first is None or not any(one.is_float for one in pairs):
         return None
     if ids is None:
         both = _sketches(target, golden, tensors, first, context)
@@ -148,19 +149,21 @@ def id_pairs(golden: TokenSide, pairs: Sequence[TensorPair]) -> Iterator[TensorP
     """Tensors of ids: those that are called so, then the integers that an operator reads beside no activation, and of
     which it makes activations."""
     by_operator: dict[tuple[str, int], list[TensorPair]] = {}
-    roles = {key: record_of(operator, tensor) for operator, key, tensor in tensors_of(golden.runs[0])}
+    roles = {}
+    reads, writes = set[tuple[str, int]](), set[tuple[str, int]]()  # operators that do so with activations of tokens
+    for operator, key, tensor in tensors_of(golden.runs[0]):
+        roles[key] = record_of(operator, tensor)
+        if is_float(tensor) and is_activation(operator, tensor) and token_axes(tensor.shape, (), golden.shapes[0]):
+            (writes if tensor.is_output else reads).add(key[:2])
     for one in pairs:
         role = roles.get(one.golden)
         if role is not None and role.role == IDS and one.width == 1:
             yield one
     for one in pairs:
         by_operator.setdefault(one.golden[:2], []).append(one)
-    for own in by_operator.values():
-        reads = [one for one in own if not one.is_output]
-        if any(one.is_float for one in reads) or not any(one.is_output and one.is_float for one in own):
-            continue
-        numbers = [one for one in reads if not one.is_float and one.width == 1]
-        if len(numbers) == 1:
+    for operator_key, own in by_operator.items():
+        numbers = [one for one in own if not (one.is_output or one.is_float) and one.width == 1]
+        if operator_key in writes - reads and len(numbers) == 1:
             yield numbers[0]
 
 

@@ -29,9 +29,9 @@ class TokenSide:
     values: Values
 
     @classmethod
-    def of(cls, runs: Sequence[Run], context: ReadContext) -> Optional[TokenSide]:
-        """The side with these steps; None if a step has no activations."""
-        shapes = [token_shape(run) for run in runs]
+    def of(cls, runs: Sequence[Run], context: ReadContext, ranks: int = 1) -> Optional[TokenSide]:
+        """The side with these steps, of one of some ranks; None if a step has no activations."""
+        shapes = [token_shape(run, ranks) for run in runs]
         known = tuple(one for one in shapes if one is not None)
         return cls(tuple(runs), known, Values(context)) if len(known) == len(shapes) else None
 

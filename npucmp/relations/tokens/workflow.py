@@ -208,8 +208,8 @@ class _RankIndex(NamedTuple):
 def _of_ranks(ranks: _Ranks, options: Options, context: ReadContext, by_shape: bool) -> _Indexed:
     """The runs by token. The runs of the first step without an index and a problem, if they are compared as a whole."""
     whole = _Indexed([steps[0] for steps in ranks.targets], [steps[0] for steps in ranks.goldens], None)
-    goldens = [TokenSide.of(steps, context) for steps in ranks.goldens]
-    found = [_indexed(TokenSide.of(steps, context), goldens[0], options.names(), context) for steps in ranks.targets]
+    sides, goldens = ([TokenSide.of(steps, context, len(side)) for steps in side] for side in ranks)
+    found = [_indexed(side, goldens[0], options.names(), context) for side in sides]
     known = [one for one in found if one is not None]
     if len(known) < len(found):
         return whole
