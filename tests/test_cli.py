@@ -51,6 +51,13 @@ def test_the_last_options_in_the_help_of_compare_are_options():
     assert [line.split()[0] for line in last if line.strip()] == ["-h,"]
 
 
+def test_a_plan_is_printed_without_a_comparison(tmp_path):
+    got = run("compare", *CLEAN, "--dry-run", cwd=tmp_path)
+    assert got.returncode == 0 and "tensors to compare" in got.stdout and not list(tmp_path.iterdir())
+    assert run("compare", CLEAN[0], SAMPLES / "cann_fused_conv" / "golden", "--dry-run").returncode == 2
+    assert "leave out" in run("compare", *CLEAN, "--dry-run", "--json").stderr
+
+
 def test_compare_writes_its_files(tmp_path):
     got = run("compare", *SOFTMAX, "-o", tmp_path / "out")
     assert (got.returncode, got.stderr) == (1, "")

@@ -12,6 +12,7 @@ The entry `relations` of YAML and TOML is a table of its own: how tensors of the
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter, defaultdict, deque
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Sequence
@@ -82,6 +83,7 @@ def split_mapping(names: Names, operators: Sequence[Operator]) -> tuple[Mapping[
     return whole, MsprobeMapping(cells=cells, apis=apis)
 
 
+_VIEW = re.compile(r"\w\s*\(.*\)\s*$")  # a step with arguments; other words of a third column are a comment
 RELATIONS = "relations"  # the entry of a mapping with views of tensors
 
 
@@ -103,11 +105,15 @@ def load(path: Path) -> Names:
 
 def load_relations(path: Path) -> dict[str, str]:
     """Read the relations of a mapping file: pattern of "operator slot" → view; empty without any. Raises as `load`."""
-    table = _table(path)
-    found = table.get(RELATIONS, {}) if isinstance(table, dict) else {}
-    if not isinstance(found, dict) or not _is_flat(found):
-        raise UsageError(f'{path}: relations is a table, "operator slot": "permute(0,3,1,2)"')
-    return found
+    return relations_in(_table(path), str(path))
+
+
+def relations_in(table: Any, where: str) -> dict[str, str]:
+    """Return the relations in a mapping. Raises UsageError if they are no flat table."""
+    found = table.get(RELATIONS, {}) if isinstance(table, Mapping) else {}
+    if not isinstance(found, Mapping) or not _is_flat(found):
+        raise UsageError(f'{where}: relations is a table, "operator slot": "permute(0,3,1,2)"')
+    return {**found}
 
 
 def _is_flat(table: Mapping[Any, Any]) -> bool:
@@ -132,7 +138,7 @@ def _csv(path: Path, text: str) -> dict[str, Any]:
             continue
         if table.setdefault(name, other) != other:
             raise UsageError(f"{path}: {name!r:.100} occurs twice, for {table[name]!r:.100} and {other!r:.100}")
-        if more and more[0]:
+        if more and _VIEW.search(more[0]):
             relations[name] = more[0]
     return {**table, RELATIONS: relations} if relations else table
 

@@ -121,6 +121,10 @@ def compare(
     dry_run: bool,
     **parameters: Any,
 ) -> None:
+    if dry_run and (follow or parameters["json"] or parameters["report_format"]):
+        raise click.UsageError(
+            "--dry-run prints the plan alone; leave out --follow, --json and --report-format.", context
+        )
     if follow:
         if scheduler is not None:
             raise click.UsageError("--follow compares in this process and its workers; leave out --scheduler.", context)
@@ -132,15 +136,15 @@ def compare(
     from npucmp.workflows.compare import compare as run
 
     if dry_run:
-        _print_plan(target, golden, parameters)
-        context.exit(0)
+        context.exit(_print_plan(target, golden, parameters))
     if parameters["verbose"] and not parameters["quiet"]:
         parameters["announce"] = lambda lines: click.echo("\n".join(["plan", *lines, ""]), err=True)
     with _executor(scheduler, target, golden, parameters) as executor:
         carry_out(context, parameters, partial(run, target, golden, executor=executor))
 
 
-def _print_plan(target: str, golden: str, parameters: dict[str, Any]) -> None:
+def _print_plan(target: str, golden: str, parameters: dict[str, Any]) -> int:
+    """Print the plan, and return the exit status: 2 if the runs cannot be compared."""
     from dataclasses import fields
 
     from npucmp.workflows.compare import comparison_plan
@@ -149,6 +153,7 @@ def _print_plan(target: str, golden: str, parameters: dict[str, Any]) -> None:
     own = {field.name for field in fields(Options)}
     plan = comparison_plan(target, golden, **{name: value for name, value in parameters.items() if name in own})
     write_stdout(f"{plan}\n")
+    return 2 if plan.problem else 0
 
 
 @contextmanager

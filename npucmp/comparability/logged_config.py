@@ -13,10 +13,9 @@ of a line names its worker, whose block it belongs to; foreign lines inside a di
 Source: logs of verl, Megatron-LM, transformers (from 2020 on) and DeepSpeed (from 2023 on) in public repositories;
 Hydra's and slime's layout as their sources print it.
 
-Read a log of any size line by line, and remove what launchers and loggers add to a line.
-
-Removed are colours, what a progress bar overwrote, "(TaskRunner pid=12) " of Ray, "[rank0]: " and "[default0]:" of
-torchrun, "0: " of srun, "[1,0]<stdout>:" of mpirun, dates, levels, "[config.py:99:print]" and names of loggers.
+A log of any size is read line by line, without what launchers and loggers add to a line: colours, what a progress bar
+overwrote, "(TaskRunner pid=12) " of Ray, "[rank0]: " and "[default0]:" of torchrun, "0: " of srun, "[1,0]<stdout>:" of
+mpirun, dates, levels, "[config.py:99:print]" and names of loggers.
 
 The file is untrusted: it is read in blocks, and of a longer line only the begin is kept.
 """

@@ -16,8 +16,9 @@ from typing import Optional
 
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import DumpError, NpucmpError, UsageError
+from npucmp.follow.step_findings import StepFindings
 from npucmp.follow.step_watch import CompleteStep, Number, StepWatch, step_order
-from npucmp.follow.workflow import StepFindings, complete_steps, reasons, require_times
+from npucmp.follow.workflow import complete_steps, reasons, require_times
 from npucmp.health.curves.curve import Log
 from npucmp.health.evaluate import RunExamination, examine, order_symptoms
 from npucmp.health.facts import Health

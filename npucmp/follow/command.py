@@ -10,7 +10,7 @@ import click
 
 from npucmp.commands.output import carry_out
 from npucmp.follow.report import json_lines, text_lines
-from npucmp.follow.workflow import StepFindings
+from npucmp.follow.step_findings import StepFindings
 from npucmp.model import Result
 
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Optional
 
 from npucmp.errors import DumpError, NpucmpError, UsageError
+from npucmp.follow.step_findings import StepFindings
 from npucmp.follow.step_watch import CompleteStep, Number, StepWatch, step_order
-from npucmp.follow.workflow import StepFindings, complete_steps, reasons, require_times
+from npucmp.follow.workflow import complete_steps, reasons, require_times
 from npucmp.measure import checkpoint
 from npucmp.model import Report, Run, StoredComparisons
 from npucmp.model.comparison import where_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Iterator
 
-from npucmp.follow.workflow import StepFindings
+from npucmp.follow.step_findings import StepFindings
 from npucmp.health import report as check
 from npucmp.model import Cause, Report
 from npucmp.model.check_finding import Symptom

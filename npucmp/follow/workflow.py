@@ -5,33 +5,15 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from npucmp.errors import UsageError
 from npucmp.follow.step_watch import CompleteStep, Number, StepWatch
-from npucmp.model import Report
-from npucmp.model.check_finding import Symptom
 from npucmp.workflows.option_fields import FollowFields
 
 LONGEST_PAUSE = 1.0  # seconds between two listings of a dump
 RELIST = 10  # listings of a dump, one of which includes the steps that were read
 SHARE = 9  # pause between listings, as a multiple of the time that one takes
-
-
-class StepFindings(NamedTuple):
-    """The findings of a step, handed to the caller when the step was read. `step` is None for a dump without numbers.
-
-    again     the step was read before, and its files have changed since
-    symptoms  of check: those that no earlier step showed; `also` has the new places of a known one
-    report    of compare: this step alone, None for a check
-    met       the word of --until that ends the run, "" if none does
-    """
-
-    step: Optional[int]
-    again: bool = False
-    symptoms: tuple[Symptom, ...] = ()
-    report: Optional[Report] = None
-    met: str = ""
 
 
 def require_times(times: FollowFields) -> None:

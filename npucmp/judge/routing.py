@@ -113,7 +113,8 @@ def _of_tensor(measurement: Measurement, found: Sequence[Measurement], context: 
     if min(values.min() for values in both) < 0 or max(values.max() for values in both) >= MANY:
         return
     sides = [np.moveaxis(values, 1, 0) if layered else values.reshape(1, -1, shape[-1]) for values in both]
-    logits = None if layered else _logits(measurement, found, context)
+    highest = max(int(values.max()) for values in both)
+    logits = None if layered else _logits(measurement, found, context, highest)
     for layer, name in enumerate(names):
         x, y = sides[0][layer], sides[1][layer]
         changes = changes_of(x, y, logits)
@@ -134,16 +135,18 @@ def _set(ids: Array, row: int) -> tuple[int, ...]:
 
 
 def _logits(
-    measurement: Measurement, found: Sequence[Measurement], context: ReadContext
+    measurement: Measurement, found: Sequence[Measurement], context: ReadContext, highest: int
 ) -> Optional[tuple[Array, Array]]:
-    """The floats of both sides that the operator of the ids read, a row for each row of ids; None without any."""
+    """The floats of both sides that the operator of the ids read: a row for each row of ids, with a number for each id
+    up to the highest. None without any."""
     golden = measurement.pair.golden
     for other in found:
         tensor = other.pair.golden
         if other.pair.order != measurement.pair.order or is_output(other.pair) or tensor is None or golden is None:
             continue
         kind = lookup(tensor.dtype)
-        if kind is not None and kind.kind == "f" and tensor.shape[:-1] == golden.shape[:-1] and tensor.shape[-1:]:
+        is_wide = tensor.shape[:-1] == golden.shape[:-1] and tensor.shape[-1:] > (highest,)
+        if kind is not None and kind.kind == "f" and is_wide:
             both = _values(other.pair, context)
             if both is not None and both[0].shape == both[1].shape:
                 return tuple(values.reshape(-1, values.shape[-1]) for values in both)  # type: ignore[return-value]

@@ -10,12 +10,11 @@ tensor, and the coarsest type that a good part of the run has.
 was not dumped. Parameters and tensors of equal bits use their own type. A module with recorded inner operators uses all
 types so far.
 
-Read the types of a run from its values, which may be coarser than those of its files.
-
-A file of float32 may hold a run of float16 or bfloat16: engines with float32 outputs widen their values, and numpy has
-no bfloat16. A file of float64 may hold a run of these types or of float32, because arrays of Python are float64. The
-moments of a tensor show whether every value is a number of a narrower type (judge/precision.py). One tensor proves
-nothing about the run, because a single operator that rounds to 16 bits is a fault. So the computed outputs vote:
+The types of a run are read from its values, which may be coarser than those of its files. A file of float32 may hold a
+run of float16 or bfloat16: engines with float32 outputs widen their values, and numpy has no bfloat16. A file of
+float64 may hold a run of these types or of float32, because arrays of Python are float64. The moments of a tensor show
+whether every value is a number of a narrower type (judge/precision.py). One tensor proves nothing about the run,
+because a single operator that rounds to 16 bits is a fault. So the computed outputs vote:
 
     the run  more than half of the outputs hold rounded values. Then every tensor has the type that holds it
     a kind   all operators of a type (two at least) write such values, as in a mixed run. Then these operators have the

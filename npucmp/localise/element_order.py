@@ -188,7 +188,7 @@ def choice_reasons(
     if y.dtype.kind == "b" or x.dtype.kind == "b":
         yield elements
         return
-    chosen = _chosen(node, own, x, y, reader) if is_output(own.pair) else None
+    chosen = _chosen(node, x, y, reader) if is_output(own.pair) else None
     if chosen is not None:
         yield from _choice(chosen)
     elif (rows := _id_rows(x, y)) is not None:
@@ -208,7 +208,7 @@ class _Chosen(NamedTuple):
     slot: str
 
 
-def _chosen(node: Sequence[Finding], own: Finding, x: Array, y: Array, reader: ValueReader) -> Optional[_Chosen]:
+def _chosen(node: Sequence[Finding], x: Array, y: Array, reader: ValueReader) -> Optional[_Chosen]:
     """Return the choice that the indices are, None if they are none."""
 
     for finding in node:

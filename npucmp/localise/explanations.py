@@ -15,7 +15,6 @@ from npucmp.localise.evidence import WorstInput, argument_reasons, worst_of
 from npucmp.localise.intervals import (
     OperatorReads,
     behind_a_root,
-    differs,
     incoming_error,
     inputs_agree,
     is_cancellation_residue,
@@ -26,7 +25,7 @@ from npucmp.localise.intervals import (
 )
 from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.root_cause import OwnError, with_explanation
-from npucmp.localise.rule_context import RuleContext, error_size
+from npucmp.localise.rule_context import RuleContext, differs, error_size
 from npucmp.localise.rules.accusations import is_step
 from npucmp.localise.rules.explanations import share_of_rows
 from npucmp.localise.seen_errors import is_alike

@@ -17,16 +17,9 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.conditioning import scale_of
 from npucmp.localise.evidence import interval_reasons
 from npucmp.localise.explanations import accuse, excuse, explanation_of_case
-from npucmp.localise.intervals import (
-    WORDS,
-    Interval,
-    differs,
-    edge_interval,
-    is_cancellation_residue,
-    unknown_producer,
-)
+from npucmp.localise.intervals import WORDS, Interval, edge_interval, is_cancellation_residue, unknown_producer
 from npucmp.localise.root_cause import OwnError
-from npucmp.localise.rule_context import RuleContext, error_size
+from npucmp.localise.rule_context import RuleContext, differs, error_size
 from npucmp.localise.seen_errors import agrees, has_recent, is_alike, last_agreeing
 from npucmp.localise.sources import (
     Writer,

@@ -1,10 +1,9 @@
 """The golden as a graph of row numbers: operators, and the contents that they write and read, by recorded names or
 equal values.
 
-Find operators of the target alone whose outputs are unused.
-
-An output is unused if no operator reads it, whole or in slices, and no compared tensor holds it. It is not known
-whether an operator with unused outputs, in the place of golden operators, computes what they compute.
+Operators of the target alone whose outputs are unused are found here too. An output is unused if no operator reads it,
+whole or in slices, and no compared tensor holds it. It is not known whether an operator with unused outputs, in the
+place of golden operators, computes what they compute.
 
 Queries, keys and values of one product are read in slices. Cutting a tensor is a view, which most dumps do not record;
 the hashes of the slices add up to the hash of the whole.

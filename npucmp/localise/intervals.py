@@ -32,11 +32,11 @@ from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import BOTH_SIDES
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import Scale, scale_of
-from npucmp.localise.rule_context import RuleContext, error_of, error_size
-from npucmp.localise.seen_errors import QUANTILE, error_of_operands, error_of_shape, usual_error
+from npucmp.localise.rule_context import QUANTILE, RuleContext, differs, error_of, error_size
+from npucmp.localise.seen_errors import error_of_operands, error_of_shape, usual_error
 from npucmp.localise.sources import read_with, source_of
 from npucmp.localise.sweep import Sweep, TensorSource
-from npucmp.model import DIFFERS, Finding, Verdict
+from npucmp.model import Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_folded, is_output, is_parameter, running_statistics
 
@@ -396,8 +396,3 @@ def _part(node: OperatorFindings, finding: Finding) -> float:
     """The size of an operand relative to the result, at most 1; 1 for a reduction of one operand."""
     read, wrote = scale_of(finding), max(map(scale_of, node.outputs), default=Scale())
     return min(1.0, read.rms / wrote.rms) if wrote.rms and 0 < read.elements <= wrote.elements else 1.0
-
-
-def differs(finding: Finding) -> bool:
-    """Whether the verdict says that the two sides differ."""
-    return finding.verdict in DIFFERS

@@ -52,11 +52,11 @@ from npucmp.localise.rule_context import (
     FLIP_COUNT,
     FLIP_SHARE,
     MIN_ELEMENTS,
+    QUANTILE,
     deviations_of,
     gain_of,
     proven_size,
 )
-from npucmp.localise.seen_errors import QUANTILE
 from npucmp.model import Evidence, Finding, Pair, Statistics, Verdict
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.moments import SHORT_BITS

@@ -55,10 +55,8 @@ from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.evidence import argument_reasons, reason, tensor_fact
-from npucmp.localise.intervals import differs
-from npucmp.localise.rule_context import RuleContext, error_size, gain_of
+from npucmp.localise.rule_context import RuleContext, differs, error_size, gain_of, is_still
 from npucmp.localise.rules.limits import REDUCED_ROUND_OFF
-from npucmp.localise.seen_errors import is_still
 from npucmp.model import GUILTY_ABOVE, REPLAYED, Cause, Evidence, Finding, Operator, ReplayedOutput, ReplayVerdict
 from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import DTYPES, ROUNDING, lookup

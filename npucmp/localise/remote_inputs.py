@@ -18,8 +18,7 @@ from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings, OperatorPlace
 from npucmp.judge.precision import BOTH_SIDES, round_off_of
 from npucmp.localise.evidence import reason
-from npucmp.localise.intervals import differs
-from npucmp.localise.rule_context import error_size
+from npucmp.localise.rule_context import differs, error_size
 from npucmp.localise.search import RootSearch
 from npucmp.localise.sources import is_held, replace_source, source_of
 from npucmp.localise.sweep import TensorSource

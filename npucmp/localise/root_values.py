@@ -27,7 +27,7 @@ import numpy as np
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.values import Array, distinct
-from npucmp.localise.element_order import order_reasons
+from npucmp.localise.element_order import choice_reasons, order_reasons
 from npucmp.localise.evidence import reason
 from npucmp.localise.value_reader import ValueReader
 from npucmp.measure.pairs import holds_other_ids
@@ -246,8 +246,6 @@ def _with_values(
         return replace(root, evidence=(*root.evidence, offset))
     chosen = own if pair[1].dtype.kind in "bi" and pair[0].dtype.kind in "bi" else _indices_beside(node, own)
     if chosen is not None and (ids := reader.pair(chosen)) is not None:
-        from npucmp.localise.element_order import choice_reasons
-
         more += choice_reasons(node, chosen, *ids, reader)
     if any(each.kind == "between" and not each.facts for each in root.evidence) and not is_output(own.pair):
         from npucmp.localise.overwritten_memory import memory_reasons

@@ -16,10 +16,12 @@ from npucmp.judge.precision import SINGLE, Precision, round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import Scale, Terms, amplification, scale_of, terms
 from npucmp.measure import metrics
-from npucmp.model import Finding, Moments, Operator, Pair, TensorRef, Verdict
+from npucmp.model import DIFFERS, Finding, Moments, Operator, Pair, TensorRef, Verdict
 from npucmp.model.dtypes import AVERAGED_ELEMENTS as AVERAGED_ELEMENTS
 from npucmp.model.roles import kind_of
 
+QUANTILE = 0.9  # share of the errors seen: chosen: larger errors are outliers, not measured
+RECENT_OPERATORS = 8  # operators: chosen: code that was not dumped most likely reads their outputs, not measured
 QUANTISED = "quantised"  # the rule of the limit of a quantised run
 MIN_ELEMENTS = 64  # elements: chosen: shares and factors of as many are not chance, not measured
 # share: chosen: a factor that makes up as much of an error scales the whole tensor, and a factor that as many
@@ -305,3 +307,18 @@ def deviations_of(finding: Finding) -> float:
 def gain_of(finding: Finding) -> float:
     """The factor of the whole target tensor, minus 1; 0 if unknown."""
     return metrics.gain(finding.measurement.moments or NO_VALUES)
+
+
+def differs(finding: Finding) -> bool:
+    """Whether the verdict says that the two sides differ."""
+    return finding.verdict in DIFFERS
+
+
+def is_still(finding: Finding) -> bool:
+    """Whether the two sides hold the same bits, or statistics that prove no difference."""
+    if finding.verdict is not Verdict.MATCH and finding.verdict is not Verdict.UNKNOWN:
+        return False
+    if finding.error is None:
+        return True
+    moments = finding.measurement.moments
+    return finding.error == 0.0 and (moments is None or moments.equal == moments.elements)

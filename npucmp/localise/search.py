@@ -41,7 +41,6 @@ from npucmp.localise.gaps import find_gap, gap_cause, input_of_module
 from npucmp.localise.intervals import (
     WORDS,
     OperatorReads,
-    differs,
     incoming_error,
     is_cancellation_residue,
     is_half_known,
@@ -56,11 +55,11 @@ from npucmp.localise.parameter_drift import Updates, rounded_parameters
 from npucmp.localise.recomputation import NAME as RECOMPUTED
 from npucmp.localise.recomputation import Estimator, Recomputation, RecomputedRows
 from npucmp.localise.root_cause import OwnError, root_of, with_explanation
-from npucmp.localise.rule_context import RuleContext, error_size
+from npucmp.localise.rule_context import RuleContext, differs, error_size, is_still
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.accusations import downcast_share
 from npucmp.localise.rules.explanations import GROWTH
-from npucmp.localise.seen_errors import is_alike, is_still, learn_shapes
+from npucmp.localise.seen_errors import is_alike, learn_shapes
 from npucmp.localise.sources import (
     add_uncompared,
     excluded_forward,

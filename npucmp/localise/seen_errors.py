@@ -12,15 +12,13 @@ from npucmp.flow.contents import is_few, is_vector
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import scale_of
-from npucmp.localise.rule_context import RuleContext, error_of, error_size
+from npucmp.localise.rule_context import QUANTILE, RECENT_OPERATORS, RuleContext, error_of, error_size
 from npucmp.localise.sweep import Passed, Sweep, WrittenSizes
 from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output
 
-QUANTILE = 0.9  # share of the errors seen: chosen: larger errors are outliers, not measured
-RECENT_OPERATORS = 8  # operators: chosen: code that was not dumped most likely reads their outputs, not measured
 OPERANDS = 2  # outputs: definition: a sum, a product and a quotient of elements have two operands
 
 
@@ -218,13 +216,3 @@ def agrees(finding: Finding) -> bool:
 def is_alike(finding: Finding) -> bool:
     """Whether statistics or an XOR of a tensor were compared and prove no error."""
     return finding.error is None and (finding.measurement.bound is not None or has_equal_xor(finding.pair))
-
-
-def is_still(finding: Finding) -> bool:
-    """Whether the two sides hold the same bits, or statistics that prove no difference."""
-    if finding.verdict is not Verdict.MATCH and finding.verdict is not Verdict.UNKNOWN:
-        return False
-    if finding.error is None:
-        return True
-    moments = finding.measurement.moments
-    return finding.error == 0.0 and (moments is None or moments.equal == moments.elements)

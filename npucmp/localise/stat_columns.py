@@ -263,7 +263,7 @@ class PairColumns:
         self.elements = np.array([float(pair.elements) if pair.elements < MOST else 0.0 for pair in pairs])
         self.round_off = np.array([round_off_of(pair) for pair in pairs])
         self.rounding = np.array([sum(one.rounding for one in (pair.target, pair.golden) if one) for pair in pairs])
-        kinds = [*map(_round_offs, pairs)]
+        kinds = [*map(round_offs_of, pairs)]
         self.most_round_off = np.array([max(one, default=0.0) for one in kinds])
         self.least_round_off = np.array([min(one, default=0.0) for one in kinds])
         self.is_split = np.array([*map(is_split, pairs)], dtype=bool)
@@ -321,7 +321,8 @@ def network_columns(findings: SearchRows) -> PairColumns:
     return found
 
 
-def _round_offs(pair: Pair) -> set[float]:
+def round_offs_of(pair: Pair) -> set[float]:
+    """The round-offs of the types of both sides."""
     rows = (lookup(tensor.dtype) for tensor in (pair.target, pair.golden) if tensor is not None)
     return {row.round_off for row in rows if row is not None and row.round_off}
 

@@ -75,9 +75,10 @@ from npucmp.localise.conditioning import Scale, amplification, scale_of, terms
 from npucmp.localise.effective_precision import COMMON_SHARE
 from npucmp.localise.evidence import argument_reasons, draw_reasons, is_fed, reason, tensor_fact
 from npucmp.localise.root_cause import SearchResult
-from npucmp.localise.rule_context import AVERAGED_ELEMENTS, FLIP_SHARE
+from npucmp.localise.rule_context import AVERAGED_ELEMENTS, FLIP_SHARE, QUANTILE, RECENT_OPERATORS
+from npucmp.localise.rules.limits import REDUCED_ROUND_OFF
 from npucmp.localise.search import RootSearch
-from npucmp.localise.seen_errors import QUANTILE, RECENT_OPERATORS, below_rounding, may_cancel, rounding_of_sums
+from npucmp.localise.seen_errors import below_rounding, may_cancel, rounding_of_sums
 from npucmp.localise.sources import source_of
 from npucmp.localise.stat_columns import (
     FIGURES,
@@ -89,6 +90,7 @@ from npucmp.localise.stat_columns import (
     is_hidden,
     level,
     movement,
+    round_offs_of,
 )
 from npucmp.localise.sweep import Sweep
 from npucmp.model import Cause, Finding, Operator, Pair, Root, Verdict
@@ -102,8 +104,7 @@ from npucmp.model.table import ChangedRows, rows_of_verdicts, with_changes
 # rel_l2: evidence: products of numbers rounded to 11 bits are off by 2e-4 to 4e-4 (judge/products.py), and figures
 # scatter more than errors
 REDUCED_ERROR = 2.0**-17, 2.0**-8.5
-# round-off: chosen: half of that of 11 bits, to which HF32 and TF32 round operands, not measured
-REDUCED_ROUND_OFF = 2.0**-12
+REDUCED_NOISE = 0.5 * REDUCED_ROUND_OFF  # round-off: chosen: half of that to which HF32 and TF32 round, not measured
 
 
 class ShiftedProduct(NamedTuple):
@@ -197,7 +198,7 @@ def merge_facts(ranks: Sequence[RankFacts], first: bool = True, unproven: float 
         mixed > COMMON_SHARE * floats,
         max(parameter_shifts, default=0.0),
         0.0 if parameter_shifts else unproven,  # the records of parameters show their shift
-        REDUCED_ROUND_OFF if _are_reduced(ranks) else 0.0,
+        REDUCED_NOISE if _are_reduced(ranks) else 0.0,
         first,
     )
 
@@ -230,8 +231,7 @@ def reuse(node: OperatorFindings, elements: int, last: tuple[int, ...] = ()) -> 
 
 @of_row
 def round_offs(finding: Finding) -> set[float]:
-    sides = finding.pair.target, finding.pair.golden
-    return {row.round_off for tensor in sides if tensor and (row := lookup(tensor.dtype)) and row.round_off}
+    return round_offs_of(finding.pair)
 
 
 class Contribution(NamedTuple):

@@ -35,7 +35,7 @@ These raise no alarm, and change neither the exit status nor the origin of later
     +Inf              if an operator that fills or selects has that argument: a mask before a minimum
     input masks       an input without a scanned producer with -Inf or lowest values, before the first alarm; after it,
                       only with zeros and lowest values and nothing else
-    discarded Inf     overflows/events.py; `born` and `killed` stay in overflow.csv
+    discarded Inf     see below; `born` and `killed` stay in overflow.csv
     unwritten memory  `empty`, views of it, tensors of the same type and shape without a producer, buffers of receives
                       and gathers, workspaces. An operator that computes with it and writes an event is `born`
     float8, float4    a quarter of the elements at most, or a single one, at the largest value: quantisation scales the

@@ -222,6 +222,8 @@ def _operator_inputs(
     task: Task, inputs: dict[int, Array], shapes: tuple[tuple[int, ...], ...], refs: Mapping[int, TensorRef]
 ) -> OperatorInputs:
     """The inputs of an operator from graph and dump; each tensor has the shape that the operator reads, if it fits."""
+    from npucmp.recompute.numpy_inputs import OperatorInputs
+
     attributes = task.operator.attributes
     read_as = {at: attributes.get(f"shape of input:{at}") for at in inputs}
     if all(shape is None or math.prod(shape) == inputs[at].size for at, shape in read_as.items()):
@@ -233,8 +235,6 @@ def _operator_inputs(
     for one in task.operator.tensors:
         if one.device is not None and one.device.origin:
             orders.setdefault(one.slot, one.device.origin)
-    from npucmp.recompute.numpy_inputs import OperatorInputs
-
     return OperatorInputs(inputs, attributes, shapes, orders, task.call.prefix[len(GRAPH) :])
 
 

@@ -11,7 +11,8 @@ tensors.csv prints it and `--mapping` reads it back.
                                       what the ranks hold (model/relation.py)
     tokens(…), blocks(…), rows(…)     rows that npucmp finds by their values: the statement changes nothing
 
-Steps stand in the order in which they are applied, separated by " · " or ";".
+Steps stand in the order in which they are applied, separated by " · " or ";". Those that join ranks stand behind those
+of a tensor, but for scale.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import math
 import os
 import re
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Callable, Iterable, NamedTuple, Optional
 
 from npucmp.dump.limits import ReadContext
@@ -68,14 +70,18 @@ class View(NamedTuple):
 
 def parse_view(text: str) -> View:
     """Return the view that a text states. Raises UsageError for an unknown step or argument."""
-    steps = []
+    steps: list[ViewStep] = []
     for word in _SEPARATOR.split(text.strip()):
         found = _STEP.fullmatch(word)
         if found is None:
             raise UsageError(f"{word!r:.100} is no view; for example: permute(0,3,1,2), concat(ranks 0-3, axis 2)")
         step = ViewStep(found[1], _spaced(found[1], found[2]))
+        if step.name not in (*OF_RANKS, *FOUND, "scale") and any(known.name in OF_RANKS for known in steps):
+            raise UsageError(f"{step.words:.100} stands behind a step that joins ranks; state it before that step")
         if step.name in _STEPS:
             _STEPS[step.name][0](step.arguments)  # raises for wrong arguments
+        elif step.name == "matmul":
+            _matrix(step.arguments)
         elif step.name not in KNOWN and step.name not in (views := find_extensions(VIEWS)):
             raise UsageError(f"no view {step.name!r:.60}; known: {', '.join(sorted((*KNOWN, *views)))}")
         steps.append(step)
@@ -128,6 +134,13 @@ def _factor(arguments: str) -> float:
     return factor
 
 
+def _matrix(arguments: str) -> tuple[str, str]:
+    side, _, name = arguments.partition(", ")
+    if side not in ("left", "right") or not name:
+        raise UsageError(f"matmul({arguments:.100}): matmul(left, FILE.npy) or matmul(right, FILE.npy) is wanted")
+    return side, name
+
+
 def _permuted(payload: Payload, axes: tuple[int, ...]) -> Payload:
     if sorted(axes) != [*range(len(payload.shape))]:
         raise UnsupportedError(f"permute({','.join(map(str, axes))}) of a tensor of {len(payload.shape)} axes")
@@ -162,9 +175,9 @@ KNOWN = frozenset((*_STEPS, *OF_RANKS, *FOUND, "matmul"))
 
 def _matmul(payload: Payload, arguments: str, folder: str, context: ReadContext) -> Payload:
     """The product with the matrix of a .npy file, of all rows of the last axis, or from the left of a matrix."""
-    side, _, name = arguments.partition(", ")
-    if side not in ("left", "right") or not name:
-        raise UsageError(f"matmul({arguments:.100}): matmul(left, FILE.npy) or matmul(right, FILE.npy) is wanted")
+    side, name = _matrix(arguments)
+    if folder and (os.path.isabs(name) or os.pardir in Path(name).parts):
+        raise UnsupportedError(f"matmul with {name:.100}, which is not in the folder of the mapping")
     with open_regular(os.path.join(folder, name), context) as file:
         matrix = header_of("npy", file)
     if len(matrix.shape) != 2 or not payload.shape:  # a matrix and a tensor

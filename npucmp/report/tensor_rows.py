@@ -302,8 +302,9 @@ def _coded(numbers: npt.NDArray[Any], words: Sequence[Any]) -> CodedColumn:
 
 def _recorded(known: Flags, figures: npt.NDArray[np.float64]) -> list[CodedColumn]:
     """Return the columns of RECORDED. An operator reads the output of another, so many rows have equal figures."""
-    rows = CodedColumn.of(np.hstack([figures, known]).view("V64").ravel().tolist())
-    found, count = np.frombuffer(b"".join(rows.different)).reshape(-1, 8), len(Statistics._fields)
+    count = len(Statistics._fields)
+    rows = CodedColumn.of(np.hstack([figures, known]).view(f"V{2 * count * figures.itemsize}").ravel().tolist())
+    found = np.frombuffer(b"".join(rows.different)).reshape(-1, 2 * count)
     names = map(Statistics._fields.index, RECORDED)
     return [CodedColumn(optional(found[:, name], found[:, count + name] > 0), rows.codes) for name in names]
 

@@ -24,10 +24,10 @@ from npucmp.errors import NpucmpError
 from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.localise.evidence import reason, tensor_reason
-from npucmp.localise.intervals import differs
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.root_order import places_of, search_steps, side_by_side
+from npucmp.localise.rule_context import differs
 from npucmp.localise.rules import Rulebook
 from npucmp.measure.bitwise import same_bytes
 from npucmp.measure.pairs import payload_of

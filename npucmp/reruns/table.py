@@ -6,7 +6,7 @@ With three runs or more, an operator has the gravest cause that it has in any of
 agree at an operator if they differ from the first run in the same tensors and hold the same values there. The largest
 group is right, at a tie the group with the earliest run; if no two runs agree, none is.
 
-Describe parameters that differ between the checkpoints of two runs, in the words of weight_faults.py.
+Parameters that differ between the checkpoints of two runs are described in the words of weight_faults.py.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple, Optional, Seq
 from npucmp.dump.limits import ANYWHERE, ReadContext
 from npucmp.judge.bitwise import same
 from npucmp.localise.evidence import is_fed
-from npucmp.localise.intervals import differs
 from npucmp.localise.root_order import SEVERITY
-from npucmp.localise.rule_context import error_size
+from npucmp.localise.rule_context import differs, error_size
 from npucmp.measure.bitwise import PLACES, BitDifferences
 from npucmp.model import Cause, Comparison, Evidence, Fact, Finding, Operator, Pair, Rerun, Root, TensorRef, Verdict
 from npucmp.model.optypes import op_type_of

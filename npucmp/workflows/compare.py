@@ -76,11 +76,16 @@ def compare(target: Dump, golden: Dump, options: Options) -> Report:
 
 
 @of_two(Options)
-def comparison_plan(target: StrPath, golden: StrPath, options: Options) -> ComparisonPlan:
+def comparison_plan(target: Dump, golden: Dump, options: Options) -> ComparisonPlan:
     """Return what `compare` of two dumps would do: the relations that it finds, with their proofs, and how many tensors
     it would measure. Raises NpucmpError as `compare` does."""
     from npucmp.workflows.comparison_plan import ComparisonPlan, plan_of
 
+    if not isinstance(target, (str, os.PathLike)) or not isinstance(golden, (str, os.PathLike)):
+        from npucmp.workflows.arrays import as_paths
+
+        with as_paths(target, golden) as (left, right):
+            return comparison_plan(left, right, options)
     context = options.context(target, golden)
     queue = RelationQueue(options, context)
     related = queue.related(Sides(target, [], golden, []), OF_FILES)

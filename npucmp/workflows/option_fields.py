@@ -19,7 +19,7 @@ from npucmp.workflows.selectors import Numbers
 
 if TYPE_CHECKING:
     from npucmp.align.msprobe_mapping import Names
-    from npucmp.follow.workflow import StepFindings
+    from npucmp.follow.step_findings import StepFindings
     from npucmp.measure.executor import Executor
     from npucmp.model import Tolerance
 

@@ -160,12 +160,10 @@ class RunSelection(DumpFields):
 
     def relations(self) -> Mapping[str, str]:
         """Return the relations that the mapping states, by a pattern of "operator slot"."""
-        if isinstance(self.mapping, (str, PathLike)):
-            from npucmp.align.mapping import load_relations
+        from npucmp.align.mapping import load_relations, relations_in
 
-            return load_relations(Path(self.mapping))
-        found: Any = self.mapping.get("relations", {}) if isinstance(self.mapping, Mapping) else {}
-        return found if isinstance(found, Mapping) else {}
+        is_file = isinstance(self.mapping, (str, PathLike))
+        return load_relations(Path(self.mapping)) if is_file else relations_in(self.mapping, "mapping")  # type: ignore[arg-type]
 
     def nothing(self) -> str:
         """Explain why nothing is selected."""

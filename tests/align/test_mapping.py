@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npucmp.align.mapping import load
+from npucmp.align.mapping import load, load_relations
 from npucmp.errors import UsageError
 
 
@@ -46,3 +46,9 @@ def test_load_refuses(tmp_path, file, text):
 def test_a_line_of_a_csv_file_may_stand_there_twice(tmp_path):
     (tmp_path / "m.csv").write_text("target,golden\na,b\nc,d,more\nalone\na , b\n")
     assert load(tmp_path / "m.csv") == {"a": "b", "c": "d"}
+
+
+def test_a_third_column_is_a_view_or_a_comment(tmp_path):
+    (tmp_path / "m.csv").write_text("target,golden,view\na,b,as before\nc,d,scale(2)\n")
+    assert load(tmp_path / "m.csv") == {"a": "b", "c": "d"}
+    assert load_relations(tmp_path / "m.csv") == {"c": "scale(2)"}

@@ -85,3 +85,12 @@ def test_a_choice_of_top_k_is_of_experts_in_a_network_that_names_experts(tmp_pat
                       framework="pytorch") for name, one in (("a", ids), ("b", chosen(LOGITS)))
         ]  # fmt: skip
         assert len(layers(tmp_path / str(rows), *sides)[1]) == rows
+
+
+def test_an_id_beyond_the_logits_is_no_tie(tmp_path):
+    ids = chosen(LOGITS)
+    ids[7, 2] = LOGITS.shape[1]
+    screen, (row,) = layers(
+        tmp_path, routed(tmp_path / "a", LOGITS, ids), routed(tmp_path / "b", LOGITS, chosen(LOGITS))
+    )
+    assert row["changed"] == row["beyond_ties"] == "1" and "margin" not in screen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from npucmp.errors import UsageError
 from npucmp.relations.stated_view import parse_view
 from tests.test_extensions import install
 
+SAMPLES = Path(__file__).parents[2] / "sample_dumps" / "msprobe_tokens"
 IMAGE = np.random.default_rng(0).standard_normal((2, 5, 6, 3)).astype("f4")
 ROWS = np.random.default_rng(1).standard_normal((7, 16)).astype("f4")
 TURN = np.linalg.qr(np.random.default_rng(2).standard_normal((16, 16)))[0].astype("f4")
@@ -24,6 +26,7 @@ VIEWS = {  # view → tensors of target and golden
     "scale(2)": (2 * ROWS, ROWS),
     "slice(axis 1, 4-7)": (ROWS, ROWS[:, 4:8]),
     "reshape(7,4,4)": (ROWS, ROWS.reshape(7, 4, 4)),
+    "scale(2) · permute(1,0) · slice(axis 0, 0-3)": (2 * ROWS, ROWS.T[:4].copy()),
     "reshape(7,4,4) · permute(1,0,2)": (ROWS, ROWS.reshape(7, 4, 4).transpose(1, 0, 2).copy()),
 }
 
@@ -67,7 +70,8 @@ def test_a_pattern_without_a_tensor_is_told(tmp_path):
     assert "relations in --mapping match no tensor of the target: other*" in report.notes
 
 
-@pytest.mark.parametrize("text", ["turn(1)", "permute(1,x)", "slice(1-2)", "scale(0)", "scale", "concat[0]"])
+@pytest.mark.parametrize("text", ["turn(1)", "permute(1,x)", "slice(1-2)", "scale(0)", "scale", "concat[0]", "matmul(left)",
+                                  "concat(ranks 0-1, axis 1) · permute(1,0)"])  # fmt: skip
 def test_an_unknown_view_is_refused(tmp_path, text):
     with pytest.raises(UsageError, match=r"mapping\.yaml: relation of 'block\*'"):
         compared(tmp_path, ROWS, ROWS, {"block*": text})
@@ -82,6 +86,34 @@ def test_a_file_beside_the_mapping_alone_is_read(tmp_path):
     (inner / "away").symlink_to(outside)
     _, row = compared(inner, *VIEWS["matmul(right, Q.npy)"], {"block*": "matmul(right, away/Q.npy)"})
     assert row["verdict"] == "unreadable"
+
+
+@pytest.mark.parametrize("name", ["../Q.npy", "{folder}/Q.npy"])
+def test_a_file_in_another_folder_is_not_read(tmp_path, name):
+    np.save(tmp_path / "Q.npy", TURN)
+    (tmp_path / "inner").mkdir()
+    view = f"matmul(right, {name.format(folder=tmp_path)})"
+    _, row = compared(tmp_path / "inner", *VIEWS["matmul(right, Q.npy)"], {"block*": view})
+    assert row["verdict"] == "unreadable" and "not in the folder of the mapping" in row["because"]
+
+
+def test_ranks_that_are_not_put_together_are_told(tmp_path):
+    report, _ = compared(tmp_path, ROWS, ROWS, {"block*": "concat(ranks 0-3, axis 1)"})
+    assert report.exit_status == 0
+    assert "relations in --mapping join ranks that are not put together: block*" in report.notes
+
+
+@pytest.mark.parametrize("relations", [{"block*": 3}, {3: "scale(2)"}, "scale(2)"])
+def test_relations_of_python_are_checked(tmp_path, relations):
+    with pytest.raises(UsageError, match="mapping: relations is a table"):
+        npucmp.compare({"block": ROWS}, {"block": ROWS}, mapping={"relations": relations})
+
+
+def test_rows_of_tokens_of_a_computed_view_are_a_row_with_its_reason(tmp_path):
+    view = {"relations": {"Module.model.layers.1.mlp.down_proj*output:0": "scale(3)"}}
+    report = npucmp.compare(SAMPLES / "target", SAMPLES / "golden", mapping=view)
+    found = [one for one in report.comparisons[0].findings if "down_proj" in one.pair.operator.name]
+    assert any("a computed view" in one.because for one in found)
 
 
 def test_a_function_of_the_user_makes_the_view(tmp_path, monkeypatch):
@@ -111,5 +143,5 @@ TOKENS = st.just("tokens(18 of 3 requests, 5 steps)")
 
 @given(st.lists(st.one_of(AXES, PLACED, SPLIT, SUMMED, TOKENS), min_size=1, max_size=3))
 def test_a_printed_view_is_read_back_unchanged(steps):
-    words = " · ".join(steps)
+    words = " · ".join(sorted(steps, key=lambda step: "ranks" in step))
     assert parse_view(words).words == words

@@ -53,6 +53,8 @@ def sliced_weight(payload: Payload, axis: int, start: int, stop: int, cut: Slice
     a block of a scale are the rest of that block and the further blocks, side by side."""
     first, *rest = payload.parts
     shape = (*payload.shape[:axis], stop - start, *payload.shape[axis + 1 :])
+    if payload.made_by == FUNCTION and (axes := _permuted_axes(payload.dataset)):
+        return payload._replace(shape=shape, parts=(cut(first, axes[axis], start, stop),))
     if payload.made_by == FUNCTION:
         raise UnsupportedError(f"a part of {payload.dataset}")
     if payload.made_by == TURNED:
@@ -87,14 +89,20 @@ def weight_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any
         yield from _scaled_blocks(payload, elements, read)
 
 
+def _permuted_axes(words: str) -> tuple[int, ...]:
+    """The axes of "permute(1,0)"; () for another function."""
+    name, _, arguments = words[:-1].partition("(")
+    return tuple(map(int, arguments.split(","))) if name == "permute" else ()
+
+
 def called_view(words: str, values: Any) -> Any:
     """Return what the function of "NAME(arguments)" makes of an array. Raises UsageError without such a function, and
     if it fails."""
     from npucmp.model.entry_points import call_extension, find_extensions, load_extension
 
+    if axes := _permuted_axes(words):
+        return values.transpose(axes)
     name, _, arguments = words[:-1].partition("(")
-    if name == "permute":
-        return values.transpose(tuple(map(int, arguments.split(","))))
     known = find_extensions(VIEWS)
     if name not in known:
         raise UsageError(f"no view {name!r:.60}", nearest(name, known))

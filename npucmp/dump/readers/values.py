@@ -172,8 +172,9 @@ def stored_values(payload: Payload, context: ReadContext = ANYWHERE) -> Array:
 
 def picked_rows(payload: Payload, width: int, numbers: Sequence[int], context: ReadContext) -> Array:
     """Return some rows of `width` values in logical order, by their numbers. The others are not read if the file holds
-    them as memory does."""
-    if payload != Payload(*payload[:4]):
+    them as memory does, unless so many reads take longer than one of all."""
+    size = math.prod(payload.shape) * numpy_dtype(payload.dtype).itemsize
+    if payload != Payload(*payload[:4]) or size <= len(numbers) * _GAP:
         return np.concatenate([*blocks(payload, context=context)]).reshape(-1, width)[numbers]
     with open_regular(payload.path, context) as file:
         source = _Source(payload)

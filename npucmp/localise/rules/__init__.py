@@ -24,12 +24,13 @@ from npucmp.localise.rule_context import (
     FLIP_SHARE,
     MIN_ELEMENTS,
     OUTLIER_FACTOR,
+    QUANTILE,
     QUANTISED,
+    RECENT_OPERATORS,
     ErrorRule,
     RuleContext,
 )
 from npucmp.localise.rules import accusations, explanations, laws, limits
-from npucmp.localise.seen_errors import QUANTILE, RECENT_OPERATORS
 from npucmp.model import Finding, Verdict
 from npucmp.model.dtypes import SHORT_SUM
 from npucmp.model.roles import is_meaningless, is_output, is_parameter
@@ -310,7 +311,7 @@ RULES = (
         "if that is larger",
         text="The incoming error is unknown: errors seen so far are assumed (localise/intervals.py, seen_errors.py). "
         "Evidence: without it every uncaptured function of a clean bfloat16 run is a GAP.",
-        states=("localise.seen_errors.QUANTILE", "localise.seen_errors.RECENT_OPERATORS"),
+        states=("localise.rule_context.QUANTILE", "localise.rule_context.RECENT_OPERATORS"),
     ),
     ErrorRule(
         "fact",

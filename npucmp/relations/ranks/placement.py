@@ -12,7 +12,7 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import assembly
 from npucmp.dump.readers.values import blocks
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import NpucmpError, SystemFailure, UnsupportedError
 from npucmp.model import Payload, Statistics
 from npucmp.model.relation import MAX, MEAN, NORM, SUM, WHOLE, Placement
 from npucmp.relations.held_values import HeldTensor, RankOperator, norm_of
@@ -309,11 +309,12 @@ def norm_of_terms(mesh: Mesh, get: Get, one: Fit) -> Optional[float]:
 
 
 def payload_of(mesh: Mesh, get: Get, one: Fit) -> Optional[Payload]:
-    """The assembled tensor as a payload, which is read block by block; None if some part has no values."""
+    """The assembled tensor as a payload, which is read block by block; None if some part has no values, or
+    cannot be read in parts."""
     try:
         cells = chosen(mesh, one.placements, dict(one.copy), lambda op: get(op).payload)
         found = assemble(cells, one.placements, PAYLOADS, dict(one.copy))
-    except (Misfit, ValueError):
+    except (Misfit, ValueError, UnsupportedError):
         return None
     return found if one.scale == 1.0 else assembly.total([found], assembly.SUM, 1.0 / one.scale)
 

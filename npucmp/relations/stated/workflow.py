@@ -48,7 +48,21 @@ class StatedRelation:
             notes.append(f"{words}; all of them differ: values contradict it" if all(verdicts) else words)
         if unused := [pattern for pattern in self._views if not self._used[pattern]]:
             notes.append(f"relations in --mapping match no tensor of the target: {first_of(unused)}")
+        if unplaced := [pattern for pattern in self._views if self._is_unplaced(pattern, report)]:
+            notes.append(f"relations in --mapping join ranks that are not put together: {first_of(unplaced)}")
         return replace(report, notes=(*report.notes, *notes))
+
+    def _is_unplaced(self, pattern: str, report: Report) -> bool:
+        """Whether a view joins ranks, and those of no tensor were joined."""
+        placed = report.layout.placed if report.layout is not None else ()
+        slots = (
+            (name, one.slot)
+            for one in placed
+            if one.relation is not None and one.relation.decided_by == STATED
+            for name in (one.operator, *(name for _, name in one.relation.operators))
+        )
+        is_used = self._used[pattern] and self._views[pattern].of_ranks
+        return bool(is_used) and not any(matching_pattern([pattern], *slot) for slot in slots)
 
     def _run(self, run: Run) -> Run:
         return replace(run, operators=tuple(map(self._operator, run.operators)))
@@ -105,7 +119,7 @@ def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -
             views[pattern] = parse_view(text)
         except UsageError as error:
             raise UsageError(f"{where}: relation of {pattern!r:.100}: {error}") from None
-    return StatedRelation(views, os.path.dirname(where) if is_file else "", context)
+    return StatedRelation(views, os.path.dirname(where) or os.curdir if is_file else "", context)
 
 
 def _differ(one: Comparison) -> Iterator[bool]:

@@ -14,10 +14,10 @@ from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import op_type_of
-from npucmp.model.relation import TokenRelation
+from npucmp.model.relation import Relation, TokenRelation
 from npucmp.relations.held_values import HeldTensor, RankOperator
 from npucmp.relations.token_records import records_layout
-from npucmp.relations.tokens.token_axes import is_activation, is_float
+from npucmp.relations.tokens.token_axes import is_activation, is_float, token_axes
 from npucmp.relations.tokens.token_evidence import TokenEvidence
 from npucmp.relations.tokens.token_index import TokenIndex
 from npucmp.relations.tokens.token_rows import RowRun, StepTensor, row_values, selected, step_tensor
@@ -140,6 +140,11 @@ class TokenRuns:
         if steps is None:
             if problem := side.problem(key):
                 return one._replace(problem=problem)
+            if isinstance(one.relation, Relation):  # stated
+                is_by_token = token_axes(one.shape, (), side.side.shapes[0]) is not None
+                return (
+                    one._replace(problem="no rows of tokens can be picked from a computed view") if is_by_token else one
+                )
             is_kept = self.keeps_rows and not side.is_golden and len(side.side.runs) == 1 and self._has_parts(one)
             return one if is_kept or (not one.shape and len(side.side.runs) == 1) else None
         is_layout = not is_float(one) and (not one.is_output or records_layout(operator, one))
@@ -169,7 +174,9 @@ class TokenRuns:
             raise
         except NpucmpError as error:
             return one._replace(problem=getattr(error, "because", str(error)))
-        relation = None if side.is_golden else self.relation
+        relation: Optional[Relation | TokenRelation] = None if side.is_golden else self.relation
+        if isinstance(one.relation, Relation):  # stated
+            relation = one.relation._replace(of_rank=f"{one.relation.of_rank} · {self.relation.words}")
         return one._replace(shape=payload.shape, payload=payload, statistics=None, checksum="", source="", layout="",
                             relation=relation)  # fmt: skip
 

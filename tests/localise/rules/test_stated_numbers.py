@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from npucmp.cli import npucmp
 from npucmp.judge.precision import STEP_BITS
 from npucmp.judge.tolerance import FACTOR
-from npucmp.localise import parameter_drift, seen_errors
-from npucmp.localise.rule_context import FLIP_SHARE, OUTLIER_FACTOR
+from npucmp.localise import parameter_drift
+from npucmp.localise.rule_context import FLIP_SHARE, OUTLIER_FACTOR, QUANTILE
 from npucmp.localise.rules import accusations, explanations, limits
 from npucmp.workflows.rule import rule
 
@@ -33,7 +33,7 @@ LISTED = [  # rule, the words with "#" for the number, the constant
     ("inherited", "plus # optimizer steps", parameter_drift.UPDATE_FACTOR),
     ("arguments", "more than # times", OUTLIER_FACTOR),
     ("gradual", "exceed # √u", accusations.ERROR_LIMIT),
-    ("background", "# % of the earlier tensors", 100 * seen_errors.QUANTILE),
+    ("background", "# % of the earlier tensors", 100 * QUANTILE),
 ]
 WRITTEN = [  # in docs/localisation.md, or in docstrings, which `npucmp rule NAME` prints
     ("floats (`round_off`) | # u", FACTOR),

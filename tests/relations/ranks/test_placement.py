@@ -186,3 +186,13 @@ def test_the_error_of_statistics(tmp_path, parts, golden, one, scale, error):
         assert (
             found.placements == (one,) and found.scale == scale and len(found.copy) == (one == COPY and len(parts) > 1)
         )
+
+
+@pytest.mark.parametrize("order, share", [((2, 0, 3, 1), 0.0), ((0, 1, 3, 3), 0.75)])
+def test_chunks_in_another_order_are_a_share_and_a_wrong_chunk_is_none(tmp_path, order, share):
+    chunks = np.split(WHOLE.astype("f4"), 4)
+    parts = np.split(np.concatenate([chunks[at] for at in order]), 2)
+    *own, golden = held(tmp_path, *parts, WHOLE.astype("f4"))
+    mesh = mesh_of(own)
+    fit = placement.Fit(0.5, (Placement("shard", 0),))
+    assert placement.share_alike(mesh, same, golden, fit, 1e-4) == share
