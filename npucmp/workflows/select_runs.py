@@ -160,6 +160,8 @@ class RunSelection(DumpFields):
 
     def relations(self) -> Mapping[str, str]:
         """Return the relations that the mapping states, by a pattern of "operator slot"."""
+        if not self.mapping:
+            return {}
         from npucmp.align.mapping import load_relations, relations_in
 
         is_file = isinstance(self.mapping, (str, PathLike))

@@ -70,8 +70,8 @@ def test_a_pattern_without_a_tensor_is_told(tmp_path):
     assert "relations in --mapping match no tensor of the target: other*" in report.notes
 
 
-@pytest.mark.parametrize("text", ["turn(1)", "permute(1,x)", "slice(1-2)", "scale(0)", "scale", "concat[0]", "matmul(left)",
-                                  "concat(ranks 0-1, axis 1) · permute(1,0)"])  # fmt: skip
+@pytest.mark.parametrize("text", ["turn(1)", "permute(1,x)", "slice(1-2)", "scale(0)", "scale", "concat[0]",
+                                  "matmul(left)", "concat(ranks 0-1, axis 1) · permute(1,0)"])  # fmt: skip
 def test_an_unknown_view_is_refused(tmp_path, text):
     with pytest.raises(UsageError, match=r"mapping\.yaml: relation of 'block\*'"):
         compared(tmp_path, ROWS, ROWS, {"block*": text})
