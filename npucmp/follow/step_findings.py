@@ -1,4 +1,4 @@
-"""What was found in a step of a run that is still going."""
+"""Findings of one step of a run that is followed."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ tensors.csv prints it and `--mapping` reads it back.
                                       what the ranks hold (model/relation.py)
     tokens(…), blocks(…), rows(…)     rows that npucmp finds by their values: the statement changes nothing
 
-Steps stand in the order in which they are applied, separated by " · " or ";". Those that join ranks stand behind those
-of a tensor, but for scale.
+Steps stand in the order in which they are applied, separated by " · " or ";". Steps that join ranks come last; only
+scale may follow them.
 """
 
 from __future__ import annotations
