@@ -713,8 +713,6 @@ def candidates(
     argued: dict[tuple[int, object], Optional[tuple[int, OperatorFindings]]] = {}  # by rank and figures
     for at, (rank, clock, node) in enumerate(nodes):
         root = roots.get((rank, node.pair.order))
-        if root is not None and root.cause is Cause.PROPAGATED:
-            root = None
         standing = noise.outliers.get(node.row)
         reads = _unshown(rank, node.inputs, True) if argued else ()
         read = next(filter(None, (argued.get(key) for key in reads)), None)

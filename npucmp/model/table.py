@@ -305,10 +305,7 @@ def rows_of_rule(findings: Sequence[Finding], rule: str) -> frozenset[int]:
     if isinstance(findings, ChangedRows):
         changed = (at for at, one in findings.changes.items() if one.rule == rule)
         return (rows_of_rule(findings.rows, rule) - findings.changes.keys()) | frozenset(changed)
-    columns = _columns(findings)
-    if rule not in columns.words:
-        return frozenset()
-    return frozenset(np.flatnonzero(columns.rows["rule"] == columns.words.index(rule)).tolist())
+    return frozenset(np.flatnonzero(rows_with_word(_columns(findings), "rule", rule)).tolist())
 
 
 def _columns(findings: Sequence[Finding]) -> Columns:
@@ -621,6 +618,13 @@ def verdict_rows(columns: Columns) -> dict[Verdict, tuple[int, int]]:
 def moments_of_rows(columns: Columns) -> list[Optional[Moments]]:
     """The Moments of each row, None for a row whose values were not measured."""
     return [*map([*moments_of(columns.moments), None].__getitem__, columns.rows["moments"].tolist())]
+
+
+def rows_with_word(columns: Columns, field: str, word: str) -> Flags:
+    """Whether a field of each row has a text: "rule", "metric", "because" …"""
+    number = columns.words.index(word) if word in columns.words else -1
+    found: Flags = columns.rows[field] == number
+    return found
 
 
 def has_error(columns: Columns) -> Flags:
