@@ -169,6 +169,7 @@ class _Readers:
     def __init__(self, findings: Sequence[Finding]) -> None:
         self._findings, self._roles = findings, roles_of(findings)
         self._contents = contents_of(findings, 0), contents_of(findings, 1)
+        self._different = frozenset(rows_of_verdicts(findings, _DIFFERENT))
         self._by_content: tuple[defaultdict[int, list[int]], ...] = (defaultdict(list), defaultdict(list))
         for at in _rows_read_backward(findings):
             for readers, contents in zip(self._by_content, self._contents):
@@ -194,8 +195,8 @@ class _Readers:
         tensor."""
         for side, contents in enumerate(self._contents):
             own = [contents[at] for at in rows]
-            alone = (at for at in rows if own.count(contents[at]) == 1 and self._roles.output[at])
-            if any(self._findings[at].verdict in _DIFFERENT and self._is_read_alone(at, side) for at in alone):
+            different = (at for at in self._different.intersection(rows) if self._roles.output[at])
+            if any(own.count(contents[at]) == 1 and self._is_read_alone(at, side) for at in different):
                 return True
         return False
 
@@ -213,10 +214,9 @@ class _Readers:
 
     def are_handed_on(self, rows: Sequence[int]) -> bool:
         """Whether the incoming gradient that one side alone wrote is no gradient that the call passed on."""
-        side = _side_handed_on([self._findings[at] for at in rows])
-        if side is None:
+        read, wrote = (next((at for at in rows if self._roles.output[at] is role), -1) for role in (False, True))
+        if wrote not in self._different or (side := _side_handed_on([self._findings[at] for at in rows])) is None:
             return False
-        read, wrote = (next(at for at in rows if self._roles.output[at] is role) for role in (False, True))
         if self.of(wrote, side):
             return False
         pairs = self._findings[read].pair, self._findings[wrote].pair

@@ -96,9 +96,8 @@ def _have_other_types(pairs: Sequence[Pair]) -> bool:
 
 def _with_meaningless(findings: SearchRows, rules: Rulebook) -> ChangedRows:
     """The rows, of which those that differ and hold memory that no operator wrote are disregarded."""
-    rows = [
-        row for row in rows_of_verdicts(findings, DIFFERS) if rules.holds("meaningless", RuleContext(findings[row]))
-    ]
+    differing = meaningless_rows(findings).intersection(rows_of_verdicts(findings, DIFFERS))
+    rows = [row for row in sorted(differing) if rules.holds("meaningless", RuleContext(findings[row]))]
     return ChangedRows(findings, {row: disregard(findings[row]) for row in rows})
 
 

@@ -462,10 +462,15 @@ class StatColumns:
 
     def reuse(self, at: int, row: int) -> float:
         """√ of the number of elements of an output that share one element of the smallest operand."""
-        node, elements = self.network.nodes[at], np.where(self.has_norm, self.network.elements, 0.0)
-        many = elements[[*node.inputs, *node.extra_inputs]].tolist()
+        node, elements = self.network.nodes[at], self._elements
+        many = map(elements.__getitem__, (*node.inputs, *node.extra_inputs))
         sizes = [size for size in many if size >= AVERAGED_ELEMENTS]
-        return math.sqrt(max(1.0, float(elements[row]) / max(min(sizes, default=1), 1)))
+        return math.sqrt(max(1.0, elements[row] / max(min(sizes, default=1), 1)))
+
+    @cached_property
+    def _elements(self) -> list[float]:
+        found: list[float] = np.where(self.has_norm, self.network.elements, 0.0).tolist()
+        return found
 
     @cached_property
     def errors(self) -> list[list[float]]:
