@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Sequence
 
 from npucmp.errors import DumpError
 from npucmp.model import Result
+from npucmp.model.comparison import kept_workers
 from npucmp.report.answer import Answer
 
 ANSWERS = {  # command of a feature → the module that makes its Answer; those of the others stand in this package
@@ -114,7 +115,8 @@ def write_reports(
 
         require()
     wanted = optional_columns(metrics)
-    return write(with_table_files(answer_of(result, wanted), parts, parquet), directory, Form(excel, xlsx))
+    with kept_workers(result):
+        return write(with_table_files(answer_of(result, wanted), parts, parquet), directory, Form(excel, xlsx))
 
 
 def write_junit(result: Result, file: str | os.PathLike[str]) -> Path:
