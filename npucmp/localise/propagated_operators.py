@@ -31,8 +31,7 @@ def propagate(sweep: Sweep, at: int) -> bool:
         return False
     asked = (*rows.inputs, *(row for row in rows.extra_inputs if not apart[row]))
     sweep.rows_read.update(sweep.edges.sources[row] for row in asked)
-    for row in rows.inputs:
-        learn_source(sweep, TensorSource(sweep.findings[row], apart[row]))
+    sweep.reached = max(sweep.reached, *rows.inputs)  # a later row never reads an input that was written before
     outputs = [sweep.findings[row] for row in rows.outputs]
     for finding in outputs:
         learn_source(sweep, TensorSource(finding, tainted=True))

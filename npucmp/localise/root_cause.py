@@ -58,7 +58,7 @@ def propagated_root(pair: Pair, finding: Finding, by: Limit, reasons: Sequence[E
         cause=Cause.PROPAGATED,
         slot=finding.pair.slot,
         metric=finding.metric,
-        value=_figure(finding),
+        value=finding.measurement.bound,
         limit=finding.limit,
         input_error=math.inf,
         output_error=math.inf,

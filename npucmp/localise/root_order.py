@@ -187,7 +187,7 @@ class _Ranks:
 
     def _communicates(self, place: OperatorPlace) -> bool:
         """Whether tensors of other ranks may reach an operator directly."""
-        if self._collectives is None:
+        if self._collectives is None or self._collectives.is_apart:
             return False
         return place in self._read or place in self._collectives.joint or place in self._collectives.senders
 

@@ -74,7 +74,7 @@ from npucmp.localise.sources import (
 )
 from npucmp.localise.sweep import Sweep, TensorSource
 from npucmp.localise.thresholds import disregard
-from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
+from npucmp.model import Cause, Evidence, Finding, Operator, Pair, Root, Verdict
 from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import SUM_ROUNDING
 from npucmp.model.finding import DIFFERS, OTHER_NODE
@@ -114,10 +114,24 @@ def _columns(rows: SearchRows) -> Optional[StatColumns]:
 
 
 def _downcast_share(nodes: Nodes, findings: ChangedRows) -> float:
-    if _have_other_types(findings):
-        return downcast_share(nodes)
-    operators = [row.operator for row in nodes.rows]
-    return float(len([operator for operator in operators if not operator.path] or operators) == 1)
+    return downcast_share(nodes) if _have_other_types(findings) else float(_has_one_operator(findings))
+
+
+def _operators(pairs: Sequence[Pair]) -> list[Operator]:
+    """The operators of both runs, in graph order."""
+    both = (pair for pair in pairs if pair.target_op is not None and pair.golden_op is not None)
+    return [*{pair.order: pair.operator for pair in both}.values()]
+
+
+@by_network
+def _has_one_operator(pairs: Sequence[Pair]) -> bool:
+    operators = _operators(pairs)
+    return len([operator for operator in operators if not operator.path] or operators) == 1
+
+
+@by_network
+def _scopes(pairs: Sequence[Pair]) -> dict[str, str]:
+    return {operator.name: operator.scope for operator in _operators(pairs) if operator.scope}
 
 
 class RootSearch(Sweep):
@@ -164,7 +178,7 @@ class RootSearch(Sweep):
             any_unreadable=bool(rows_of_verdicts(found, (Verdict.UNREADABLE,))),
             rounded=rounded_parameters(found if by_round_off and columns is None else ()),
             downcast_share=_downcast_share(nodes, found),
-            scopes={row.operator.name: row.operator.scope for row in nodes.rows if row.operator.scope},
+            scopes=_scopes(found),
         )
         for pair in left_out:
             add_uncompared(self, pair)

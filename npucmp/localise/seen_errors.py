@@ -112,7 +112,9 @@ def learn_shapes(sweep: Sweep, node: OperatorFindings) -> None:
 def learn_shape(sweep: Sweep, finding: Finding) -> None:
     """Add the error of one output by its shape."""
     shape, latest = finding.pair.golden_shape, (finding.row, error_size(finding))
-    sweep.shapes[shape] = sorted({*sweep.shapes.get(shape, ()), latest})[-OPERANDS:]
+    before = sweep.shapes.get(shape, [])
+    is_last = not before or before[-1] < latest
+    sweep.shapes[shape] = ([*before, latest] if is_last else sorted({*before, latest}))[-OPERANDS:]
 
 
 def learn_left(sweep: Sweep, finding: Finding) -> None:

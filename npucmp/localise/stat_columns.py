@@ -323,6 +323,8 @@ def _may_propagate(pairs: Sequence[Pair], node: OperatorRows) -> bool:
     op, outputs, first = op_type_of(node.operator), [pairs[row] for row in node.outputs], pairs[node.inputs[0]]
     if op.has("receives") or any(is_meaningless(one) or _is_choice(one) for one in outputs):
         return False
+    if any(one is not None and one.source for row in node.inputs for one in (pairs[row].target, pairs[row].golden)):
+        return False  # a graph names their producers
     if any(len(float_types(one)) > 1 or (one.target and one.target.relation is not None) for one in outputs):
         return False
     if not is_gradient(node.operator):
