@@ -70,8 +70,11 @@ def carry_out(
 
                 result = with_sources(result, sources)
 
+            from npucmp.report import answer_of, load_pages, terminal, write
+
+            if folder:
+                load_pages()
             kept.enter_context(kept_workers(result))
-            from npucmp.report import answer_of, terminal, write
 
             answer = replace(answer_of(result, metrics), folder=folder or "")
             if sources:

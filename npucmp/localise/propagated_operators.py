@@ -50,8 +50,8 @@ def propagate(sweep: Sweep, at: int) -> bool:
 
 def _is_plain(sweep: Sweep) -> bool:
     """Whether nothing but values in columns and descent from roots decides about operators so far."""
-    is_open = sweep.unrecorded or sweep.instead or sweep.residues or sweep.any_flipped or sweep.entered
-    is_open = is_open or sweep.is_told or sweep.any_meaningless or sweep.changed_choice_share
+    state = (sweep.unrecorded, sweep.instead, sweep.residues, sweep.entered, sweep.changed_choice_share)
+    is_open = any(state) or sweep.any_flipped or sweep.is_told or sweep.any_meaningless
     rules = sweep.rules
     by_growth = rules.uses("growth") and not rules.uses("reduced_alike")
     return sweep.by_round_off and not sweep.is_recomputed and by_growth and not is_open

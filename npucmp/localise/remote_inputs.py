@@ -173,7 +173,8 @@ def _rows_in_order(nodes: Sequence[OperatorRows]) -> Optional[tuple[list[int], n
 
 def _may_read_elsewhere(walks: Sequence[RootSearch]) -> bool:
     """Whether an operator communicates, or a rank first reads what another rank first wrote, by contents in columns."""
-    read, wrote = [], []
+    read: list[npt.NDArray[np.uint64]] = []
+    wrote: list[npt.NDArray[np.uint64]] = []
     for walk in walks:
         rows = made_once(walk.findings.network.columns, (_rows_in_order,), walk.nodes.rows)
         if rows is None:
@@ -182,7 +183,10 @@ def _may_read_elsewhere(walks: Sequence[RootSearch]) -> bool:
         different, first = np.unique(contents, return_index=True)
         read.append(different[rows[1][first] & (different > 0)])
         wrote.append(different[~rows[1][first] & (different > 0)])
-    return bool(np.isin(np.concatenate(read), np.concatenate(wrote)).any())
+    # without return_index, np.unique imports numpy.ma
+    every = [np.unique(np.concatenate(side), return_index=True)[0] for side in (read, wrote)]
+    both = np.sort(np.concatenate(every))
+    return bool((both[1:] == both[:-1]).any())
 
 
 class Inequality(NamedTuple):

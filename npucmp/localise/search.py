@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Optional, Sequence
 
+from npucmp.flow.contents import content_of, contents_of
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import Nodes, OperatorFindings, numbered
 from npucmp.judge.tolerance import Limit
@@ -110,6 +111,7 @@ def _columns(rows: SearchRows) -> Optional[StatColumns]:
     columns = StatColumns(rows)
     rows.cache.fill(movement_of_row, columns)
     rows.cache.fill(likely_error, columns.likely_errors)
+    rows.cache.fill(content_of, contents_of(rows))
     return columns
 
 
@@ -156,9 +158,9 @@ class RootSearch(Sweep):
         ordered: bool = True,
     ) -> None:
         rows, rules, updates = numbered(findings, first_row), rules or Rulebook(), updates or Updates()
-        found = _with_meaningless(rows, rules)
+        found, columns = _with_meaningless(rows, rules), _columns(rows)
         updates.decide(found)
-        columns, nodes, meaningless = _columns(rows), Nodes(found), meaningless_rows(found)
+        nodes, meaningless = Nodes(found), meaningless_rows(found)
         super().__init__(
             findings=found,
             nodes=nodes,

@@ -1,7 +1,8 @@
 """Executors of the measurement: this process, or worker processes beside it. Results and their order are the same.
 
 Workers are forked copies of this process. They have function and items in memory; only item numbers are sent to them
-and results are sent back. Each worker has pipes of its own, so that a crash loses only its task.
+and results are sent back. Workers that are kept for several calls are sent function and items once for each call. Each
+worker has pipes of its own, so that a crash loses only its task.
 
 Processes and pipes come from multiprocessing; tasks are assigned here, not by ProcessPoolExecutor. ProcessPoolExecutor
 ends with its first dead worker and cannot name the task, leaves its workers behind if this process is killed, and costs

@@ -74,6 +74,14 @@ def render(answer: Answer, form: Form = Form()) -> dict[str, Any]:
     return {**found, LAST: json.with_files(found[LAST], found)}
 
 
+def load_pages() -> None:
+    """Import the modules of pages and of their tables, which workers that are forked later share."""
+    from npucmp.localise import rank_digest  # noqa: F401
+    from npucmp.report import html, rank_tables  # noqa: F401
+
+    html.load_template()
+
+
 def write(answer: Answer, directory: str | os.PathLike[str], form: Form = Form()) -> list[Path]:
     """Write every report file below `directory`, which is created. All files appear together or none does (files.py).
 
@@ -115,6 +123,7 @@ def write_reports(
 
         require()
     wanted = optional_columns(metrics)
+    load_pages()
     with kept_workers(result):
         return write(with_table_files(answer_of(result, wanted), parts, parquet), directory, Form(excel, xlsx))
 
