@@ -12,10 +12,10 @@ import os
 from codecs import BOM_UTF8
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence, cast
 
 from npucmp.errors import DumpError
-from npucmp.model import Result
+from npucmp.model import Report, Result
 from npucmp.model.comparison import kept_workers
 from npucmp.report.answer import Answer
 
@@ -50,6 +50,11 @@ def present(result: Result, how: str, *more: str) -> Any:
     """Return what a function of notebook.py makes of a result: its words, a line, HTML, a table or its summary."""
     from npucmp.report import notebook
 
+    if how == "frame" and not any(more) and result.command == "compare" and getattr(result, "weights", None) is None:
+        from npucmp.report.compare import tensor_table
+
+        table = tensor_table(cast(Report, result))
+        return notebook.frame_of(table.columns(), table.names)
     return getattr(notebook, how)(answer_of(result), *more)
 
 
