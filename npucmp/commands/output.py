@@ -17,7 +17,6 @@ import click
 
 from npucmp.commands.settings import sources_of
 from npucmp.errors import UsageError
-from npucmp.model.comparison import kept_workers
 from npucmp.presenter import is_chinese
 from npucmp.workflows.option_fields import ScreenFields, spell_options
 
@@ -70,6 +69,7 @@ def carry_out(
 
                 result = with_sources(result, sources)
 
+            from npucmp.model.comparison import kept_workers
             from npucmp.report import answer_of, load_pages, terminal, write
 
             if folder:

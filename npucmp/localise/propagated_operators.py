@@ -15,19 +15,19 @@ from npucmp.localise.evidence import WorstInput, passed_reasons
 from npucmp.localise.root_cause import propagated_root, with_explanation
 from npucmp.localise.seen_errors import learn_shape
 from npucmp.localise.sources import learn_source
+from npucmp.localise.stat_columns import StatColumns
 from npucmp.localise.sweep import Sweep, TensorSource
 
 ANY_ERROR = Limit(math.inf, "growth")  # the explanation by an incoming error of unknown size
 
 
-def propagate(sweep: Sweep, at: int) -> bool:
-    """Record an operator, given by its number, that propagates the error of a root; False if it needs a decision. No
-    tensor of another rank reaches it."""
-    columns = sweep.columns
-    if columns is None or not sweep.any_tainted or not columns.may_propagate[at] or not _is_plain(sweep):
-        return False
+def propagate(sweep: Sweep, columns: StatColumns, at: int) -> bool:
+    """Record an operator, given by its number, whose first input has an error that explains those of its outputs; False
+    if that error does not descend from a root, or if other facts may decide."""
     rows, apart = sweep.nodes.rows[at], columns.is_apart
-    if not _do_inputs_descend(sweep, rows, apart) or (rows.operator.path and not _has_tainted_output(sweep, rows)):
+    if not _is_plain(sweep) or not _do_inputs_descend(sweep, rows, apart):
+        return False
+    if rows.operator.path and not _has_tainted_output(sweep, rows, apart):
         return False
     asked = (*rows.inputs, *(row for row in rows.extra_inputs if not apart[row]))
     sweep.rows_read.update(sweep.edges.sources[row] for row in asked)
@@ -69,9 +69,8 @@ def _do_inputs_descend(sweep: Sweep, rows: OperatorRows, apart: Sequence[bool]) 
     return True
 
 
-def _has_tainted_output(sweep: Sweep, rows: OperatorRows) -> bool:
+def _has_tainted_output(sweep: Sweep, rows: OperatorRows, apart: Sequence[bool]) -> bool:
     """Whether an operator inside this module wrote the first output that differs, which descends from a root."""
-    assert sweep.columns is not None
-    first = next(row for row in rows.outputs if sweep.columns.is_apart[row])
-    known = sweep.sources.get(sweep.edges.sources[first] + sweep.first_row)
-    return sweep.edges.sources[first] >= 0 and known is not None and known.tainted
+    written = sweep.edges.sources[next(row for row in rows.outputs if apart[row])]
+    known = sweep.sources.get(written + sweep.first_row)
+    return written >= 0 and known is not None and known.tainted

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Mapping, Optiona
 
 from npucmp.flow.operators import OperatorFindings, OperatorPlace
 from npucmp.localise.parameter_drift import Updates
-from npucmp.localise.propagated_operators import propagate
 from npucmp.localise.recomputation import Estimator
 from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.rules import Rulebook
@@ -182,7 +181,7 @@ class _Ranks:
                     self._receive(self._collectives, place)
                 if self._noise is not None and not (is_alone and self._pass_noise(self._noise, place, walk)):
                     self._test_noise(self._noise, self._node(place), walk)
-                if not (is_alone and (walk.pass_by(place.at) or propagate(walk, place.at))):
+                if not (is_alone and (walk.pass_by(place.at) or walk.propagate(place.at))):
                     walk.visit(self._node(place))
 
     def _communicates(self, place: OperatorPlace) -> bool:

@@ -237,6 +237,15 @@ class RootSearch(Sweep):
             return True
         return bool(columns.network.is_parameter[row]) or not columns.differs[row]
 
+    def propagate(self, at: int) -> bool:
+        """Record an operator, given by its number, that propagates the error of a root, as columns show; False if
+        `visit` is to decide. No tensor of another rank reaches it."""
+        if self.columns is None or not self.any_tainted or not self.columns.may_propagate[at]:
+            return False
+        from npucmp.localise.propagated_operators import propagate  # values need no columns
+
+        return propagate(self, self.columns, at)
+
     def visit(self, node: OperatorFindings) -> None:
         """Judge one operator, and record the consequences for the tensors that it wrote."""
         if self._is_quiet(node) and not self.recomputation.is_sampled(node):

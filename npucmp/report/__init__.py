@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Sequence, cast
 
 from npucmp.errors import DumpError
 from npucmp.model import Report, Result
-from npucmp.model.comparison import kept_workers
 from npucmp.report.answer import Answer
 
 ANSWERS = {  # command of a feature → the module that makes its Answer; those of the others stand in this package
@@ -121,6 +120,7 @@ def write_reports(
 
         npucmp.write_reports(npucmp.compare("npu_dump", "gpu_dump"), "report", metrics="snr,gain")
     """
+    from npucmp.model.comparison import kept_workers
     from npucmp.report.tables import optional_columns, with_table_files
 
     if parquet:

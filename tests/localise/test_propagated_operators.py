@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import npucmp
-from npucmp.localise import root_order
+from npucmp.localise.search import RootSearch
 from tests.benchmarks.statistics_dumps import SIDES, Figures, step, write
 
 LAYERS, RANKS = 2, 2
@@ -16,10 +16,10 @@ def test_propagate_records_what_a_visit_records(tmp_path, monkeypatch):
         for rank in range(RANKS):
             write(tmp_path / side / "step0" / f"rank{rank}", LAYERS, Figures(rank, side, counted.made))
     dumps, passed = (tmp_path / "target", tmp_path / "golden"), []
-    propagate = root_order.propagate
-    monkeypatch.setattr(root_order, "propagate", lambda walk, at: propagate(walk, at) and not passed.append(at))
+    propagate = RootSearch.propagate
+    monkeypatch.setattr(RootSearch, "propagate", lambda walk, at: propagate(walk, at) and not passed.append(at))
     columns = in_this_process(*dumps)
-    monkeypatch.setattr(root_order, "propagate", lambda walk, at: False)
+    monkeypatch.setattr(RootSearch, "propagate", lambda walk, at: False)
     visited = in_this_process(*dumps)
     assert len(passed) > 20
     assert columns.roots == visited.roots and len(columns.roots) > len(passed)
