@@ -325,7 +325,7 @@ def _serve(
         _watch(parent)
         gc.freeze()  # a search for cycles would copy all memory of the parent
         gc.enable()  # the parent may have disabled it for a short time; a worker runs for long
-        gc.set_threshold(100_000)
+        gc.set_threshold(400_000)
         _keep_pages()
         while order := orders.recv():
             if isinstance(order, bytes):
