@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Sequence
 
@@ -51,42 +51,48 @@ def carry_out(
         metrics = optional_columns(screen.metrics)
     _require_own(context, folder)
     outputs = _outputs(screen)
-    with _errors_written(str(context.info_name), folder, outputs):
-        known = _baseline_report(screen.baseline, str(context.info_name), parameters, work)
-        is_watched = not screen.quiet and _is_terminal(sys.stderr)
-        has_bar = is_watched if screen.show_progress is None else screen.show_progress
-        try:
-            with bar() if has_bar else nullcontext() as progress:
-                result = replace(work(**parameters, progress=progress), argv=tuple(sys.argv))
-        except SystemExit as end:  # by a signal
-            if "journal" in parameters:
-                end.args += ("to continue, repeat the command with --resume",)
-            raise
-        sources = sources_of(context, context.obj or "")
-        if sources:
-            from npucmp.workflows.options import with_sources
+    with ExitStack() as kept:
+        with _errors_written(str(context.info_name), folder, outputs):
+            known = _baseline_report(screen.baseline, str(context.info_name), parameters, work)
+            is_watched = not screen.quiet and _is_terminal(sys.stderr)
+            has_bar = is_watched if screen.show_progress is None else screen.show_progress
+            try:
+                with bar() if has_bar else nullcontext() as progress:
+                    result = replace(work(**parameters, progress=progress), argv=tuple(sys.argv))
+            except SystemExit as end:  # by a signal
+                if "journal" in parameters:
+                    end.args += ("to continue, repeat the command with --resume",)
+                raise
+            sources = sources_of(context, context.obj or "")
+            if sources:
+                from npucmp.workflows.options import with_sources
 
-            result = with_sources(result, sources)
+                result = with_sources(result, sources)
 
-        from npucmp.report import answer_of, terminal, write
+            from npucmp.model.comparison import kept_workers
+            from npucmp.report import answer_of, load_pages, terminal, write
 
-        answer = replace(answer_of(result, metrics), folder=folder or "")
-        if sources:
-            answer = _with_sources_shown(answer, context, sources)
-        if known is not None:
-            answer = mark_known(answer, known)
-        if folder:
-            from npucmp.report.tables import with_table_files
+            if folder:
+                load_pages()
+            kept.enter_context(kept_workers(result))
 
-            answer = with_table_files(answer, screen.parts, screen.parquet)
-        if answer.result.exit_status == 2:
-            answer = _with_missing_data(answer, parameters)
-        for output in outputs:
-            if output.file is not None:
-                from npucmp.report.text_formats import write_text
+            answer = replace(answer_of(result, metrics), folder=folder or "")
+            if sources:
+                answer = _with_sources_shown(answer, context, sources)
+            if known is not None:
+                answer = mark_known(answer, known)
+            if folder:
+                from npucmp.report.tables import with_table_files
 
-                write_text(answer, output)
-    files = write(answer, folder, form) if folder else []
+                answer = with_table_files(answer, screen.parts, screen.parquet)
+            if answer.result.exit_status == 2:
+                answer = _with_missing_data(answer, parameters)
+            for output in outputs:
+                if output.file is not None:
+                    from npucmp.report.text_formats import write_text
+
+                    write_text(answer, output)
+        files = write(answer, folder, form) if folder else []
     if folder and "journal" in parameters and not result.partial:
         from npucmp.measure import checkpoint
 

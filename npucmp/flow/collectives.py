@@ -52,8 +52,17 @@ class Communications:
             self._match_peers()
         self.clocks = self._clocks()
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether no operator waits for another rank."""
+        return not (self.senders or self.joint or self._read)
+
     def in_order(self) -> Iterator[list[OperatorPlace]]:
         """Yield all operators, those of one clock together."""
+        if self.is_apart:
+            for at in range(max(map(len, self._sequences), default=0)):
+                yield [OperatorPlace(rank, at) for rank, own in enumerate(self._sequences) if at < len(own)]
+            return
         for _, group in groupby(sorted(self.clocks, key=lambda place: (self.clocks[place], place)), self.clocks.get):
             yield list(group)
 
@@ -105,7 +114,7 @@ class Communications:
     def _clocks(self) -> dict[OperatorPlace, int]:
         """Compute the clocks. A rank advances until it waits. If all wait for each other (wrongly matched calls), the
         rank with the smallest clock advances."""
-        if not (self.senders or self.joint or self._read):
+        if self.is_apart:
             return {
                 OperatorPlace(rank, at): at + 1 for rank, own in enumerate(self._sequences) for at in range(len(own))
             }

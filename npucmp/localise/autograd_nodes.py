@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
+from functools import cached_property
 from typing import Collection, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.flow.contents import contents_of
@@ -36,8 +37,9 @@ from npucmp.localise.golden_rows import rounds_to
 from npucmp.localise.rule_context import proven_size
 from npucmp.localise.rules.limits import UNRELATED_ERROR
 from npucmp.model import DIFFERS, Finding, Operator, Pair, Side, Verdict
+from npucmp.model.dtypes import SUM_ROUNDING
 from npucmp.model.finding import OTHER_NODE
-from npucmp.model.network import by_network
+from npucmp.model.network import SearchRows, by_network
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_argument, is_output
 from npucmp.model.table import rows_of_verdicts
@@ -169,6 +171,7 @@ class _Readers:
     def __init__(self, findings: Sequence[Finding]) -> None:
         self._findings, self._roles = findings, roles_of(findings)
         self._contents = contents_of(findings, 0), contents_of(findings, 1)
+        self._different = frozenset(rows_of_verdicts(findings, _DIFFERENT))
         self._by_content: tuple[defaultdict[int, list[int]], ...] = (defaultdict(list), defaultdict(list))
         for at in _rows_read_backward(findings):
             for readers, contents in zip(self._by_content, self._contents):
@@ -194,8 +197,8 @@ class _Readers:
         tensor."""
         for side, contents in enumerate(self._contents):
             own = [contents[at] for at in rows]
-            alone = (at for at in rows if own.count(contents[at]) == 1 and self._roles.output[at])
-            if any(self._findings[at].verdict in _DIFFERENT and self._is_read_alone(at, side) for at in alone):
+            different = (at for at in self._different.intersection(rows) if self._roles.output[at])
+            if any(own.count(contents[at]) == 1 and self._is_read_alone(at, side) for at in different):
                 return True
         return False
 
@@ -211,12 +214,32 @@ class _Readers:
                     return proven_size(read) * FACTOR <= size
         return False
 
+    @cached_property
+    def _extremes(self) -> Optional[list[list[list[float]]]]:
+        """The recorded extremes of each row: of target and golden; None if values of any were measured."""
+        if not isinstance(self._findings, SearchRows) or len(self._findings.columns.moments):
+            return None
+        found: list[list[list[float]]] = self._findings.columns.rows["figures"][:, :, :2].tolist()
+        return found
+
+    def _are_near(self, read: int, wrote: int) -> bool:
+        """Whether extremes of an output may be those of an input, rounded to a type, on one side."""
+        if not isinstance(self._findings, SearchRows) or self._extremes is None or read < 0:
+            return True
+        unit = round_off_of(self._findings.network.pairs[wrote]) + SUM_ROUNDING
+        return any(
+            all(abs(a - b) <= unit * max(abs(a), abs(b)) for a, b in zip(before, after))
+            for before, after in zip(self._extremes[read], self._extremes[wrote])
+        )
+
     def are_handed_on(self, rows: Sequence[int]) -> bool:
         """Whether the incoming gradient that one side alone wrote is no gradient that the call passed on."""
+        read, wrote = (next((at for at in rows if self._roles.output[at] is role), -1) for role in (False, True))
+        if wrote not in self._different or not self._are_near(read, wrote):
+            return False
         side = _side_handed_on([self._findings[at] for at in rows])
         if side is None:
             return False
-        read, wrote = (next(at for at in rows if self._roles.output[at] is role) for role in (False, True))
         if self.of(wrote, side):
             return False
         pairs = self._findings[read].pair, self._findings[wrote].pair

@@ -13,9 +13,12 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import NamedTuple, Optional, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from npucmp.flow.collectives import groups_of, sends
 from npucmp.flow.contents import content_of
-from npucmp.flow.operators import OperatorFindings, OperatorPlace
+from npucmp.flow.operators import OperatorFindings, OperatorPlace, OperatorRows
 from npucmp.judge.precision import BOTH_SIDES, round_off_of
 from npucmp.localise.evidence import reason
 from npucmp.localise.rule_context import differs, error_size
@@ -26,6 +29,7 @@ from npucmp.localise.thresholds import disregard
 from npucmp.model import Cause, Finding, Operator, Pair, Root
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_buffer
+from npucmp.model.table import made_once
 
 
 class RemoteView(NamedTuple):
@@ -127,6 +131,8 @@ def read_elsewhere(walks: Sequence[RootSearch]) -> dict[OperatorPlace, list[tupl
     """Return the operators that read a tensor which their rank did not write or read before, and another rank wrote or
     sent, each with the places of that tensor: its operator, and its number there. A receive may return before the data
     arrives, or have no record."""
+    if not _may_read_elsewhere(walks):
+        return {}
     wanted: list[tuple[OperatorPlace, int]] = []
     made: dict[int, dict[int, tuple[OperatorPlace, int]]] = defaultdict(dict)  # by content and rank
     for rank, walk in enumerate(walks):
@@ -154,6 +160,33 @@ def read_elsewhere(walks: Sequence[RootSearch]) -> dict[OperatorPlace, list[tupl
             if sent[0].rank != place.rank:
                 found[place].append(sent)
     return found
+
+
+def _rows_in_order(nodes: Sequence[OperatorRows]) -> Optional[tuple[list[int], npt.NDArray[np.bool_]]]:
+    """The rows that operators read and write, in graph order, and which of them are read; None if an operator
+    communicates."""
+    if any(op_type_of(node.operator).has("collective") for node in nodes):
+        return None
+    rows = [(row, side == 0) for node in nodes for side, own in enumerate((node.inputs, node.outputs)) for row in own]
+    return [row for row, _ in rows], np.array([is_read for _, is_read in rows], dtype=bool)
+
+
+def _may_read_elsewhere(walks: Sequence[RootSearch]) -> bool:
+    """Whether an operator communicates, or a rank first reads what another rank first wrote, by contents in columns."""
+    read: list[npt.NDArray[np.uint64]] = []
+    wrote: list[npt.NDArray[np.uint64]] = []
+    for walk in walks:
+        rows = made_once(walk.findings.network.columns, (_rows_in_order,), walk.nodes.rows)
+        if rows is None:
+            return True
+        contents = np.array(walk.edges.contents, dtype=np.uint64)[rows[0]]
+        different, first = np.unique(contents, return_index=True)
+        read.append(different[rows[1][first] & (different > 0)])
+        wrote.append(different[~rows[1][first] & (different > 0)])
+    # without return_index, np.unique imports numpy.ma
+    every = [np.unique(np.concatenate(side), return_index=True)[0] for side in (read, wrote)]
+    both = np.sort(np.concatenate(every))
+    return bool((both[1:] == both[:-1]).any())
 
 
 class Inequality(NamedTuple):

@@ -10,7 +10,7 @@ from npucmp.judge.tolerance import Limit
 from npucmp.localise import evidence
 from npucmp.localise.rule_context import error_of
 from npucmp.measure import metrics
-from npucmp.model import Cause, Evidence, Finding, Root, Verdict
+from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.table import ChangedRows, Table
 
 # of one rank: its rows, of which some have another finding, and its roots with their clocks
@@ -47,6 +47,23 @@ def root_of(
         evidence=(*reasons, *drawn, *types, *fused),
         rule=own.rule,
         relation=_relation(finding),
+    )
+
+
+def propagated_root(pair: Pair, finding: Finding, by: Limit, reasons: Sequence[Evidence]) -> Root:
+    """Make the Root of an operator that propagates an error of unknown size."""
+    return Root(
+        place=0,
+        pair=pair,
+        cause=Cause.PROPAGATED,
+        slot=finding.pair.slot,
+        metric=finding.metric,
+        value=finding.measurement.bound,
+        limit=finding.limit,
+        input_error=math.inf,
+        output_error=math.inf,
+        evidence=tuple(reasons),
+        rule=by.rule,
     )
 
 

@@ -181,12 +181,12 @@ class _Ranks:
                     self._receive(self._collectives, place)
                 if self._noise is not None and not (is_alone and self._pass_noise(self._noise, place, walk)):
                     self._test_noise(self._noise, self._node(place), walk)
-                if not (is_alone and walk.pass_by(place.at)):
+                if not (is_alone and (walk.pass_by(place.at) or walk.propagate(place.at))):
                     walk.visit(self._node(place))
 
     def _communicates(self, place: OperatorPlace) -> bool:
         """Whether tensors of other ranks may reach an operator directly."""
-        if self._collectives is None:
+        if self._collectives is None or self._collectives.is_apart:
             return False
         return place in self._read or place in self._collectives.joint or place in self._collectives.senders
 
@@ -242,7 +242,12 @@ class _Ranks:
             return results
         from npucmp.localise.stat_test import candidates, first_of, search_result
 
-        rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(results) for _, root in roots}
+        rooted = {
+            (rank, root.pair.order): root
+            for rank, (_, roots) in enumerate(results)
+            for _, root in roots
+            if root.cause is not Cause.PROPAGATED
+        }
         every = self._shown_nodes(rooted, self._noise)
         first = first_of(candidates(every, rooted, self._noise), len(results))
         return [
@@ -275,7 +280,8 @@ class _Ranks:
         places = ((at, row.pair.order) for at, row in enumerate(walk.nodes.rows))
         more = {order: walk.reordered_reasons(walk.nodes[at]) for at, order in places if order in suspects}
         return findings, [
-            (clock, replace(root, evidence=(*root.evidence, *more.get(root.pair.order, ())))) for clock, root in roots
+            (clock, replace(root, evidence=(*root.evidence, *found)) if (found := more.get(root.pair.order)) else root)
+            for clock, root in roots
         ]
 
     def _explain_root(self, places: dict[int, OperatorPlace], carriers: dict[int, int], root: Root) -> Root:

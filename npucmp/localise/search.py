@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Optional, Sequence
 
+from npucmp.flow.contents import content_of, contents_of
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import Nodes, OperatorFindings, numbered
 from npucmp.judge.tolerance import Limit
@@ -74,7 +75,7 @@ from npucmp.localise.sources import (
 )
 from npucmp.localise.sweep import Sweep, TensorSource
 from npucmp.localise.thresholds import disregard
-from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
+from npucmp.model import Cause, Evidence, Finding, Operator, Pair, Root, Verdict
 from npucmp.model.arguments import draws_numbers
 from npucmp.model.dtypes import SUM_ROUNDING
 from npucmp.model.finding import DIFFERS, OTHER_NODE
@@ -96,9 +97,8 @@ def _have_other_types(pairs: Sequence[Pair]) -> bool:
 
 def _with_meaningless(findings: SearchRows, rules: Rulebook) -> ChangedRows:
     """The rows, of which those that differ and hold memory that no operator wrote are disregarded."""
-    rows = [
-        row for row in rows_of_verdicts(findings, DIFFERS) if rules.holds("meaningless", RuleContext(findings[row]))
-    ]
+    differing = meaningless_rows(findings).intersection(rows_of_verdicts(findings, DIFFERS))
+    rows = [row for row in sorted(differing) if rules.holds("meaningless", RuleContext(findings[row]))]
     return ChangedRows(findings, {row: disregard(findings[row]) for row in rows})
 
 
@@ -111,14 +111,29 @@ def _columns(rows: SearchRows) -> Optional[StatColumns]:
     columns = StatColumns(rows)
     rows.cache.fill(movement_of_row, columns)
     rows.cache.fill(likely_error, columns.likely_errors)
+    rows.cache.fill(content_of, contents_of(rows))
     return columns
 
 
 def _downcast_share(nodes: Nodes, findings: ChangedRows) -> float:
-    if _have_other_types(findings):
-        return downcast_share(nodes)
-    operators = [row.operator for row in nodes.rows]
-    return float(len([operator for operator in operators if not operator.path] or operators) == 1)
+    return downcast_share(nodes) if _have_other_types(findings) else float(_has_one_operator(findings))
+
+
+def _operators(pairs: Sequence[Pair]) -> list[Operator]:
+    """The operators of both runs, in graph order."""
+    both = (pair for pair in pairs if pair.target_op is not None and pair.golden_op is not None)
+    return [*{pair.order: pair.operator for pair in both}.values()]
+
+
+@by_network
+def _has_one_operator(pairs: Sequence[Pair]) -> bool:
+    operators = _operators(pairs)
+    return len([operator for operator in operators if not operator.path] or operators) == 1
+
+
+@by_network
+def _scopes(pairs: Sequence[Pair]) -> dict[str, str]:
+    return {operator.name: operator.scope for operator in _operators(pairs) if operator.scope}
 
 
 class RootSearch(Sweep):
@@ -143,9 +158,9 @@ class RootSearch(Sweep):
         ordered: bool = True,
     ) -> None:
         rows, rules, updates = numbered(findings, first_row), rules or Rulebook(), updates or Updates()
-        found = _with_meaningless(rows, rules)
+        found, columns = _with_meaningless(rows, rules), _columns(rows)
         updates.decide(found)
-        columns, nodes, meaningless = _columns(rows), Nodes(found), meaningless_rows(found)
+        nodes, meaningless = Nodes(found), meaningless_rows(found)
         super().__init__(
             findings=found,
             nodes=nodes,
@@ -165,7 +180,7 @@ class RootSearch(Sweep):
             any_unreadable=bool(rows_of_verdicts(found, (Verdict.UNREADABLE,))),
             rounded=rounded_parameters(found if by_round_off and columns is None else ()),
             downcast_share=_downcast_share(nodes, found),
-            scopes={row.operator.name: row.operator.scope for row in nodes.rows if row.operator.scope},
+            scopes=_scopes(found),
         )
         for pair in left_out:
             add_uncompared(self, pair)
@@ -221,6 +236,15 @@ class RootSearch(Sweep):
         if written >= 0 or (is_told and row in self.rows_read):
             return True
         return bool(columns.network.is_parameter[row]) or not columns.differs[row]
+
+    def propagate(self, at: int) -> bool:
+        """Record an operator, given by its number, that propagates the error of a root, as columns show; False if
+        `visit` is to decide. No tensor of another rank reaches it."""
+        if self.columns is None or not self.any_tainted or not self.columns.may_propagate[at]:
+            return False
+        from npucmp.localise.propagated_operators import propagate  # values need no columns
+
+        return propagate(self, self.columns, at)
 
     def visit(self, node: OperatorFindings) -> None:
         """Judge one operator, and record the consequences for the tensors that it wrote."""

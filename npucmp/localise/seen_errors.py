@@ -106,8 +106,15 @@ def learn_shapes(sweep: Sweep, node: OperatorFindings) -> None:
     """Add the errors of the outputs of any operator by their shapes."""
     for finding in node.outputs:
         if finding.pair.golden is not None and error_of(finding) is not None:
-            shape, latest = finding.pair.golden.shape, (finding.row, error_size(finding))
-            sweep.shapes[shape] = sorted({*sweep.shapes.get(shape, ()), latest})[-OPERANDS:]
+            learn_shape(sweep, finding)
+
+
+def learn_shape(sweep: Sweep, finding: Finding) -> None:
+    """Add the error of one output by its shape."""
+    shape, latest = finding.pair.golden_shape, (finding.row, error_size(finding))
+    before = sweep.shapes.get(shape, [])
+    is_last = not before or before[-1] < latest
+    sweep.shapes[shape] = ([*before, latest] if is_last else sorted({*before, latest}))[-OPERANDS:]
 
 
 def learn_left(sweep: Sweep, finding: Finding) -> None:

@@ -30,9 +30,9 @@ from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.localise.effective_precision import float_types
 from npucmp.localise.evidence import argument_reasons
 from npucmp.localise.golden_rows import MASKS
-from npucmp.localise.rule_context import AVERAGED_ELEMENTS
+from npucmp.localise.rule_context import AVERAGED_ELEMENTS, QUANTISED
 from npucmp.model import Finding, Pair, Verdict
-from npucmp.model.arguments import moves_other_axes
+from npucmp.model.arguments import draws_numbers, moves_other_axes
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.finding import DIFFERS, OTHER_NODE
 from npucmp.model.network import SearchRows
@@ -45,6 +45,7 @@ from npucmp.model.table import (
     has_record,
     recorded_figures,
     rows_of_rule,
+    rows_with_word,
     with_verdict,
 )
 
@@ -303,13 +304,38 @@ class PairColumns:
         self.reads = RowsOfOperators([(*node.inputs, *node.extra_inputs) for node in nodes], count)
         self.all = RowsOfOperators([(*node.inputs, *node.outputs) for node in nodes], count)
         scopes = {operator.name: operator.scope for operator in self.operators if operator.scope}
-        self.containing = frozenset(name for operator in self.operators for name in containers(operator, scopes))
+        self.containers = [tuple(containers(operator, scopes)) for operator in self.operators]
+        self.containing = frozenset(name for around in self.containers for name in around)
+        self.may_propagate = self.may_be_quiet & np.array([_may_propagate(pairs, node) for node in nodes], dtype=bool)
 
     def is_container(self, containing: frozenset[str]) -> Array:
         """Return whether each operator is a module with operators inside."""
         operators = self.operators
         found = [one.name in containing or f"{one.phase} {one.path}" in containing for one in operators]
         return np.array(found, dtype=bool)
+
+
+def _may_propagate(pairs: Sequence[Pair], node: OperatorRows) -> bool:
+    """Whether an error of the first input reaches the outputs in full or as its share of a sum, and nothing but the
+    inputs explains errors of the outputs."""
+    if not node.inputs or draws_numbers(node.operator):
+        return False
+    op, outputs, first = op_type_of(node.operator), [pairs[row] for row in node.outputs], pairs[node.inputs[0]]
+    if op.has("receives") or any(is_meaningless(one) or _is_choice(one) for one in outputs):
+        return False
+    if any(one is not None and one.source for row in node.inputs for one in (pairs[row].target, pairs[row].golden)):
+        return False  # a graph names their producers
+    if any(len(float_types(one)) > 1 or (one.target and one.target.relation is not None) for one in outputs):
+        return False
+    if not is_gradient(node.operator):
+        return not op.has("contracts") or not _is_bias(first)
+    if op.has("contracts", "multilinear") and (first.slot.startswith("output") or not node.extra_inputs):
+        return False
+    return not op.has("contracts") or not _is_bias(first)
+
+
+def _is_bias(pair: Pair) -> bool:
+    return is_parameter(pair) and len(pair.golden_shape) <= 1
 
 
 def network_columns(findings: SearchRows) -> PairColumns:
@@ -352,7 +378,7 @@ class StatColumns:
                      sides; `is_known`: where one is
     size             the largest shift of any figure, in roundings
     differs          whether records differ, is_hidden: whether a mask hides the values (`is_hidden`)
-    differs_by_verdict  whether the verdict is that of a difference
+    differs_by_verdict  whether the verdict is that of a difference; is_apart: by a proven error of unknown size
 
     By operator:
 
@@ -366,6 +392,8 @@ class StatColumns:
                      elements (stat_test.py)
     quiet            whether no tensor differs or can be accused, if no error reaches it
     has_errors       whether the error of a tensor that it writes is known
+    may_propagate    whether an error that its first input has explains those of all its outputs, if it descends from a
+                     root (propagated_operators.py)
     """
 
     def __init__(self, findings: SearchRows) -> None:
@@ -408,6 +436,19 @@ class StatColumns:
         self.quiet = (network.may_be_quiet & ~network.all.any(~is_still)).tolist()
         self.differs_by_verdict = with_verdict(columns, DIFFERS).tolist()
         self.has_errors = outputs.any(has_error(columns)).tolist()
+        self._find_propagating(findings, norm)
+
+    def _find_propagating(self, findings: SearchRows, norm: Floats) -> None:
+        network, columns, rows = self.network, self._columns, self._rows
+        apart = with_verdict(columns, (Verdict.DIVERGED,)) & has_error(columns) & np.isnan(rows["error"])
+        apart &= rows_with_word(columns, "metric", "rel_l2") & ~rows_with_word(columns, "rule", QUANTISED)
+        is_open = with_verdict(columns, (Verdict.UNKNOWN,)) & ~has_error(columns)
+        is_other = ~(apart | (is_open & ~rows_with_word(columns, "rule", OTHER_NODE)))
+        first = np.array([node.inputs[0] if node.inputs else 0 for node in network.nodes], dtype=np.int64)
+        reaches = apart[first] & np.isfinite(norm[first]) & (norm[first] > 0.0)
+        found = network.may_propagate & reaches & network.outputs.any(apart)
+        self.may_propagate = (found & ~network.reads.any(is_other) & ~network.outputs.any(is_other)).tolist()
+        self.is_apart = apart.tolist()
 
     @cached_property
     def likely_errors(self) -> list[Optional[float]]:
@@ -423,10 +464,15 @@ class StatColumns:
 
     def reuse(self, at: int, row: int) -> float:
         """√ of the number of elements of an output that share one element of the smallest operand."""
-        node, elements = self.network.nodes[at], np.where(self.has_norm, self.network.elements, 0.0)
-        many = elements[[*node.inputs, *node.extra_inputs]].tolist()
+        node, elements = self.network.nodes[at], self._elements
+        many = map(elements.__getitem__, (*node.inputs, *node.extra_inputs))
         sizes = [size for size in many if size >= AVERAGED_ELEMENTS]
-        return math.sqrt(max(1.0, float(elements[row]) / max(min(sizes, default=1), 1)))
+        return math.sqrt(max(1.0, elements[row] / max(min(sizes, default=1), 1)))
+
+    @cached_property
+    def _elements(self) -> list[float]:
+        found: list[float] = np.where(self.has_norm, self.network.elements, 0.0).tolist()
+        return found
 
     @cached_property
     def errors(self) -> list[list[float]]:

@@ -371,10 +371,11 @@ class NoiseTest:
         self._chosen: set[int] = set()
         self._hidden: dict[int, InputNoise] = {}  # by row of an output that a mask hides: the incoming noise
         self.outliers: dict[int, Outlier] = {}  # by the row of the operator
+        self._suspected: set[str] = set()  # the names of their operators
 
     def is_candidate(self, name: str) -> bool:
         """Whether an operator may be the first that exceeds the noise, or is the same as the first on another rank."""
-        return not self.outliers or any(one.finding.pair.operator.name == name for one in self.outliers.values())
+        return not self._suspected or name in self._suspected
 
     def contribution_of(self, columns: StatColumns, at: int) -> Contribution:
         """The contribution of an operator of a rank in columns that does not exceed the noise."""
@@ -401,7 +402,8 @@ class NoiseTest:
             one = self._outlier(finding, moved, argued or self._noise_level(node, finding, moved, came))
             found += [one] if one is not None else []
         if found:
-            self.outliers[node.row] = max(found, key=lambda one: one.ratio)
+            self.outliers[node.row] = outlier = max(found, key=lambda one: one.ratio)
+            self._suspected.add(outlier.finding.pair.operator.name)
         self._hide(node, came or ())
         if now.moved and any(one.measurement.shapes_differ for one in (*node.inputs, *node.outputs)):
             self._chosen.add(node.row)
@@ -713,8 +715,6 @@ def candidates(
     argued: dict[tuple[int, object], Optional[tuple[int, OperatorFindings]]] = {}  # by rank and figures
     for at, (rank, clock, node) in enumerate(nodes):
         root = roots.get((rank, node.pair.order))
-        if root is not None and root.cause is Cause.PROPAGATED:
-            root = None
         standing = noise.outliers.get(node.row)
         reads = _unshown(rank, node.inputs, True) if argued else ()
         read = next(filter(None, (argued.get(key) for key in reads)), None)

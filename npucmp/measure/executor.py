@@ -1,7 +1,8 @@
 """Executors of the measurement: this process, or worker processes beside it. Results and their order are the same.
 
 Workers are forked copies of this process. They have function and items in memory; only item numbers are sent to them
-and results are sent back. Each worker has pipes of its own, so that a crash loses only its task.
+and results are sent back. Workers that are kept for several calls are sent function and items once for each call. Each
+worker has pipes of its own, so that a crash loses only its task.
 
 Processes and pipes come from multiprocessing; tasks are assigned here, not by ProcessPoolExecutor. ProcessPoolExecutor
 ends with its first dead worker and cannot name the task, leaves its workers behind if this process is killed, and costs
@@ -18,12 +19,26 @@ import _thread
 import ctypes
 import gc
 import os
+import pickle
 import signal
 import sys
 import time
 import warnings
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Hashable, Iterator, NoReturn, Optional, Protocol, Sequence, TypeVar
+from contextlib import contextmanager
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Hashable,
+    Iterator,
+    NoReturn,
+    Optional,
+    Protocol,
+    Sequence,
+    TypeVar,
+    Union,
+)
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -98,6 +113,43 @@ class Processes:
 
     def __init__(self, jobs: int, isolated: bool = False, least: int = 2) -> None:
         self._jobs, self._isolated, self._least = jobs, isolated, least
+        self._idle: Optional[list[_Worker]] = None  # workers that wait for another function; None: they end
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep workers in this context: another function and its items are sent to them, and what they read stays in
+        their memory."""
+        if self._idle is not None:
+            yield
+            return
+        self._idle = []
+        try:
+            yield
+        finally:
+            idle, self._idle = self._idle, None
+            for worker in idle:
+                worker.end()
+
+    def _crew(self, jobs: int, function: Callable[[Item], Result], items: Sequence[Item]) -> list[_Worker]:
+        """Take idle workers for other work; none if it cannot be sent."""
+        if not self._idle:
+            return []
+        crew, self._idle = self._idle[:jobs], self._idle[jobs:]
+        try:
+            work = pickle.dumps((function, items), pickle.HIGHEST_PROTOCOL)
+        except Exception:  # an item of a user that cannot be pickled: a fork has it in memory
+            work = None
+        for worker in crew:
+            worker.take(work) if work is not None else worker.end()
+        return crew if work is not None else []
+
+    def _dismiss(self, crew: Sequence[_Worker]) -> None:
+        """Keep idle workers if they are to be kept; the others end."""
+        for worker in crew:
+            if self._idle is None or worker.tasks:
+                worker.end()
+            else:
+                self._idle.append(worker)
 
     def map(
         self,
@@ -113,7 +165,7 @@ class Processes:
             return
         done: dict[int, Answer[Result]] = {}
         again: set[int] = set()  # items of a task during which a worker died
-        crew: list[_Worker] = []
+        crew = self._crew(jobs, function, items)
         pauses = [*START_PAUSES]
         place = 0
         try:
@@ -152,8 +204,7 @@ class Processes:
                         raise error
                     place += len(results)
         finally:
-            for worker in crew:
-                worker.end()
+            self._dismiss(crew)
 
 
 def batches(items: Sequence[Item], weight: Optional[Callable[[Item], int]] = None) -> Iterator[range]:
@@ -200,7 +251,11 @@ class _Worker:
         self.tasks.append(task)
         self._send((task.start, task.stop))
 
-    def _send(self, order: Optional[tuple[int, int]]) -> None:
+    def take(self, work: bytes) -> None:
+        """Give it another function and its items, pickled."""
+        self._send(work)
+
+    def _send(self, order: Union[tuple[int, int], bytes, None]) -> None:
         try:
             self._orders.send(order)
         except OSError:  # it has died, or waits for an order that will not come: its end is its answer
@@ -270,10 +325,13 @@ def _serve(
         _watch(parent)
         gc.freeze()  # a search for cycles would copy all memory of the parent
         gc.enable()  # the parent may have disabled it for a short time; a worker runs for long
-        gc.set_threshold(100_000)
+        gc.set_threshold(400_000)
         _keep_pages()
         while order := orders.recv():
-            out.send(_answer(function, items, range(*order)))
+            if isinstance(order, bytes):
+                function, items = pickle.loads(order)
+            else:
+                out.send(_answer(function, items, range(*order)))
     finally:
         os._exit(1)
 

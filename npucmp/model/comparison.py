@@ -5,6 +5,7 @@ share of the golden dump that it accounts for, the part of the verdict that tole
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import (
@@ -286,9 +287,10 @@ class StoredComparisons(LazySequence[Comparison]):
         where: Sequence[StepRankNumbers],
         folder: str,
         close: Callable[[], object],
+        kept: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._read, self._parts, self._tallies = read, parts, tallies
-        self.where, self.folder, self.close = where, folder, close
+        self.where, self.folder, self.close, self.kept = where, folder, close, kept
         self._lost: set[int] = set()
 
     def __len__(self) -> int:
@@ -340,6 +342,12 @@ def where_of(comparisons: Sequence[Comparison]) -> Sequence[StepRankNumbers]:
     if isinstance(comparisons, StoredComparisons):
         return comparisons.where
     return [StepRankNumbers(one.step, one.rank) for one in comparisons]
+
+
+def kept_workers(result: object) -> AbstractContextManager[object]:
+    """A context in which the workers that apply functions to the stored comparisons of a result are kept."""
+    comparisons = getattr(result, "comparisons", None)
+    return comparisons.kept() if isinstance(comparisons, StoredComparisons) else nullcontext()
 
 
 def map_comparisons(

@@ -173,13 +173,14 @@ class Network:
 
 class RankPart(NamedTuple):
     """The part of one rank beside its network: columns of its table, its records, and the other fields of the
-    comparison, whose runs have no operators."""
+    comparison, whose runs have no operators. `contents` are the known ones of its tensors (flow/contents.py)."""
 
     rows: Records
     moments: Records
     words: Sequence[str]
     records: RankRecords
     comparison: Comparison
+    contents: Mapping[Any, Any]
 
 
 def split_table(whole: Comparison) -> tuple[Network, RankPart]:
@@ -187,12 +188,14 @@ def split_table(whole: Comparison) -> tuple[Network, RankPart]:
     columns = cast(Table, whole.findings).columns
     runs = whole.target, whole.golden
     if isinstance(columns.rank, Rank):
-        network, records = columns.rank.network, columns.rank.records
+        network, records, contents = columns.rank.network, columns.rank.records, columns.rank.contents
     else:
-        network, records = _network_of(whole, columns)
+        (network, records), contents = _network_of(whole, columns), {}
     bare = (replace(run, operators=()) for run in runs)
     own = dict(zip(("target", "golden"), bare), findings=(), left_out=())
-    return network, RankPart(columns.rows, columns.moments, columns.words, records, replace(whole, **cast(Any, own)))
+    kept = {key: np.array(found, np.uint64) for key, found in contents.items()}
+    bare_whole = replace(whole, **cast(Any, own))
+    return network, RankPart(columns.rows, columns.moments, columns.words, records, bare_whole, kept)
 
 
 def _network_of(whole: Comparison, columns: Columns) -> tuple[Network, RankRecords]:
@@ -216,7 +219,11 @@ def _network_of(whole: Comparison, columns: Columns) -> tuple[Network, RankRecor
 
 def join_parts(network: Network, own: RankPart) -> Comparison:
     """Join both parts into a comparison, with a table that shares the network."""
-    return comparison_of(network, own.records, own.comparison, own.rows, own.moments, own.words)
+    found = comparison_of(network, own.records, own.comparison, own.rows, own.moments, own.words)
+    rank = found.columns.rank
+    assert isinstance(rank, Rank)
+    rank.contents.update((key, numbers.tolist()) for key, numbers in own.contents.items())
+    return found
 
 
 def comparison_of(

@@ -17,6 +17,7 @@ import math
 from abc import abstractmethod
 from collections import deque
 from dataclasses import replace
+from functools import partial
 from typing import (
     Any,
     Callable,
@@ -79,6 +80,10 @@ _Both = tuple[Optional[Statistics], Optional[Statistics]]
 _NAN = math.nan
 _NANS = (_NAN,) * 4
 _VERDICTS = tuple(Verdict)
+# named tuples of values in the order of their fields, without a call of a Python function
+_measurement: Callable[[Iterable[Any]], Measurement] = partial(tuple.__new__, Measurement)
+_finding: Callable[[Iterable[Any]], Finding] = partial(tuple.__new__, Finding)
+_figures: Callable[[Iterable[Any]], Statistics] = partial(tuple.__new__, Statistics)
 VERDICT_NUMBERS = {verdict: number for number, verdict in enumerate(_VERDICTS)}
 
 
@@ -139,6 +144,8 @@ class LazySequence(Sequence[Item]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[Item]: ...
     def __getitem__(self, at: Union[int, slice]) -> Union[Item, Sequence[Item]]:
+        if isinstance(at, int) and 0 <= at < len(self):
+            return self._item(at)
         numbers = range(len(self))[at]
         return self._item(numbers) if isinstance(numbers, int) else tuple(map(self._item, numbers))
 
@@ -153,10 +160,11 @@ class Rows(LazySequence[Finding]):
     def __init__(self, columns: Columns, pair: Callable[[int], Pair], pairs: Callable[[], Optional[Sequence[Pair]]]
                  = lambda: None, first: int = 0, cache: Any = None) -> None:  # fmt: skip
         self.columns, self._pair, self._pairs, self.first, self.cache = columns, pair, pairs, first, cache
+        self._count = len(columns.rows)
         self._found: dict[int, Finding] = {}
 
     def __len__(self) -> int:
-        return len(self.columns.rows)
+        return self._count
 
     def _item(self, at: int) -> Finding:
         found = self._found.get(at)
@@ -297,10 +305,7 @@ def rows_of_rule(findings: Sequence[Finding], rule: str) -> frozenset[int]:
     if isinstance(findings, ChangedRows):
         changed = (at for at, one in findings.changes.items() if one.rule == rule)
         return (rows_of_rule(findings.rows, rule) - findings.changes.keys()) | frozenset(changed)
-    columns = _columns(findings)
-    if rule not in columns.words:
-        return frozenset()
-    return frozenset(np.flatnonzero(columns.rows["rule"] == columns.words.index(rule)).tolist())
+    return frozenset(np.flatnonzero(rows_with_word(_columns(findings), "rule", rule)).tolist())
 
 
 def _columns(findings: Sequence[Finding]) -> Columns:
@@ -497,13 +502,13 @@ def pairs_at(columns: Columns, rows: Sequence[int]) -> Sequence[Pair]:
 
 def finding_at(columns: Columns, at: int, pair: Pair, number: int, cache: Any = None) -> Finding:
     """The Finding of one row with a verdict, with this pair, row number and cache."""
-    (
-        (_, _, _, moments, known, same, apart, verdict, problem, unlike, because, metric, rule, by, read, recorded,
-         bound, settled, error, limit, explained_limit, working),
-    ) = columns.rows[at : at + 1].tolist()  # fmt: skip
-    words, figures = columns.words, recorded.tolist()
-    statistics = _of_tensors(pair) if known & _OWN else None
-    measurement = Measurement(
+    (_, _, _, moments, known, same, apart, verdict, problem, unlike, because, metric, rule, by, read, recorded,
+     bound, settled, error, limit, explained_limit, working) = columns.rows[at].item()  # fmt: skip
+    words, statistics = columns.words, _of_tensors(pair) if known & _OWN else None
+    if statistics is None:
+        figures = recorded.tolist()
+        statistics = _statistics(known, figures[0], 0), _statistics(known, figures[1], 1)
+    measurement = _measurement((
         pair,
         moments_of(columns.moments[moments : moments + 1])[0] if moments >= 0 else None,
         bound if known & _BOUND else None,
@@ -511,12 +516,12 @@ def finding_at(columns: Columns, at: int, pair: Pair, number: int, cache: Any = 
         words[problem],
         words[unlike],
         apart,
-        statistics or (_statistics(known, figures[0], 0), _statistics(known, figures[1], 1)),
+        statistics,
         read,
         settled if known & _SETTLED else None,
-    )
+    ))  # fmt: skip
     fields = error if known & _ERROR else None, limit, words[metric], words[rule], words[by], explained_limit, working
-    return Finding(measurement, _VERDICTS[verdict], words[because], *fields, number, cache)
+    return _finding((measurement, _VERDICTS[verdict], words[because], *fields, number, cache))
 
 
 def records_of(moments: Iterable[Moments]) -> Records:
@@ -584,7 +589,7 @@ def _of_tensors(pair: Pair) -> Optional[_Both]:
 
 def _statistics(known: int, figures: Sequence[float], side: int) -> Optional[Statistics]:
     if known & _ALL[side] == _ALL[side]:
-        return Statistics(*figures)
+        return _figures(figures)
     if not known & _SIDES[side]:
         return None
     return Statistics(*(one if known & bit else None for bit, one in zip(_FIGURES[side], figures)))
@@ -613,6 +618,13 @@ def verdict_rows(columns: Columns) -> dict[Verdict, tuple[int, int]]:
 def moments_of_rows(columns: Columns) -> list[Optional[Moments]]:
     """The Moments of each row, None for a row whose values were not measured."""
     return [*map([*moments_of(columns.moments), None].__getitem__, columns.rows["moments"].tolist())]
+
+
+def rows_with_word(columns: Columns, field: str, word: str) -> Flags:
+    """Whether a field of each row has a text: "rule", "metric", "because" …"""
+    number = columns.words.index(word) if word in columns.words else -1
+    found: Flags = columns.rows[field] == number
+    return found
 
 
 def has_error(columns: Columns) -> Flags:

@@ -12,10 +12,10 @@ import os
 from codecs import BOM_UTF8
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence, cast
 
 from npucmp.errors import DumpError
-from npucmp.model import Result
+from npucmp.model import Report, Result
 from npucmp.report.answer import Answer
 
 ANSWERS = {  # command of a feature → the module that makes its Answer; those of the others stand in this package
@@ -49,6 +49,11 @@ def present(result: Result, how: str, *more: str) -> Any:
     """Return what a function of notebook.py makes of a result: its words, a line, HTML, a table or its summary."""
     from npucmp.report import notebook
 
+    if how == "frame" and not any(more) and result.command == "compare" and getattr(result, "weights", None) is None:
+        from npucmp.report.compare import tensor_table
+
+        table = tensor_table(cast(Report, result))
+        return notebook.frame_of(table.columns(), table.names)
     return getattr(notebook, how)(answer_of(result), *more)
 
 
@@ -71,6 +76,14 @@ def render(answer: Answer, form: Form = Form()) -> dict[str, Any]:
     if form.excel:
         found.update((name, after(BOM_UTF8, data)) for name, data in found.items() if name.endswith(".csv"))
     return {**found, LAST: json.with_files(found[LAST], found)}
+
+
+def load_pages() -> None:
+    """Import the modules of pages and of their tables, which workers that are forked later share."""
+    from npucmp.localise import rank_digest  # noqa: F401
+    from npucmp.report import html, rank_tables  # noqa: F401
+
+    html.load_template()
 
 
 def write(answer: Answer, directory: str | os.PathLike[str], form: Form = Form()) -> list[Path]:
@@ -107,6 +120,7 @@ def write_reports(
 
         npucmp.write_reports(npucmp.compare("npu_dump", "gpu_dump"), "report", metrics="snr,gain")
     """
+    from npucmp.model.comparison import kept_workers
     from npucmp.report.tables import optional_columns, with_table_files
 
     if parquet:
@@ -114,7 +128,9 @@ def write_reports(
 
         require()
     wanted = optional_columns(metrics)
-    return write(with_table_files(answer_of(result, wanted), parts, parquet), directory, Form(excel, xlsx))
+    load_pages()
+    with kept_workers(result):
+        return write(with_table_files(answer_of(result, wanted), parts, parquet), directory, Form(excel, xlsx))
 
 
 def write_junit(result: Result, file: str | os.PathLike[str]) -> Path:

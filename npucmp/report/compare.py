@@ -87,6 +87,11 @@ def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     return replace(found, series=files.series, first=lambda: answer(_first_alone(report), metrics))
 
 
+def tensor_table(report: Report, metrics: Sequence[str] = ()) -> ReportTable:
+    """Return tensors.csv as a table, which needs no other part of the Answer."""
+    return ReportTable("tensors.csv", (*tables.TENSOR_COLUMNS, *metrics), lambda: _tensor_columns(report, metrics))
+
+
 def _first_alone(report: Report) -> Report:
     """Return the report of the step and rank of the first suspect."""
     from npucmp.report.network_plot import first_comparison
@@ -270,11 +275,8 @@ class _Files:
 
     def tables(self) -> list[ReportTable]:
         report = self._parts.report
-        names = (*tables.TENSOR_COLUMNS, *self._metrics)
         parts = [(key, partial(self._of_one, at)) for at, key in enumerate(keys_of(self._parts.every))]
-        tensors = ReportTable(
-            "tensors.csv", names, lambda: _tensor_columns(report, self._metrics), self._tensors, parts
-        )
+        tensors = tensor_table(report, self._metrics)._replace(rows=self._tensors, parts=parts)
         rooted = ((one.roots, one.step, one.rank) for one in report.comparisons)
         return [tensors, tables.roots(rooted)._replace(rows=self._roots)]
 

@@ -84,6 +84,11 @@ def _data(detail: Detail) -> Words:
     return data
 
 
+def load_template() -> None:
+    """Load the template of a page, which workers that are forked later share."""
+    _template(is_chinese())
+
+
 @cache
 def _template(in_chinese: bool) -> Any:
     from jinja2 import Environment, StrictUndefined

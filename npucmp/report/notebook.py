@@ -118,8 +118,14 @@ def frame(answer: Answer, table: str = "") -> Any:
             exact = {"float_precision": "round_trip"}
         return pandas.read_csv(lines, names=[*one.names], header=0, low_memory=False, **exact)
     more = {} if table else {name: columns[of] for name, of in answer.alike.items()}
-    series = {name: _series({**columns, **more}[name]) for name in (*one.names, *more)}
-    return pandas.DataFrame(series, copy=False)
+    return frame_of({**columns, **more}, (*one.names, *more))
+
+
+def frame_of(columns: Columns, names: Sequence[str]) -> Any:
+    """Return columns as a pandas DataFrame, in the order of the names."""
+    import pandas
+
+    return pandas.DataFrame({name: _series(columns[name]) for name in names}, copy=False)
 
 
 def _series(cells: Sequence[Any]) -> Any:

@@ -28,6 +28,7 @@ EXACT = 1 << 53  # integers up to here are exact in a browser
 _NONE = type(None)
 _EXACT_POWER = 22  # the largest power of ten that a float represents exactly
 _POWERS = np.array([float(10**power) for power in range(_EXACT_POWER + 1)])
+DIGITS = 4  # digits of a float: definition: the page shows no more
 SMALL = 1e6  # whole floats below this are written as integers
 CODED_SHARE = 0.5  # share of different values up to which a column is written with codes
 
@@ -114,7 +115,7 @@ def _is_harmless(texts: Sequence[str]) -> bool:
 
 def _figures(values: npt.NDArray[np.float64]) -> list[Any]:
     """Round finite numbers to four digits; small whole numbers become integers."""
-    short, is_sure = _in_four_digits(values)
+    short, is_sure = in_digits(values, DIGITS)
     found: list[Any] = short.tolist()
     for at in np.flatnonzero((np.abs(short) < SMALL) & (short == np.floor(short))).tolist():
         found[at] = int(found[at])
@@ -134,17 +135,17 @@ def _figure(cell: float) -> Any:
     return int(short) if abs(short) < SMALL and short.is_integer() else short
 
 
-def _in_four_digits(values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Round numbers to four decimal digits, and return where the result is certain: not at a tie, and not where the
+def in_digits(values: npt.NDArray[np.float64], count: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Round numbers to so many decimal digits, and return where the result is certain: not at a tie, and not where the
     power of ten is not an exact float."""
     sizes = np.abs(values)
     is_zero = sizes == 0
-    powers = np.floor(np.log10(np.where(is_zero, 1.0, sizes))) - 3
-    is_sure = (powers >= -_EXACT_POWER) & (powers <= _EXACT_POWER - 4)
+    powers = np.floor(np.log10(np.where(is_zero, 1.0, sizes))) - (count - 1)
+    is_sure = (powers >= -_EXACT_POWER) & (powers <= _EXACT_POWER - count)
     ups, downs = (_POWERS[np.clip(exponents, 0, _EXACT_POWER).astype(np.intp)] for exponents in (powers, -powers))
     scaled = sizes * downs / ups
     digits = np.rint(scaled)
-    is_sure &= (np.abs(scaled - np.floor(scaled) - 0.5) > 1e-6) & (digits >= 1000) & (digits <= 10000)
+    is_sure &= (np.abs(scaled - np.floor(scaled) - 0.5) > 1e-6) & (digits >= 10 ** (count - 1)) & (digits <= 10**count)
     return np.copysign(digits * ups / downs, values), is_sure | is_zero
 
 

@@ -7,7 +7,6 @@ tensors, those of suspects first; tensors.csv has all.
 from __future__ import annotations
 
 import math
-from operator import itemgetter
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -19,11 +18,12 @@ from npucmp.model.roles import is_argument, is_output, is_parameter
 from npucmp.model.table import Columns as TableColumns
 from npucmp.model.table import bare_pairs, has_error, moments_of_rows, network_fact, with_verdict
 from npucmp.report.answer import Columns
-from npucmp.report.page_json import json_value, pack_columns
+from npucmp.report.page_json import in_digits, json_value, pack_columns
 
 FIGURES = 1_000_000  # of all tensors, steps and ranks on a page
 OPERATORS = 600_000  # operators of all steps and ranks on a page
 ROOTS = 4_000  # causes that are marked in the heat map
+DIGITS = 6  # digits of a figure: chosen: so that a curve shows small changes, not measured
 NAMES = ("l2", "mean", "min", "max")
 COLUMNS = tuple(f"{side}_{name}" for side in ("target", "golden") for name in NAMES)
 ABSENT, EQUAL, WITHIN, EXPLAINED, OPEN, ABOVE, FAR, BEYOND = range(8)  # levels of an operator, the worst last
@@ -86,10 +86,10 @@ def slice_of(one: Comparison, cells: Columns, number: int) -> StepSlice:
     if len(rows) > most:
         places = {order: root.place for order, root in roots.items()}
         rows = sorted(rows, key=lambda row: (places.get(cells["order"][row], math.inf), row))
-    columns, moments = [cells[name] for name in COLUMNS], moments_of_rows(table)
+    chosen, moments = sorted(rows[:most]), moments_of_rows(table)
+    figures = zip(*(map([*cells[name]].__getitem__, chosen) for name in COLUMNS))
     tensors = [
-        curves.tensors[row]._replace(figures=tuple(map(itemgetter(row), columns)), errors=_decades(moments[row]))
-        for row in sorted(rows[:most])
+        curves.tensors[row]._replace(figures=own, errors=_decades(moments[row])) for row, own in zip(chosen, figures)
     ]
     return StepSlice(one.step, one.rank, operators, tensors, len(rows) - len(tensors))
 
@@ -188,10 +188,15 @@ def series_data(
 
 
 def _numbers(cells: Sequence[Optional[float]]) -> dict[str, Any]:
-    """Return a column of figures. They have six digits, so that a curve shows small changes."""
-    values = [
-        cell if cell is None else float(f"{cell:.6g}") if math.isfinite(cell) else json_value(cell) for cell in cells
-    ]
+    """Return a column of figures. They have more digits than a table shows."""
+    known = np.array(cells, dtype=np.float64)  # None becomes NaN
+    finite = np.isfinite(known)
+    short, is_sure = in_digits(known[finite], DIGITS)
+    rounded = short.tolist()
+    for at in np.flatnonzero(~is_sure).tolist():
+        rounded[at] = float(f"{known[finite][at]:.{DIGITS}g}")
+    found = iter(rounded)
+    values = [next(found) if is_finite else json_value(cell) for is_finite, cell in zip(finite.tolist(), cells)]
     return {"values": values, "number": True}
 
 

@@ -14,6 +14,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Cause, Comparison, Report, Root, Run, map_comparisons
+from npucmp.model.comparison import kept_workers
 from npucmp.model.roles import is_parameter
 from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, of_two
@@ -60,6 +61,14 @@ def compare(target: Dump, golden: Dump, options: Options) -> Report:
     report = (
         _explained(related, options, context) if related.found else _compared_dumps(target, golden, options, context)
     )
+    with kept_workers(report):
+        report = _with_remarks(report, options, context)
+    return replace(report, seconds=time.monotonic() - started)
+
+
+def _with_remarks(report: Report, options: Options, context: ReadContext) -> Report:
+    """Return the report with what further readings of its comparisons add: a warning of unlike runs, notes, details of
+    tensors and suspects, and pictures."""
     if options.precheck and not report.partial and report.comparisons and report.weights is None:
         (line,) = map_comparisons(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line)
@@ -70,9 +79,9 @@ def compare(target: Dump, golden: Dump, options: Options) -> Report:
 
         report = with_gap_words(report, context, options.jobs)
     report = with_looks(report, options, context, vendor=report.weights is None)
-    if not report.partial and report.weights is None:
-        report = with_images(with_accused(report, context), context)
-    return replace(report, seconds=time.monotonic() - started)
+    if report.partial or report.weights is not None:
+        return report
+    return with_images(with_accused(report, context), context)
 
 
 @of_two(Options)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -164,6 +165,7 @@ def _comparisons(
         [one.one.where for one in finished],
         folder.path,
         folder.close,
+        tasks.kept,
     )
 
 
@@ -200,6 +202,11 @@ class _Tasks:
         for answer, made in self._executor.map(_do, tasks, _failed_answer):
             store.learn(made)
             yield answer
+
+    def kept(self) -> AbstractContextManager[object]:
+        """Return a context in which the executor keeps its workers, if it has workers of its own."""
+        found: AbstractContextManager[object] = getattr(self._executor, "kept", nullcontext)()
+        return found
 
     def judge_again(self, places: list[StepRank]) -> list[tuple[str, Run]]:
         """Judge all steps and ranks again. Steps and ranks during which workers died are removed from `places` and

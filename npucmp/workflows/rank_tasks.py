@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -61,6 +62,7 @@ from npucmp.model import (
     StepRankNumbers,
     VerdictTally,
 )
+from npucmp.model.cause import PlainEvidence, evidence_of, plain_evidence
 from npucmp.model.comparison import Coverage
 from npucmp.model.network import StructuredOperators, by_network, pairs_by_network
 from npucmp.model.table import Table, rows_of_rule
@@ -412,12 +414,16 @@ class RankRoots(NamedTuple):
 
 class _Roots(NamedTuple):
     """The result of a search in the store: changed rows, the coverage, notes, and for each root its clock, the row of
-    its pair and its other fields."""
+    its pair, its other fields and its evidence."""
 
     changes: dict[int, tuple[Any, ...]]
     coverage: Coverage
     notes: tuple[str, ...]
-    roots: list[tuple[int, int, dict[str, Any]]]
+    roots: list[tuple[int, int, tuple[Any, ...], PlainEvidence]]
+
+
+_ROOT_FIELDS = [field.name for field in fields(Root) if field.name not in ("place", "pair", "evidence")]
+_root_values: Callable[[Root], tuple[Any, ...]] = attrgetter(*_ROOT_FIELDS)
 
 
 def search(
@@ -487,10 +493,7 @@ def _put_roots(
 
         roots = with_values(findings, roots, context, known.target.ordered and known.golden.ordered)
     rows = _rows(findings, (root.pair for _, root in roots))
-    bare = [
-        (clock, row, {field.name: getattr(root, field.name) for field in fields(root) if field.name != "pair"})
-        for row, (clock, root) in zip(rows, roots)
-    ]
+    bare = [(clock, row, _root_values(root), plain_evidence(root.evidence)) for row, (clock, root) in zip(rows, roots)]
     coverage = coverage_of(findings, known.left_out, context)
     changes = {at: tuple(one[1:-2]) for at, one in findings.changes.items() if one[1:-2] != findings.rows[at][1:-2]}
     every = tuple(root for _, root in roots)
@@ -543,8 +546,11 @@ class RankResult:
         found: _Roots = work.store.get(self.one.number, "roots")
         table = cast(Table, known.findings).with_verdicts(found.changes)
         in_order = sorted(zip(self.places, found.roots), key=lambda both: both[0])
-        pairs = table.pairs([row for _, (_, row, _) in in_order])
-        roots = [Root(pair=pair, **{**root[2], "place": place}) for pair, (place, root) in zip(pairs, in_order)]
+        pairs = table.pairs([row for _, (_, row, *_) in in_order])
+        roots = [
+            Root(place=place, pair=pair, evidence=evidence_of(plain), **dict(zip(_ROOT_FIELDS, values)))
+            for pair, (place, (_, _, values, plain)) in zip(pairs, in_order)
+        ]
         placed = _with_parameters(table, roots)
         notes = (*known.notes, *found.notes)
         return replace(known, findings=table, roots=placed, notes=notes, coverage=found.coverage)

@@ -35,6 +35,7 @@ from npucmp.model import (
 from npucmp.model.arguments import named_arguments
 from npucmp.model.comparison import tallies_of
 from npucmp.model.roles import is_output, is_parameter
+from npucmp.model.table import bare_pairs, with_field
 from npucmp.model.tensor_detail import ArgumentDifference, AscendCriteria, TicketFacts, image_axes
 from npucmp.workflows.select_runs import RunSelection
 
@@ -154,8 +155,7 @@ def with_images(report: AnyReport, context: ReadContext) -> AnyReport:
 def _image_pair(number: int, one: Comparison) -> Optional[Pair]:
     """Return the first input of a forward operator whose tensors look like images; three channels come before one."""
     found: Optional[Pair] = None
-    for finding in one.findings:
-        pair = finding.pair
+    for pair in bare_pairs(with_field(one.columns, "file")):
         target, golden = pair.target, pair.golden
         if target is None or golden is None or len(golden.shape) != 4 or pair.operator.phase == "backward":
             continue

@@ -291,6 +291,56 @@ def list_of_squares():
     return list(Processes(2).map(square, range(10), lost))
 
 
+def worker_of(item):
+    return os.getpid()
+
+
+@forks
+def test_kept_workers_take_another_function_and_end_with_the_context():
+    before = os.listdir("/proc/self/fd")
+    pool = Processes(2, isolated=True)
+    with pool.kept():
+        first = {*pool.map(worker_of, range(10), lost)}
+        assert [*pool.map(square, range(10), lost)] == [item * item for item in range(10)]
+        assert {*pool.map(worker_of, range(10), lost)} <= first and os.getpid() not in first
+        assert [*pool.map(square, range(3), lost)] == [0, 1, 4]
+    assert no_children() and os.listdir("/proc/self/fd") == before
+
+
+@forks
+def test_kept_workers_that_cannot_be_sent_their_items_are_replaced():
+    pool = Processes(2, isolated=True)
+    with pool.kept():
+        first = {*pool.map(worker_of, range(10), lost)}
+        assert [*pool.map(lambda item: -item, range(10), lost)] == [-item for item in range(10)]
+        assert first.isdisjoint(pool.map(worker_of, range(10), lost))
+    assert no_children()
+
+
+@forks
+def test_a_kept_worker_that_dies_costs_only_its_item():
+    pool = Processes(2, isolated=True)
+    with pool.kept():
+        assert [*pool.map(square, range(3), lost)] == [0, 1, 4]
+        found = [*pool.map(exit_at_four, range(10), lost)]
+        assert found[4].startswith("4 lost") and found[5:] == [25, 36, 49, 64, 81]
+        assert [*pool.map(square, range(3), lost)] == [0, 1, 4]
+    assert no_children()
+
+
+def exit_at_four(item):
+    return os._exit(3) if item == 4 else item * item
+
+
+@forks
+def test_who_stops_asking_kept_workers_leaves_nobody_at_work():
+    pool = Processes(2, isolated=True)
+    with pool.kept():
+        assert next(pool.map(square, range(100), lost)) == 0
+        assert [*pool.map(square, range(3), lost)] == [0, 1, 4]
+    assert no_children()
+
+
 @forks
 def test_their_pipes_are_closed():
     before = os.listdir("/proc/self/fd")

@@ -193,12 +193,12 @@ def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optiona
     is_there = folder.is_dir()
     dump = _DumpFolders(f"{folder}{os.sep}", is_there, {}, {}, {}, [], {}, [])
     if figures is not None and not cut.checksums and structure.has_statistics_alone:
-        bare = structure.without_figures
-        operators: Any = StructuredOperators(bare, figures)
+        operators: Any = StructuredOperators(structure.without_figures, figures)
+        with_values: Sequence[Operator] = ()  # no tensor has a file or a checksum
     else:
-        bare = operators = structure.fill(statistics or cut.statistics(), cut.checksums, dump.folder, is_there)
-    notes = (*_of_files(path, dump, bare, structure.names_files),)
-    return _DumpFiles(operators, _detail(structure.heading, bare), notes)
+        with_values = operators = structure.fill(statistics or cut.statistics(), cut.checksums, dump.folder, is_there)
+    notes = (*_of_files(path, dump, with_values, structure.names_files),)
+    return _DumpFiles(operators, _detail(structure.heading, with_values), notes)
 
 
 def _structure(path: Path, cut: SplitText, beside: Sequence[_Beside]) -> Optional[Structure]:
@@ -211,7 +211,7 @@ def _structure(path: Path, cut: SplitText, beside: Sequence[_Beside]) -> Optiona
     if not isinstance(top, dict) or not isinstance(top.get("data"), dict) or may_repeat(text, top):
         return None
     (stacks, notes), (scopes, more) = _read_companion(beside[0], _stacks), _read_companion(beside[1], _scopes)
-    figures = [Statistics() for _ in cut.figures]
+    figures = [Statistics() for _ in range(cut.tensors)]
     dump = _DumpFolders("", True, stacks, scopes, {}, [], {}, [], figures)
     try:
         operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]

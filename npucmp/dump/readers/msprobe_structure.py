@@ -32,9 +32,9 @@ _NONCE = os.urandom(8).hex()  # no dump can contain it on purpose
 FIGURES = f"figures {_NONCE}"  # the key that replaces the figures of a tensor; its value is their number
 _CHECKSUM = f"checksum {_NONCE} "  # begins the text that replaces a checksum
 _WORD = rb"[-+.0-9A-Za-z]{1,64}"
-_NAMES = (b'"Min":', b'"Mean":', b'"Norm":')
+_FIGURES = len(Statistics._fields)
 _OF_TENSORS = re.compile(
-    rb'"Max":\s*(' + _WORD + b"".join(rb",\s*" + name + rb"\s*" + _WORD for name in _NAMES) + rb")(?=\s*[,}])"
+    rb",\s*".join(rb'"%s":\s*(%s)' % (name, _WORD) for name in (b"Max", b"Min", b"Mean", b"Norm")) + rb"(?=\s*[,}])"
 )
 _OF_CONTENT = re.compile(rb'"md5":\s*"([0-9A-Za-z]{1,64})"')
 _FIGURE, _CONTENT = b"\0", b"\1"  # marks in the rest; no JSON text contains them
@@ -47,7 +47,7 @@ _NOTHING = (None, None, None, None)
 
 
 class SplitText(NamedTuple):
-    """The text of a dump.json, split: figures (one text per tensor that has all four), checksums, and the rest."""
+    """The text of a dump.json, split: figures (four texts per tensor that has all of them), checksums, and the rest."""
 
     figures: Sequence[bytes]
     checksums: Sequence[bytes]
@@ -57,14 +57,20 @@ class SplitText(NamedTuple):
     def of(cls, data: bytes) -> Optional[SplitText]:
         """Cut a text; None if it contains control characters, which JSON does not allow."""
         parts = _OF_TENSORS.split(data)
-        figures, rest = parts[1::2], _FIGURE.join(parts[::2])
+        rest = _FIGURE.join(parts[:: _FIGURES + 1])
+        del parts[:: _FIGURES + 1]
         checksums: list[bytes] = []
         if b'"md5"' in rest:
-            parts = _OF_CONTENT.split(rest)
-            checksums, rest = parts[1::2], _CONTENT.join(parts[::2])
-        if rest.count(_FIGURE) != len(figures) or rest.count(_CONTENT) != len(checksums):
+            pieces = _OF_CONTENT.split(rest)
+            checksums, rest = pieces[1::2], _CONTENT.join(pieces[::2])
+        if rest.count(_FIGURE) * _FIGURES != len(parts) or rest.count(_CONTENT) != len(checksums):
             return None
-        return cls(figures, checksums, rest)
+        return cls(parts, checksums, rest)
+
+    @property
+    def tensors(self) -> int:
+        """The number of tensors that have all figures."""
+        return len(self.figures) // _FIGURES
 
     def digest(self, *beside: bytes) -> bytes:
         """Return the digest of the rest and of the files beside it, which identifies the structure."""
@@ -72,18 +78,16 @@ class SplitText(NamedTuple):
 
     def with_numbers(self) -> bytes:
         """Return the rest as JSON, with numbers in place of figures and checksums."""
-        figures = (b'"%s":%d' % (FIGURES.encode(), number) for number in range(len(self.figures)))
+        figures = (b'"%s":%d' % (FIGURES.encode(), number) for number in range(self.tensors))
         checksums = (b'"md5":"%s%d"' % (_CHECKSUM.encode(), number) for number in range(len(self.checksums)))
         return _substitute(_substitute(self.rest, _FIGURE, figures), _CONTENT, checksums)
 
     def numbers(self) -> Optional[Floats]:
         """Return the figures as float64 (texts, 4); None unless all are numbers, so that the texts hold no null, NaN,
         Infinity or truth value."""
-        text = b",".join(self.figures)
-        for name in _NAMES:
-            text = text.replace(name, b"")
         try:
-            found = np.array(_floats(b"[" + text + b"]"), dtype=np.float64).reshape(-1, 4)
+            numbers = _floats(b"[" + b",".join(self.figures) + b"]")
+            found = np.array(numbers, dtype=np.float64).reshape(-1, _FIGURES)
         except MsgspecError:
             return None
         norms = found[:, 3]
@@ -93,16 +97,15 @@ class SplitText(NamedTuple):
     def statistics(self) -> list[Optional[Statistics]]:
         """Return the figures as numbers; equal texts share one object. ValueError for a word that is no number, bool or
         null."""
-        different = dict.fromkeys(self.figures)
+        every = [*map(b",".join, zip(*(self.figures[at::_FIGURES] for at in range(_FIGURES))))]
+        different = dict.fromkeys(every)
         text = b"[[" + b"],[".join(different) + b"]]" if different else b"[]"
-        for name in _NAMES:
-            text = text.replace(name, b"")
         try:
             rows: Sequence[Any] = _decode(text)
         except MsgspecError:  # NaN, Infinity, truth values
             rows = [*map(_row, different)]
         made = (_statistics(row) if row[3] is not None and row[3] >= 0 else _statistics_of(row) for row in rows)
-        return [*map(dict(zip(different, made)).__getitem__, self.figures)]
+        return [*map(dict(zip(different, made)).__getitem__, every)]
 
 
 def _statistics_of(row: tuple[Optional[float], ...]) -> Optional[Statistics]:
@@ -110,8 +113,7 @@ def _statistics_of(row: tuple[Optional[float], ...]) -> Optional[Statistics]:
 
 
 def _row(text: bytes) -> tuple[Optional[float], ...]:
-    found = json.loads(b'{"Max":%s}' % text)
-    return tuple(None if found[name] is None else float(found[name]) for name in ("Max", "Min", "Mean", "Norm"))
+    return tuple(None if one is None else float(one) for one in json.loads(b"[%s]" % text))
 
 
 def _substitute(text: bytes, mark: bytes, words: Iterator[bytes]) -> bytes:
@@ -157,7 +159,7 @@ class Structure:
         """
         tensors = [one for operator in operators for one in operator.tensors]
         numbers = {id(one): number for number, one in enumerate(figures)}
-        fixed, written = _Numbers(len(cut.figures)), _Numbers(len(cut.checksums))
+        fixed, written = _Numbers(cut.tensors), _Numbers(len(cut.checksums))
         of_figures = [
             numbers[id(one.statistics)] if id(one.statistics) in numbers else fixed.number(one.statistics)
             for one in tensors
@@ -166,7 +168,7 @@ class Structure:
             int(one.checksum[len(_CHECKSUM) :]) if one.checksum.startswith(_CHECKSUM) else written.number(one.checksum)
             for one in tensors
         ]
-        for found, count in ((of_figures, len(cut.figures)), (of_content, len(cut.checksums))):
+        for found, count in ((of_figures, cut.tensors), (of_content, len(cut.checksums))):
             if sorted(number for number in found if number < count) != [*range(count)]:
                 return None
         columns = {name: [*map(attrgetter(name), tensors)] for name in TensorRef._fields}
@@ -181,7 +183,7 @@ class Structure:
             written.values,
             heading,
             names_files,
-            len(cut.figures),
+            cut.tensors,
         )
 
     @property
