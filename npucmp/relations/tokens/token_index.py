@@ -261,11 +261,9 @@ def _orders(side: TokenSide) -> list[TokenSide]:
     if not any(shape.has_batch for shape in side.shapes):
         return [side]
     both = [side, side.turned()]
-    masked = [one for one in both if recorded_lengths(one).named is not None]
+    both = [one for one in both if recorded_lengths(one).named is not None] or both
     counted = [_counting(one) for one in both]
-    if not masked and counted[0] != counted[1]:
-        return [both[counted.index(max(counted))]]
-    return masked or both
+    return both if len({*counted}) == 1 else [both[counted.index(max(counted))]]
 
 
 def _counting(side: TokenSide) -> int:
