@@ -165,9 +165,8 @@ class TokenRuns:
     def _selected(
         self, one: TensorRef, steps: Mapping[int, StepTensor], side: _Side, key: Optional[Key]
     ) -> Optional[TensorRef]:
-        rest = next(iter(steps.values())).axes.rest
-        if key is not None and self._rests(key) != {rest}:
-            rest = (next(iter(steps.values())).axes.width,)
+        axes = next(iter(steps.values())).axes
+        rest = axes.rest if key is not None and self._rests(key) == {axes.rest} else (axes.width,)
         try:
             payload = selected(steps, side.rows, rest)
         except SystemFailure:
