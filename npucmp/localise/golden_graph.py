@@ -85,9 +85,10 @@ def dead_ends(findings: Sequence[Finding], columns: GoldenColumns, again: Abstra
         if is_read and contents[at] not in known and findings[at].measurement.moments is not None:
             known.add(contents[at])
             reads.append(findings[at])
+    written = [findings[at] for at in sorted(compared) if dead and outputs[at]]  # a fused product is compared in slices
     for gap, lost in dead:
         is_term = any((gap, elements_of(finding)) in terms for finding in lost)
-        if not is_term and not all(_is_read_in_slices(finding, reads) for finding in lost):
+        if not is_term and not all(_is_read_in_slices(one, reads) or _is_read_in_slices(one, written) for one in lost):
             yield lost[0].pair.order
 
 
