@@ -7,6 +7,7 @@ not in the target's run. In the golden's they are marked as its own if all that 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
@@ -65,12 +66,15 @@ class TokenRuns:
             self.partner.setdefault(one.golden, []).append(one)
             self.partner.setdefault(one.target, []).append(one)
         self._pairs, self._first = pairs, evidence.first
-        self.own: set[Key] = set()  # the tensors that depend on the layout of their run
         self.of_ranks = False  # whether ranks look up ids of a part of a vocabulary, which relations/ranks/ compares
 
-    def layout_tensors(self, of_ranks: bool) -> Iterator[Key]:
-        """Yield the tensors that depend on the layout of their run, as masks of ranks do."""
-        every = tensors_of(self.golden.first) if of_ranks else []
+    @cached_property
+    def own(self) -> set[Key]:
+        """The tensors that depend on the layout of their run, as masks of ranks do."""
+        return {*self._layout_tensors()}
+
+    def _layout_tensors(self) -> Iterator[Key]:
+        every = tensors_of(self.golden.first) if self.of_ranks else []
         looked_up = {key for op, key, _ in every if op_type_of(op).has("looks up")}
         masks = {key for op, key, one in every if (record := record_of(op, one)) is not None and record.role == MASK}
         for one in self._pairs:
