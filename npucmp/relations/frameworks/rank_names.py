@@ -17,6 +17,7 @@ from npucmp.align import DifferentNetworks, align
 from npucmp.align.framework_names import function_prefix
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Operator, Report, Run, TensorRef
+from npucmp.model.arguments import tensor_name
 from npucmp.model.optypes import op_type_of
 from npucmp.relations.frameworks.by_name.slots import open_payload
 from npucmp.relations.held_values import RankOperator, Values
@@ -63,10 +64,11 @@ class NamedRanks:
         partner = self._partners.get(operator.name)
         if partner is None:
             return operator if operator.phase else operator._replace(phase=self._phase)
+        slots = _slots(operator, partner)
         return operator._replace(
+            tensors=tuple(one.in_slot(slots[one.slot]) for one in operator.tensors),
             name=partner.name, kind=partner.kind, op_type=partner.op_type, path=partner.path, call=partner.call,
-            phase=partner.phase,
-            unique=partner.unique, scope=partner.scope, own_name=operator.name,
+            phase=partner.phase, unique=partner.unique, scope=partner.scope, own_name=operator.name,
         )  # fmt: skip
 
     def _viewed(self, operator: Operator, tensor: TensorRef) -> TensorRef:
@@ -100,6 +102,13 @@ def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -
         (operator, partners[operator.name]) for operator in many.operators if operator.name in partners
     )
     return NamedRanks(partners, of_target, alignment.matched, axes, context) if partners else None
+
+
+def _slots(operator: Operator, partner: Operator) -> dict[str, str]:
+    """The partner's slot of each tensor, by the signatures: kernels of norms read no shape before their weight."""
+    names = {tensor_name(partner, one.slot): one.slot for one in partner.tensors}
+    found = {one.slot: names.get(tensor_name(operator, one.slot), one.slot) for one in operator.tensors}
+    return found if len({*found.values()}) == len(found) else {slot: slot for slot in found}
 
 
 def _is_activation(operator: Operator, tensor: TensorRef) -> bool:
