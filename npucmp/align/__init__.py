@@ -139,9 +139,9 @@ def _contradicting(
     target: Run, golden: Run, matches: Sequence[Match], context: ReadContext
 ) -> Optional[ContentMatches]:
     """The matches by contents, if they contradict those by names and order or match more operators; else None. They are
-    asked if half of the operators have no partner of their name, or many partners have other shapes. Names of modules and nodes, and those
-    that a user gave, are not doubted, only numbers of calls. Records of backward passes may hold another autograd
-    node, which proves nothing."""
+    asked if half of the operators have no partner of their name, or many partners have other shapes. Names of modules
+    and nodes, and those that a user gave, are not doubted, only numbers of calls and guesses by order. Records of
+    backward passes may hold another autograd node, which proves nothing."""
     guessed = [one for one in matches if (one.via == "order" or (one.via == "name" and not one.target.unique))
                and one.target.phase != "backward" and "/" not in one.target.name]  # fmt: skip
     if any(one.via == "mapping" for one in matches) or not guessed:

@@ -34,7 +34,6 @@ from npucmp.relations.frameworks.contents.content_alignment import ContentAlignm
 from npucmp.relations.frameworks.contents.content_graph import ContentGraph
 from npucmp.relations.frameworks.contents.content_pairs import ContentPair, ContentPairs
 from npucmp.relations.frameworks.contents.operator_draft import OperatorDraft, TensorPartner, TensorRow
-from npucmp.relations.frameworks.contents.slices import CONFIDENCE as OF_SLICES
 from npucmp.relations.frameworks.contents.slices import VIA as PARTS
 from npucmp.relations.frameworks.contents.slices import ContentSlice
 from npucmp.relations.frameworks.contents.structure_match import CONFIDENCE as OF_COPIES
@@ -493,7 +492,7 @@ class OperatorPairs:
             one = self._parts[number]
             whole = self._golden.contents[one.whole]
             view = columns_of(whole.tensor, one.start, one.width, tensor.shape, self._context)
-            pair = ContentPair(number, one.whole, PARTS, OF_SLICES, "", error=0.0)
+            pair = ContentPair(number, one.whole, PARTS, one.confidence, "", error=None if one.by_weights else 0.0)
             if view is not None and not self._is_rearranged(draft, pair, tensor, view, SAME_ORDER):
                 relation = SliceRelation(len(whole.shape) - 1, one.start, one.start + one.width, of_golden=True)
                 target = tensor._replace(relation=relation)
@@ -532,4 +531,4 @@ class OperatorPairs:
 
 
 def _of_slice(one: ContentSlice) -> tuple[str, float, str]:
-    return PARTS, OF_SLICES, f"columns {one.start} to {one.start + one.width - 1} are equal"
+    return PARTS, one.confidence, one.reason

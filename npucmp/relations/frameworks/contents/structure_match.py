@@ -84,8 +84,8 @@ def _times_read(graph: ContentGraph, place: int) -> int:
 
 
 def add_copies(pairs: ContentPairs) -> None:
-    """Add the copies: contents that an operator or a module handed on as other values, of the target. An agreement below
-    proves nothing about what a module hands on, because a norm hides a shift."""
+    """Add the copies: contents that an operator or a module handed on as other values, of the target. An agreement
+    below proves nothing about what a module hands on, because a norm hides a shift."""
     known = pairs.with_copies
     for content in pairs.target.contents:
         if not content.makers or content.number in known:
@@ -109,8 +109,9 @@ def _handed_on(graph: ContentGraph, content: Content) -> Optional[int]:
             for one in graph.writes[before]
         )
         last = next((one for one in inside if graph.contents[one].size == content.size), None)
-        is_unread = last is not None and not graph.children[last]
-        return last if is_unread and not graph.upstream([last]).isdisjoint(graph.reads[place]) else None
+        if last is None or graph.children[last] or graph.upstream([last]).isdisjoint(graph.reads[place]):
+            return None
+        return last
     read = [one for one in graph.reads[place] if one != content.number and graph.contents[one].size == content.size]
     return read[0] if len(read) == 1 and _hands_on(operator.op_type) else None
 
