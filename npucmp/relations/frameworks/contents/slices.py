@@ -95,7 +95,7 @@ def _slices_of(pairs: ContentPairs, whole: Content, parts: list[Content], of_gol
 def _start_of_weights(pairs: ContentPairs, whole: Content, part: Content, of_golden: bool) -> Optional[int]:
     """The column at which the weight of one product is in that of another, if both read data that agree; else None."""
     wide, narrow = (_Factors(pairs, side, one) for side, one in ((of_golden, whole), (not of_golden, part)))
-    if not wide.data or wide.data != narrow.data:
+    if not wide.data or wide.data != narrow.data or wide.has_bias != narrow.has_bias:
         return None
     for rows in wide.columns():
         for own in narrow.columns():
@@ -106,7 +106,7 @@ def _start_of_weights(pairs: ContentPairs, whole: Content, part: Content, of_gol
 
 
 class _Factors:
-    """What a product reads: its data that agree, as numbers of the golden, and its weight."""
+    """What a product reads: its data that agree, as numbers of the golden, its weight, and whether it adds a bias."""
 
     def __init__(self, pairs: ContentPairs, of_golden: bool, product: Content) -> None:
         self._pairs, self._side, self._width = pairs, int(of_golden), _width(product)
@@ -114,7 +114,9 @@ class _Factors:
         read = [graph.contents[one] for one in graph.parents[product.number]]
         data = [one.number for one in read if not one.is_weight and pairs.is_by_value(self._side, one.number)]
         self.data = {one if of_golden else pairs.to_golden[one] for one in data}
-        self._weights = [one for one in read if one.is_weight and len(one.shape) == 2]
+        weights = [one for one in read if one.is_weight]
+        self._weights = [one for one in weights if len(one.shape) == 2]
+        self.has_bias = len(weights) > len(self._weights)
 
     def columns(self) -> Iterator[Any]:
         """Yield the first rows of the weight that stand for columns of the product, in either orientation."""
