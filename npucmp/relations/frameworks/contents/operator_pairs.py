@@ -27,7 +27,7 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.finding import UNBOUNDED
 from npucmp.model.optypes import op_type, same_type
 from npucmp.model.relation import SAME_ORDER, AxisOrder, SliceRelation
-from npucmp.relations.frameworks.contents.axis_orders import LEARNED, AxisOrders, possible_orders, without_units
+from npucmp.relations.frameworks.contents.axis_orders import LEARNED, AxisOrders, Shape, possible_orders, without_units
 from npucmp.relations.frameworks.contents.axis_views import columns_of, in_one_shape
 from npucmp.relations.frameworks.contents.content import FEWEST, Recording
 from npucmp.relations.frameworks.contents.content_alignment import ContentAlignment
@@ -161,6 +161,9 @@ class OperatorPairs:
             for place, operator in enumerate(self._golden.operators)
             if not operator.path and self._golden.hands_on(place)
         }
+        self._own_orders: dict[
+            tuple[int, tuple[Shape, Shape]], AxisOrder
+        ] = {}  # of a content of the target in two shapes
         self._orders = self._learned_orders()
         self._partners: dict[tuple[int, int], Operator] = {}
         self.rows: dict[int, list[TensorRow]] = {}
@@ -327,6 +330,7 @@ class OperatorPairs:
             if pair.order is not None:
                 count = LEARNED if self._are_weights(pair) else 1  # its gradient has the same order of axes
                 orders.learn(*own, pair.order, count)
+                self._own_orders[(pair.target, *own)] = pair.order
             for one in self._target.tensors_of(pair.target):
                 for other in self._golden.tensors_of(pair.golden):
                     shapes = without_units(one.tensor.shape), without_units(other.tensor.shape)
@@ -336,6 +340,7 @@ class OperatorPairs:
                     found = self._pairs.tensor_order(one.tensor, other.tensor, shapes)
                     if found is not None:
                         orders.learn(*shapes, found)
+                        self._own_orders[(pair.target, *shapes)] = found
         return orders
 
     def _order_of(self, tensor: TensorRef, partner: TensorPartner) -> Optional[AxisOrder]:
@@ -343,10 +348,9 @@ class OperatorPairs:
         other = partner.recording.tensor
         shapes = without_units(tensor.shape), without_units(other.shape)
         pair = partner.pair
-        own = int(pair.error is not None)
         if pair.error is None and pair.via == "content":
             return SAME_ORDER
-        learned = self._orders.learned(*shapes, own)
+        learned = self._orders.learned(*shapes, self._own_orders.get((pair.target, shapes)))
         if self._are_weights(pair) and pair.error is not None:
             learned += [one for one in possible_orders(*shapes) if one not in learned]
         if len(learned) < 2:
@@ -479,7 +483,7 @@ class OperatorPairs:
         if pair is None or pair.error is None or pair.error > ALIKE * self._pairs.noise:
             return False
         if pair.order is not None and pair.order not in self._orders.learned(
-            *self._pairs.shapes(number, pair.golden), 1
+            *self._pairs.shapes(number, pair.golden), pair.order
         ):
             return False
         makers = [self._target.operators[place] for place in self._target.contents[number].makers]
