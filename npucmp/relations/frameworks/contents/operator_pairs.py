@@ -161,9 +161,8 @@ class OperatorPairs:
             for place, operator in enumerate(self._golden.operators)
             if not operator.path and self._golden.hands_on(place)
         }
-        self._own_orders: dict[
-            tuple[int, tuple[Shape, Shape]], AxisOrder
-        ] = {}  # of a content of the target in two shapes
+        self._own_orders: dict[tuple[int, tuple[Shape, Shape]], AxisOrder] = {}  # of a content in shapes of both runs
+        self._showing: dict[tuple[tuple[Shape, Shape], AxisOrder], set[int]] = defaultdict(set)  # contents
         self._orders = self._learned_orders()
         self._partners: dict[tuple[int, int], Operator] = {}
         self.rows: dict[int, list[TensorRow]] = {}
@@ -330,7 +329,7 @@ class OperatorPairs:
             if pair.order is not None:
                 count = LEARNED if self._are_weights(pair) else 1  # its gradient has the same order of axes
                 orders.learn(*own, pair.order, count)
-                self._own_orders[(pair.target, *own)] = pair.order
+                self._note_order(pair.target, own, pair.order)
             for one in self._target.tensors_of(pair.target):
                 for other in self._golden.tensors_of(pair.golden):
                     shapes = without_units(one.tensor.shape), without_units(other.tensor.shape)
@@ -340,8 +339,18 @@ class OperatorPairs:
                     found = self._pairs.tensor_order(one.tensor, other.tensor, shapes)
                     if found is not None:
                         orders.learn(*shapes, found)
-                        self._own_orders[(pair.target, *shapes)] = found
+                        self._note_order(pair.target, shapes, found)
         return orders
+
+    def _note_order(self, number: int, shapes: tuple[Shape, Shape], order: AxisOrder) -> None:
+        self._own_orders[number, shapes] = order
+        self._showing[shapes, order].add(number)
+
+    def _is_shown_apart(self, number: int, shapes: tuple[Shape, Shape], order: AxisOrder) -> bool:
+        """Whether a content that is not near in the data flow shows an order: behind exchanged axes all contents show
+        that order."""
+        near = self._target.near_upstream(number) | self._target.near_downstream(number) | {number}
+        return not self._showing[shapes, order] <= near
 
     def _order_of(self, tensor: TensorRef, partner: TensorPartner) -> Optional[AxisOrder]:
         """The order of axes in which two tensors are compared; None if none is learned."""
@@ -351,6 +360,7 @@ class OperatorPairs:
         if pair.error is None and pair.via == "content":
             return SAME_ORDER
         learned = self._orders.learned(*shapes, self._own_orders.get((pair.target, shapes)))
+        learned[1:] = (one for one in learned[1:] if self._is_shown_apart(pair.target, shapes, one))
         if self._are_weights(pair) and pair.error is not None:
             learned += [one for one in possible_orders(*shapes) if one not in learned]
         if len(learned) < 2:
