@@ -346,6 +346,11 @@ class OperatorPairs:
         self._own_orders[number, shapes] = order
         self._showing[shapes, order].add(number)
 
+    def _shown_orders(self, number: int, shapes: tuple[Shape, Shape]) -> list[AxisOrder]:
+        """The orders that other contents show for a content, the most frequent first."""
+        learned = self._orders.learned(*shapes, self._own_orders.get((number, shapes)))
+        return [*learned[:1], *(one for one in learned[1:] if self._is_shown_apart(number, shapes, one))]
+
     def _is_shown_apart(self, number: int, shapes: tuple[Shape, Shape], order: AxisOrder) -> bool:
         """Whether a content that is not near in the data flow shows an order: behind exchanged axes all contents show
         that order."""
@@ -359,8 +364,7 @@ class OperatorPairs:
         pair = partner.pair
         if pair.error is None and pair.via == "content":
             return SAME_ORDER
-        learned = self._orders.learned(*shapes, self._own_orders.get((pair.target, shapes)))
-        learned[1:] = (one for one in learned[1:] if self._is_shown_apart(pair.target, shapes, one))
+        learned = self._shown_orders(pair.target, shapes)
         if self._are_weights(pair) and pair.error is not None:
             learned += [one for one in possible_orders(*shapes) if one not in learned]
         if len(learned) < 2:
@@ -483,8 +487,13 @@ class OperatorPairs:
             seen |= level
             if any(map(self._is_made_right, level)):
                 return True
-            level = {child for one in level for child in self._target.children[one]}
+            level = {child for one in level if self._may_agree(one) for child in self._target.children[one]}
         return False
+
+    def _may_agree(self, number: int) -> bool:
+        """Whether a content has no partner, or one with which it agrees. A pool hides the order of other values."""
+        pair = self._pairs.found.get(number)
+        return pair is None or (pair.error is not None and pair.error <= ALIKE * self._pairs.noise)
 
     def _is_made_right(self, number: int) -> bool:
         """Whether a product, a norm or a module made a content that has a partner by value, in an order of axes that
@@ -492,8 +501,8 @@ class OperatorPairs:
         pair = self._pairs.found.get(number)
         if pair is None or pair.error is None or pair.error > ALIKE * self._pairs.noise:
             return False
-        if pair.order is not None and pair.order not in self._orders.learned(
-            *self._pairs.shapes(number, pair.golden), pair.order
+        if pair.order is not None and pair.order not in self._shown_orders(
+            number, self._pairs.shapes(number, pair.golden)
         ):
             return False
         makers = [self._target.operators[place] for place in self._target.contents[number].makers]
