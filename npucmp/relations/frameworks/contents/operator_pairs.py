@@ -511,6 +511,8 @@ class OperatorPairs:
     def _sliced(
         self, draft: OperatorDraft, tensor: TensorRef, number: int, used: set[tuple[int, str]]
     ) -> list[TensorRow]:
+        if not self._target.contents[number].is_in_order(tensor):
+            return []
         if number in self._parts:
             one = self._parts[number]
             whole = self._golden.contents[one.whole]
