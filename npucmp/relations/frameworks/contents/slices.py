@@ -85,11 +85,11 @@ def _slices_of(pairs: ContentPairs, whole: Content, parts: list[Content], of_gol
         own = _first_rows(pairs, part, int(not of_golden))
         if own is None or width < NARROWEST:
             continue
-        start = _start(rows, own, NEAR * pairs.noise)
+        start, of_weights = _start(rows, own, NEAR * pairs.noise), _start_of_weights(pairs, whole, part, of_golden)
+        by_weights = of_weights is not None and of_weights != start  # exchanged parts agree in other columns
+        start = of_weights if by_weights else start
         if start is not None:
-            yield ContentSlice(whole.number, part.number, start, width, of_golden)
-        elif (start := _start_of_weights(pairs, whole, part, of_golden)) is not None:
-            yield ContentSlice(whole.number, part.number, start, width, of_golden, by_weights=True)
+            yield ContentSlice(whole.number, part.number, start, width, of_golden, by_weights)
 
 
 def _start_of_weights(pairs: ContentPairs, whole: Content, part: Content, of_golden: bool) -> Optional[int]:
