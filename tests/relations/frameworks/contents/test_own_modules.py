@@ -1,4 +1,4 @@
-"""Own modules against those of a library: fused products, values that a module hands on, exchanged axes, reciprocals."""
+"""Own modules against those of a library: fused products, what a module hands on, exchanged axes, reciprocals."""
 
 from __future__ import annotations
 
