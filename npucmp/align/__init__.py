@@ -10,6 +10,7 @@ operator and no tensor is dropped: without a partner it becomes a Pair with one 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from functools import partial
 from itertools import chain, islice, repeat
@@ -153,7 +154,7 @@ def _contradicting(
         return None
     from npucmp.relations.frameworks.contents.matches import match_contents
 
-    contents = match_contents(target, golden, (), context)
+    contents = match_contents(target, golden, (), context, least_paired=math.inf)  # only values contradict
     if contents is None:
         return None
     partners = {one.target.order: one.golden.order for one in guessed}

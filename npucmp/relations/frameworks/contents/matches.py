@@ -125,12 +125,12 @@ class ContentMatches(NamedTuple):
 
 
 def match_contents(
-    target: Run, golden: Run, anchors: Sequence[Match], context: ReadContext
+    target: Run, golden: Run, anchors: Sequence[Match], context: ReadContext, least_paired: float = LEAST_PAIRED
 ) -> Optional[ContentMatches]:
     """Match two runs by contents; None if they have too few in common to be runs of one network."""
     found = align_contents(target, golden, anchors, context)
     is_one_network = found.share_by_value >= LEAST_SHARE or found.share_of_weights >= LEAST_WEIGHTS
-    if not is_one_network and found.share_paired < LEAST_PAIRED:
+    if not is_one_network and found.share_paired < least_paired:
         return None
     operators = OperatorPairs(found, context)
     if not operators.matches:
