@@ -106,8 +106,9 @@ class ContentAlignment(NamedTuple):
 
     @property
     def share_paired(self) -> float:
-        """The same share of all pairs."""
-        return self._share(self.pairs)
+        """The same share of all pairs of recorded values; statistics alone are near by chance."""
+        contents = self.pairs.target.contents
+        return self._share(one for one in self.pairs if contents[one.target].sketch.quantiles is not None)
 
     def _share(self, pairs: Iterable[ContentPair]) -> float:
         graphs = self.pairs.target, self.pairs.golden
