@@ -10,6 +10,7 @@ operator and no tensor is dropped: without a partner it becomes a Pair with one 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from functools import partial
 from itertools import chain, islice, repeat
@@ -114,7 +115,7 @@ def align(
                 f"{target.path} and {golden.path} look like different networks: fewer than 10 % of their tensors have "
                 "the same values, and their weights differ; check the paths, or name the partners with --mapping"
             )
-    elif method == "auto" and not apart:
+    elif method == "auto" and not (apart and _has_gradients(target, golden)):
         contents = _contradicting(target, golden, matches, context)
         if contents is not None:
             return _of_contents(target, golden, Alignment((), (), ()), contents)
@@ -138,29 +139,35 @@ def _by_residual_sum(match: Match, context: ReadContext) -> Match:
 def _contradicting(
     target: Run, golden: Run, matches: Sequence[Match], context: ReadContext
 ) -> Optional[ContentMatches]:
-    """The matches by contents, if they contradict those by names and order; else None. They are asked if half of the
-    operators have no partner of their name, or many partners have other shapes. Names of modules and nodes, and those
-    that a user gave, are not doubted, only numbers of calls. Records of backward passes may hold another autograd
-    node, which proves nothing."""
-    guessed = [one for one in matches if one.via in ("name", "order") and not one.target.unique
+    """The matches by contents, if they contradict those by names and order or match more operators; else None. They are
+    asked if half of the operators have no partner of their name, or many partners have other shapes. Names of modules
+    and nodes, and those that a user gave, are not doubted, only numbers of calls and guesses by order. Records of
+    backward passes may hold another autograd node, which proves nothing."""
+    guessed = [one for one in matches if (one.via == "order" or (one.via == "name" and not one.target.unique))
                and one.target.phase != "backward" and "/" not in one.target.name]  # fmt: skip
     if any(one.via == "mapping" for one in matches) or not guessed:
         return None
     unlike = sum(not (_is_alike(one) or _is_unreadable(one)) for one in guessed)
-    named = sum(one.via == "name" for one in guessed)
+    named = sum(one.via != "order" for one in matches)
     smaller = min(sum(op.phase != "backward" for op in run.operators) for run in (target, golden))
     if unlike <= DOUBTED * len(guessed) and 2 * named >= smaller:
         return None
     from npucmp.relations.frameworks.contents.matches import match_contents
 
-    contents = match_contents(target, golden, (), context)
+    contents = match_contents(target, golden, (), context, least_paired=math.inf)  # only values contradict
     if contents is None:
         return None
     partners = {one.target.order: one.golden.order for one in guessed}
     known = [one for one in contents.matches if one.via == "content" and one.target.order in partners]
     known = [one for one in known if one.confidence >= SURE] or known  # statistics leave second candidates
     others = sum(partners[one.target.order] != one.golden.order for one in known)
-    return contents if others > DOUBTED * len(known) else None
+    is_more = len(contents.matches) > len(matches) and not _has_gradients(target, golden)
+    return contents if is_more or others > DOUBTED * len(known) else None
+
+
+def _has_gradients(*runs: Run) -> bool:
+    """Whether a run has records of a backward pass, which may hold another autograd node in another framework."""
+    return any(operator.phase == "backward" for run in runs for operator in run.operators)
 
 
 def _leave_most_open(target: Run, golden: Run, matches: Sequence[Match], apart: bool) -> bool:

@@ -85,9 +85,10 @@ def dead_ends(findings: Sequence[Finding], columns: GoldenColumns, again: Abstra
         if is_read and contents[at] not in known and findings[at].measurement.moments is not None:
             known.add(contents[at])
             reads.append(findings[at])
+    written = [findings[at] for at in sorted(compared) if dead and outputs[at]]  # a fused product is compared in slices
     for gap, lost in dead:
         is_term = any((gap, elements_of(finding)) in terms for finding in lost)
-        if not is_term and not all(_is_read_in_slices(finding, reads) for finding in lost):
+        if not is_term and not all(_is_read_in_slices(one, reads) or _is_read_in_slices(one, written) for one in lost):
             yield lost[0].pair.order
 
 
@@ -127,7 +128,7 @@ def _add_up(parts: Sequence[Finding], compared: Iterable[Finding]) -> bool:
 
 
 LATEST_TENSORS = 16  # tensors, operators: work: a cast is compared with the latest of one size
-LATEST_OUTPUTS = 8  # outputs: work: an input may be an expansion of one of the latest
+LATEST_OUTPUTS = 32  # outputs: work: an input may be an expansion of one of the latest
 SCALAR = 1  # elements: definition: a number is an argument of the operator that reads it
 _BEFORE_FIRST = -1  # place: definition: before the first operator
 
@@ -172,14 +173,42 @@ class GoldenGraph:
             found = None if self.outputs[at] else named.get(self.columns.sources[at])
             if found is None:
                 found = known.get(values[at])
-            if found is None and self.alone[at] and not self.outputs[at]:
+            if found is None and self.columns.missing[at] and not self.outputs[at]:
                 wide = self.findings[at]
                 found = next((first[row] for row in reversed(latest) if is_expansion(self.findings[row], wide)), None)
             first[at] = known.setdefault(values[at], at) if found is None else found
             if self.outputs[at]:
                 latest.append(at)
                 named[file_name_of(f"{self.operators[at].name}:{self.pairs[at].slot.partition(':')[2]}")] = first[at]
+        self._link_slices(first)
         return np.array(first, np.uint64)
+
+    def _link_slices(self, first: list[int]) -> None:
+        """Give the slices of a tensor its first row: neighbours that no operator wrote, whose hashes add up to its
+        own, as those of both halves of heads that a rotary embedding exchanges do."""
+        wholes: dict[tuple[int, int], int] = {}  # by hash and elements
+        unwritten: dict[int, Side] = {}
+        for at in self.rows:
+            side = golden_side(self.findings[at])
+            if side is not None and side.hash and side.minimum < side.maximum:
+                if self.outputs[at]:
+                    wholes[side.hash, self.columns.elements[at] or 0] = at
+                elif first[at] == at and self.columns.missing[at] and not is_parameter(self.pairs[at]):
+                    unwritten[at] = side
+        todo = [*unwritten]
+        while todo:
+            at, *others = todo[:NEXT_TENSORS]
+            parts = ((at, *more) for count in range(1, MOST) for more in combinations(others, count))
+            found: tuple[int, ...] = (at,)
+            for own in parts:
+                hash_of_all = reduce(add_hashes, (unwritten[part].hash for part in own))
+                whole = wholes.get((hash_of_all, sum(self.columns.elements[part] or 0 for part in own)))
+                if whole is not None and self.orders[whole] < self.orders[at]:
+                    found = own
+                    for part in own:
+                        first[part] = first[whole]
+                    break
+            todo = [row for row in todo if row not in found]
 
     def members(self, at: int) -> list[int]:
         """All rows of the operator of a row."""
@@ -216,9 +245,18 @@ class GoldenGraph:
         if op.has("hands on", "copies", "views") and not op.has("picks", "collective"):
             return self.is_compared(at) or self._is_cast(at)
         # other outputs hold the same values by chance, or in another order
-        if self._last_readers[self.contents[at]] <= self.orders[at] and not self._is_own_gradient(at):
+        is_passed_on = self._last_readers[self.contents[at]] > self.orders[at] or self._is_of_module(at)
+        if not is_passed_on and not self._is_own_gradient(at):
             return False
         return not self.has_dead_end([at])
+
+    def _is_of_module(self, at: int) -> bool:
+        """Whether a module whose output was compared ends with the operator of a row: it wrote the same values, which
+        are not all equal, behind it."""
+        return constant_of(self.findings[at]) is None and any(
+            self.decided[row] and self.operators[row].path and self.orders[row] > self.orders[at]
+            for row in self.ends(at, True)
+        )
 
     def is_known_constant(self, at: int) -> bool:
         """Whether a tensor that no dumped operator wrote is a constant that was compared elsewhere, a scalar or a mask;

@@ -131,6 +131,22 @@ class RuleContext:
         sides = [one.relation for one in (self.pair.target, self.pair.golden) if one is not None]
         return max((one.rounding for one in sides if one is not None and one.is_partial), default=0.0)
 
+    @property
+    def sums_over_ranks(self) -> bool:
+        """Whether ranks that read parts of a tensor all have the whole of what is made of them on a side: they added
+        terms inside the operator, each of which is rounded."""
+        for side in ("target", "golden"):
+            tensors = [getattr(one.pair, side) for one in (self.finding, *self.own.inputs)]
+            own, *read = [one.relation if one is not None else None for one in tensors]
+            if (
+                own is not None
+                and len(own.ranks) > 1
+                and not own.is_split
+                and any(one and one.is_split for one in read)
+            ):
+                return True
+        return False
+
     @cached_property
     def error(self) -> float:
         """The proven error: the lower bound if only statistics exist."""

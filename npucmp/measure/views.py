@@ -91,7 +91,7 @@ def _view_of(tensor: TensorRef, shape: tuple[int, ...], part: Optional[AxisSlice
     if part is not None and dtype is not None and not dtype.bits:
         offset = payload.offset + part.start * strides[part.axis] * dtype.itemsize
         return tensor._replace(shape=shape, payload=payload._replace(shape=shape, strides=strides, offset=offset))
-    if part is not None or len(shape) < 2 or (*tensor.shape[:-2], tensor.shape[-1], tensor.shape[-2]) != shape:
+    if part is not None or len(tensor.shape) < 2 or (*tensor.shape[:-2], *tensor.shape[:-3:-1]) != shape:
         return tensor
     turned = payload._replace(shape=shape, strides=(*strides[:-2], strides[-1], strides[-2]))
     return tensor._replace(shape=shape, payload=turned)

@@ -99,7 +99,7 @@ def tensor_name(operator: Operator, slot: str) -> str:
     if role != "input":
         return slot
     prefixed = PREFIXED.get((operator.name.partition(".")[0], op_type(operator.op_type).name), "").split()
-    names = prefixed or places(operator.op_type)
+    names = prefixed or KERNELS.get(operator.op_type, "").split() or places(operator.op_type)
     if word.isdecimal() and len(word) < 5:
         known = names[int(word)] if int(word) < len(names) else "-"
         return slot if known == "-" or operator.path else f"{role}:{TENSORS.get(known, known)}"

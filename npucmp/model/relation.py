@@ -101,6 +101,11 @@ class Relation(NamedTuple):
         return any(one.is_partial for one in self.placements)
 
     @property
+    def is_split(self) -> bool:
+        """Whether each rank has a part of the tensor."""
+        return any(one.is_split for one in self.placements)
+
+    @property
     def is_local(self) -> bool:
         return LOCAL in self.placements
 
@@ -206,6 +211,10 @@ class _OfOneTensor:
 
     @property
     def is_partial(self) -> bool:
+        return False
+
+    @property
+    def is_split(self) -> bool:
         return False
 
     @property

@@ -281,7 +281,7 @@ def _stored_product(m: Steps, one: Any, dy: Array, factor: Any) -> Any:
 def div(m: Steps, g: CallInputs, input: Any, other: Any, rounding_mode: Any = None) -> Any:
     if rounding_mode is not None:
         raise RefusedRecord("numpy does not recompute div with rounding_mode")
-    return m.div(*_with(input, other))
+    return m.quotient(*_with(input, other))
 
 
 def div_back(m: Steps, g: CallInputs, input: Any, other: Any, rounding_mode: Any = None) -> list[Node]:

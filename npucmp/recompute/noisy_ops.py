@@ -79,6 +79,18 @@ class Steps:
     def div(self, a: Any, b: Any) -> Any:
         return self._step(np.divide, a, b)
 
+    def quotient(self, a: Any, b: Any) -> Any:
+        """Divide. A compiler multiplies by the rounded reciprocal if the divisor is one number."""
+        found = self.div(a, b)
+        with np.errstate(divide="ignore", over="ignore"):
+            return (
+                Alternatives(
+                    [found, self.mul(a, np.asarray(1 / np.asarray(b, float)).astype(np.float32).astype(float))]
+                )
+                if np.size(b) == 1
+                else found
+            )
+
     def power(self, a: Any, b: Any) -> Any:
         return self._step(np.power, a, b)
 

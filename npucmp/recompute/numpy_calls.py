@@ -18,7 +18,7 @@ from npucmp.model.dtypes import canonical, numpy_dtype, unit_of
 from npucmp.recompute.arguments import MissingTensor, arguments_of, floats_in
 from npucmp.recompute.call_inputs import CallInputs, Node, arrays_in, map_arrays
 from npucmp.recompute.call_table import CallFormula, formula_of
-from npucmp.recompute.noisy_ops import Steps
+from npucmp.recompute.noisy_ops import Alternatives, Steps
 from npucmp.recompute.table import ROUNDED_ONCE, CallRow, row_of
 from npucmp.recompute.task import Task
 
@@ -40,7 +40,7 @@ class CallPlan(NamedTuple):
 
     def results(self, m: Steps, g: CallInputs) -> list[Any]:
         found = self.formula.forward(m, g, *g.args, **g.kwargs)
-        return [*found] if isinstance(found, (list, tuple)) else [found]
+        return [*found] if isinstance(found, (list, tuple)) and not isinstance(found, Alternatives) else [found]
 
 
 class GradientChoice(NamedTuple):

@@ -55,7 +55,7 @@ TABLE = (
     FormulaLine("Add TensorAdd AssignAdd", pair("add"), "once", 2),
     FormulaLine("Sub AssignSub", pair("sub"), "once", 2),
     FormulaLine("Mul Multiply", pair("mul"), "once", 2),
-    FormulaLine("Div RealDiv TrueDiv", pair("div"), "once", 2),
+    FormulaLine("Div RealDiv TrueDiv", pair("quotient"), "once", 2),
     FormulaLine("Pow", pair("power"), "noise", 2),
     FormulaLine("SquaredDifference", formulas.squared_difference, "noise", 2),
     FormulaLine("Maximum", selection(np.maximum), "exact", 2),

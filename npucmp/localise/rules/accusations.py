@@ -188,9 +188,9 @@ def equal_bits(case: RuleContext) -> Optional[Finding]:
     elements, 0.05 u in common.
 
     Outputs in bfloat16, float16 or float8 are diverged if they are more than 1.5 u apart, differ in more than 40 % of
-    the elements, or have 0.25 u in common. For modules, for fewer than 64 elements and between two types only an error
-    above 2 u counts. The output of a module that an operator in it wrote is judged there: errors of many operators add
-    up in the module.
+    the elements, or have 0.25 u in common. For modules, for sums over ranks inside an operator, for fewer than 64
+    elements and between two types only an error above 2 u counts. The output of a module that an operator in it wrote
+    is judged there: errors of many operators add up in the module.
     """
     values, unit, gain = case.values, case.own_round_off, gain_of(case.finding)
     # statistics that are not equal prove no difference, nor equal bits
@@ -201,7 +201,7 @@ def equal_bits(case: RuleContext) -> Optional[Finding]:
     largest, words, deviations = ROUND_OFFS * unit, "", abs(gain) * math.sqrt(values.compared)
     if case.terms_rounding:  # each rank rounds its term
         largest *= case.terms_rounding
-    elif case.is_composed or is_cast or values.compared < MIN_ELEMENTS:
+    elif case.is_composed or is_cast or values.compared < MIN_ELEMENTS or case.sums_over_ranks:
         largest = BOTH_SIDES * unit if not (case.is_composed and case.changed_choice_share) else math.inf
     elif case.share_changed > CHANGED_SHARE:
         words = (

@@ -75,8 +75,8 @@ class Departure(NamedTuple):
 
     @property
     def is_broken(self) -> bool:
-        """Whether the target alone departs from the law by more than rounding."""
-        return self.golden <= self.tolerance < self.target
+        """Whether the target alone departs from the law by more than rounding, and by so much more than the golden."""
+        return self.golden <= self.tolerance < self.target - self.golden
 
 
 def law(case: RuleContext) -> Optional[Finding]:

@@ -3,18 +3,23 @@ the golden, so that ranks can be put together (relations/ranks/).
 
 One rank is aligned with the golden as any two runs of two frameworks: by names, or by the values of tensors that the
 rank holds whole and of parts of them. All ranks run the same operators, so the partners hold for each.
+
+If one framework merges batch and sequence into one axis, activations of the ranks are viewed in the axes of the other.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from typing import Hashable, Iterator, Mapping, Optional, Sequence
+from typing import Hashable, Iterable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.align import DifferentNetworks, align
 from npucmp.align.framework_names import function_prefix
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Match, Operator, Report, Run
+from npucmp.model import Match, Operator, Report, Run, TensorRef
+from npucmp.model.arguments import tensor_name
 from npucmp.model.optypes import op_type_of
+from npucmp.relations.frameworks.by_name.slots import open_payload
 from npucmp.relations.held_values import RankOperator, Values
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import Sides, most_ranks
@@ -23,10 +28,15 @@ LEAST = 0.3  # share of the golden's operators: chosen: with fewer partners the 
 
 
 class NamedRanks:
-    """The golden partner of each operator of the ranks, by name; `of_target`: the ranks are the target's."""
+    """The golden partner of each operator of the ranks, by name; `of_target`: the ranks are the target's. `axes`: the
+    lengths of leading axes of the ranks, and those of the other side, which hold the same rows."""
 
-    def __init__(self, partners: Mapping[str, Operator], of_target: bool, by: Mapping[str, int]) -> None:
+    def __init__(
+        self, partners: Mapping[str, Operator], of_target: bool, by: Mapping[str, int], axes: tuple[Dims, Dims],
+        context: ReadContext,
+    ) -> None:  # fmt: skip
         self._partners, self._of_target, self._by = partners, of_target, by
+        self._axes, self._context = axes, context
         self._phase = next(iter(partners.values())).phase  # of an inference, whose operators have one phase
 
     def plan(self) -> Sequence[str]:
@@ -50,14 +60,30 @@ class NamedRanks:
         return replace(run, operators=tuple(map(self._operator, run.operators)))
 
     def _operator(self, operator: Operator) -> Operator:
+        operator = operator._replace(tensors=tuple(self._viewed(operator, one) for one in operator.tensors))
         partner = self._partners.get(operator.name)
         if partner is None:
             return operator if operator.phase else operator._replace(phase=self._phase)
+        slots = _slots(operator, partner)
         return operator._replace(
+            tensors=tuple(one.in_slot(slots[one.slot]) for one in operator.tensors),
             name=partner.name, kind=partner.kind, op_type=partner.op_type, path=partner.path, call=partner.call,
-            phase=partner.phase,
-            unique=partner.unique, scope=partner.scope, own_name=operator.name,
+            phase=partner.phase, unique=partner.unique, scope=partner.scope, own_name=operator.name,
         )  # fmt: skip
+
+    def _viewed(self, operator: Operator, tensor: TensorRef) -> TensorRef:
+        """A tensor in the leading axes of the other side; unchanged if it has others."""
+        own, other = self._axes
+        if not own or not _is_activation(operator, tensor) or tensor.shape[: len(own)] != own:
+            return tensor
+        shape, found = (*other, *tensor.shape[len(own) :]), open_payload(tensor, self._context)
+        if found is None:
+            return tensor if tensor.file or tensor.payload is not None else tensor._replace(shape=shape)
+        is_plain = not (found.strides or found.parts or found.dataset or found.device)
+        return tensor._replace(shape=shape, payload=found._replace(shape=shape)) if is_plain else tensor
+
+
+Dims = tuple[int, ...]
 
 
 def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -> Optional[NamedRanks]:
@@ -72,7 +98,43 @@ def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -
     if len(alignment.matches) < LEAST * len(few.operators):
         return None
     partners = dict(_partners(alignment.matches, many, few, Values(context)))
-    return NamedRanks(partners, of_target, alignment.matched) if partners else None
+    axes = _leading_axes(
+        (operator, partners[operator.name]) for operator in many.operators if operator.name in partners
+    )
+    return NamedRanks(partners, of_target, alignment.matched, axes, context) if partners else None
+
+
+def _slots(operator: Operator, partner: Operator) -> dict[str, str]:
+    """The partner's slot of each tensor, by the signatures: kernels of norms read no shape before their weight."""
+    names = {tensor_name(partner, one.slot): one.slot for one in partner.tensors}
+    found = {one.slot: names.get(tensor_name(operator, one.slot), one.slot) for one in operator.tensors}
+    return found if len({*found.values()}) == len(found) else {slot: slot for slot in found}
+
+
+def _is_activation(operator: Operator, tensor: TensorRef) -> bool:
+    role, _, number = tensor.slot.partition(":")
+    return role in ("input", "output") and not (
+        role == "input" and number.isdecimal() and int(number) in op_type_of(operator).parameters
+    )
+
+
+def _leading_axes(pairs: Iterable[tuple[Operator, Operator]]) -> tuple[Dims, Dims]:
+    """The leading axes of activations that most partners have in their stead: one for two, or two for one; () and ()
+    if they have equal ones."""
+    found: Counter[tuple[Dims, Dims]] = Counter()
+    for operator, partner in pairs:
+        shapes = {one.slot: one.shape for one in partner.tensors}
+        for one in operator.tensors:
+            shape, other = one.shape, shapes.get(one.slot, ())
+            if not _is_activation(operator, one) or len(shape) < 1 or not other:
+                continue
+            if len(other) == len(shape) + 1 and shape[0] == other[0] * other[1]:
+                found[shape[:1], other[:2]] += 1
+            elif len(shape) == len(other) + 1 and other[0] == shape[0] * shape[1]:
+                found[shape[:2], other[:1]] += 1
+            else:
+                found[(), ()] += len(shape) == len(other) and len(shape) > 1
+    return found.most_common(1)[0][0] if found else ((), ())
 
 
 def _partners(matches: Sequence[Match], many: Run, few: Run, values: Values) -> Iterator[tuple[str, Operator]]:

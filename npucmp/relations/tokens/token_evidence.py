@@ -66,15 +66,15 @@ def gather_evidence(
     if target.size * golden.size > MOST:
         return None
     tensors = target.tensors(), golden.tensors()
-    known, looked_up = list[tuple[int, TensorPair, Optional[tuple[Any, Any]]]](), set()
+    known, looked_up = list[tuple[tuple[int, int], TensorPair, Optional[tuple[Any, Any]]]](), set()
     for pair in dict.fromkeys(id_pairs(golden, pairs)):
         values = _values(target, golden, tensors, pair, context)
         if values is not None and _counts_places(values[1][:, 0], golden):
             looked_up.add(pair.golden[:2])  # positions identify no token
         elif len(known) < MOST_IDS:
-            known.append((_in_common(*values) if values is not None else -1, pair, values))
+            known.append((_in_common(*values) if values is not None else (-1, 0), pair, values))
     # a rank with a part of a vocabulary reads other ids there than those of the tokens
-    _, ids, both = max(known, key=lambda one: one[0]) if known else (0, None, None)
+    _, ids, both = max(known, key=lambda one: one[0]) if known else (None, None, None)
     floats = [one for one in pairs if one.is_float and not one.is_part and one.golden[:2] not in looked_up]
     first = ids or next((one for one in floats), None)
     if first is None or not any(one.is_float for one in pairs):
@@ -251,12 +251,12 @@ def _agree(left: Any, right: Any, limit: float) -> Any:
         return (np.abs(left - right) <= PROJECTIONS**0.5 * most[:, None]).all(1)
 
 
-def _in_common(left: Any, right: Any) -> int:
-    """How many ids of the target the golden has too, each as often as it occurs."""
-    import numpy as np
-
+def _in_common(left: Any, right: Any) -> tuple[int, int]:
+    """How many ids of the target the golden has too, each as often as it occurs, and how many of them are unlike: a
+    part of a vocabulary writes zero for all others, which the golden may have as padding."""
     sides = [dict(zip(*np.unique(side[:, 0], return_counts=True))) for side in (left, right)]
-    return int(sum(min(count, sides[1].get(number, 0)) for number, count in sides[0].items()))
+    both = [min(count, sides[1].get(number, 0)) for number, count in sides[0].items()]
+    return int(sum(both)), sum(count > 0 for count in both)
 
 
 def _equal(left: Any, right: Any) -> tuple[Any, Any]:

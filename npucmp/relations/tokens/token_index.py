@@ -82,7 +82,7 @@ class TokenIndex(NamedTuple):
         if len(self.target.shapes) > 1 or len(self.golden.shapes) > 1 or len(self.rows) < self.target.size:
             return False
         shapes = self.target.shapes[0], self.golden.shapes[0]
-        is_alike = shapes[0].has_batch == shapes[1].has_batch
+        is_alike = shapes[0].has_batch == shapes[1].has_batch and len(shapes[0].sizes) == len(shapes[1].sizes)
         is_alike &= not shapes[0].has_batch or shapes[0].places == shapes[1].places
         return is_alike and bool(
             (self.rows[1:] - self.rows[:-1] == 1).all() and (self.places[1:] - self.places[:-1] == 1).all()
@@ -261,11 +261,9 @@ def _orders(side: TokenSide) -> list[TokenSide]:
     if not any(shape.has_batch for shape in side.shapes):
         return [side]
     both = [side, side.turned()]
-    masked = [one for one in both if recorded_lengths(one).named is not None]
+    both = [one for one in both if recorded_lengths(one).named is not None] or both
     counted = [_counting(one) for one in both]
-    if not masked and counted[0] != counted[1]:
-        return [both[counted.index(max(counted))]]
-    return masked or both
+    return both if len({*counted}) == 1 else [both[counted.index(max(counted))]]
 
 
 def _counting(side: TokenSide) -> int:

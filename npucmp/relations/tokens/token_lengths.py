@@ -58,7 +58,7 @@ def recorded_lengths(side: TokenSide) -> Recorded:
             named = real
         if is_place and (role == POSITIONS or counts_requests(values.reshape(-1))):
             counted += filter(None, [_counted(values, shape)])
-        elif len(tensor.shape) == 1:
+        elif len(tensor.shape) == 1 and (role or not is_place):  # a number of each token is no length
             found = _lengths(values, shape)
             lengths += [found] if found and found not in lengths else []
     if named is not None and side.size > shape.size:  # padding of later steps is not recorded

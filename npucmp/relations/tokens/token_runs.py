@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
@@ -16,7 +16,7 @@ from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import op_type_of
 from npucmp.model.relation import Relation, TokenRelation
 from npucmp.relations.held_values import HeldTensor, RankOperator
-from npucmp.relations.token_records import records_layout
+from npucmp.relations.token_records import MASK, record_of, records_layout
 from npucmp.relations.tokens.token_axes import is_activation, is_float, token_axes
 from npucmp.relations.tokens.token_evidence import TokenEvidence
 from npucmp.relations.tokens.token_index import TokenIndex
@@ -70,14 +70,18 @@ class TokenRuns:
 
     @cached_property
     def own(self) -> set[Key]:
-        """The tensors that depend on the layout of their run."""
-        looked_up = {
-            key for op, key, _ in tensors_of(self.golden.first) if self.of_ranks and op_type_of(op).has("looks up")
-        }
-        own = (
-            one for one in self._pairs if one is not self._first and one.golden not in looked_up and self._is_own(one)
-        )
-        return {key for one in own for key in (one.target, one.golden)}
+        """The tensors that depend on the layout of their run, as masks of ranks do."""
+        return {*self._layout_tensors()}
+
+    def _layout_tensors(self) -> Iterator[Key]:
+        every = tensors_of(self.golden.first) if self.of_ranks else []
+        looked_up = {key for op, key, _ in every if op_type_of(op).has("looks up")}
+        masks = {key for op, key, one in every if (record := record_of(op, one)) is not None and record.role == MASK}
+        for one in self._pairs:
+            if one is self._first or one.golden in looked_up:
+                continue
+            if one.golden in masks or self._is_own(one):
+                yield from (one.target, one.golden)
 
     def rank_run(self) -> Run:
         """The run of a rank of the target, of the golden's step. Its rows stay in their order; if all are tokens, so do
@@ -165,9 +169,8 @@ class TokenRuns:
     def _selected(
         self, one: TensorRef, steps: Mapping[int, StepTensor], side: _Side, key: Optional[Key]
     ) -> Optional[TensorRef]:
-        rest = next(iter(steps.values())).axes.rest
-        if key is not None and self._rests(key) != {rest}:
-            rest = (next(iter(steps.values())).axes.width,)
+        axes = next(iter(steps.values())).axes
+        rest = axes.rest if key is not None and self._rests(key) == {axes.rest} else (axes.width,)
         try:
             payload = selected(steps, side.rows, rest)
         except SystemFailure:

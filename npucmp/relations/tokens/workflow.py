@@ -228,6 +228,9 @@ def _of_ranks(ranks: _Ranks, options: Options, context: ReadContext, by_shape: b
     runs = [one.runs for one in known if one.runs is not None]
     for one in runs:
         one.of_ranks = len(runs) > 1 or len(goldens) > 1
+    own = {key for one in runs for key in one.own}
+    for one in runs:
+        one.own = own  # what depends on the layout of one rank is compared on none
     if len(runs) == 1:
         is_single = len(goldens) == 1
         targets = [replace(runs[0].target_run(), rank=whole.goldens[0].rank if is_single else whole.targets[0].rank)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Union
+from typing import Mapping, NamedTuple, Optional, Union
 
 from npucmp.model import Finding
 from npucmp.relations.weights.checkpoint_pair import CheckpointPair
@@ -11,11 +11,13 @@ Fact = Union[str, int, float]
 
 
 class WeightFault(NamedTuple):
-    """A description of a wrong parameter: a label that is equal in all layers of a fault, the sentence, its facts."""
+    """A description of a wrong parameter: a label that is equal in all layers of a fault, the sentence, its facts, and
+    the rank that alone holds the wrong elements, if one does."""
 
     label: str
     words: str
     facts: Mapping[str, Fact] = {}
+    rank: Optional[int] = None
 
 
 class JudgedWeight(NamedTuple):

@@ -18,7 +18,7 @@ golden's scales in another order, others. If one side has none, the factor of ea
 from __future__ import annotations
 
 import math
-from typing import Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.localise.root_values import TYPES, is_rounded, shows_type
 from npucmp.model import Payload
 from npucmp.relations.weights.checkpoint_pair import CheckpointPair
+from npucmp.relations.weights.element_ranks import rank_of_all, rank_of_whole
 from npucmp.relations.weights.low_rank import simple_numbers
 from npucmp.relations.weights.part import Part
 from npucmp.relations.weights.role import Role
@@ -155,10 +156,12 @@ DIFFERS = WeightFault("differs", "its values differ")
 
 class FaultFinder:
     """Finds what wrong parameters are among the pairs of two checkpoints. `shards` is the number of tensor-parallel
-    ranks of the target."""
+    ranks of the target, `ranks` the rank of each of its files."""
 
-    def __init__(self, pairs: Sequence[CheckpointPair], shards: int, context: ReadContext) -> None:
-        self.context, self._shards, self._left = context, shards, TOTAL
+    def __init__(
+        self, pairs: Sequence[CheckpointPair], shards: int, context: ReadContext, ranks: Mapping[str, int] = {}
+    ) -> None:
+        self.context, self._shards, self._left, self._ranks = context, shards, TOTAL, ranks
         self._goldens = [(pair.role, pair.golden) for pair in pairs if pair.golden is not None and not pair.copy]
 
     def fault(self, pair: CheckpointPair) -> WeightFault:
@@ -191,7 +194,9 @@ class FaultFinder:
         size, length = target.shards[0].shape[axis], whole.shape[axis]
         pieces = [sliced(whole, axis, at, min(at + size, length)) for at in range(0, length, size)]
         holds = [self._holder(pair, shard, pieces, at, axis) for at, shard in enumerate(target.shards)]
-        return _swapped(holds)
+        found = _swapped(holds)
+        moved = [at for at, of in enumerate(holds) if of != at]
+        return found._replace(rank=target.names[moved[0]][0]) if found is not None and len(moved) == 1 else found
 
     def _holder(
         self, pair: CheckpointPair, shard: Payload, pieces: Sequence[Payload], own: int, axis: int
@@ -310,7 +315,26 @@ class FaultFinder:
         if not bad.any():
             steps = WeightFault("steps", "single codes are off by more than half a step")
             return rounded or (steps if limit.is_quantised else DIFFERS)
-        related = rounded or self._update(pair, x, y) or _moved_parts(pair.role, x, y, slack)
+        found = rounded or self._of_elements(pair, target, golden, x, y, slack, bad)
+        rank = rank_of_all(target, bad, self._ranks)
+        return found if rank is None else found._replace(rank=rank)
+
+    def rank_of_copy(self, pair: CheckpointPair) -> Optional[int]:
+        """Return the rank that holds the whole parameter of the target; None if several do, or it is not known."""
+        return rank_of_whole(pair.target.payload if pair.target is not None else None, self._ranks)
+
+    def _of_elements(
+        self,
+        pair: CheckpointPair,
+        target: Payload,
+        golden: Payload,
+        x: Array,
+        y: Array,
+        slack: Array,
+        bad: NDArray[np.bool_],
+    ) -> WeightFault:
+        """The fault of elements beyond their limits, which `bad` marks."""
+        related = self._update(pair, x, y) or _moved_parts(pair.role, x, y, slack)
         if related is not None:
             return related
         if len(x.shape) == 1 and (moved := self._moved_shards(x, y, slack)) is not None:

@@ -234,6 +234,7 @@ def weight_roots(rows: Sequence[JudgedWeight], finder: FaultFinder, updates: Upd
     for row in wrong:
         families[row.pair.role.family].append(row)
     described = _described(families, finder)
+    _name_copies(described, rows, finder)
     places: list[tuple[JudgedWeight, WeightFault, Sequence[JudgedWeight]]] = []
     for key in dict.fromkeys(map(_key, moved.values())):
         own = [row for row in differing if (update := moved.get(row.finding.row)) and _key(update) == key]
@@ -241,7 +242,8 @@ def weight_roots(rows: Sequence[JudgedWeight], finder: FaultFinder, updates: Upd
     places += [(experts.rows[0], experts.fault, experts.rows) for experts in in_order]
     layers = _layers(rows)
     for family, members in families.items():
-        faults = {described[row.finding.row].label for row in members if row.finding.row in described}
+        known = [described[row.finding.row] for row in members if row.finding.row in described]
+        faults = {(fault.label, fault.rank) for fault in known}
         held = {(row.pair.role.layer, row.pair.role.expert) for row in members}
         if len(faults) == 1 and len(held) > 1 and held == layers[family]:
             places.append((members[0], described[members[0].finding.row], members))
@@ -289,6 +291,15 @@ def _described(families: Mapping[tuple[str, str], list[JudgedWeight]], finder: F
     return found
 
 
+def _name_copies(described: dict[int, WeightFault], rows: Rows, finder: FaultFinder) -> None:
+    """Add the rank that holds a wrong copy of a parameter if a copy on another rank agrees."""
+    right = {row.pair.role for row in rows if row.finding.verdict is Verdict.MATCH}
+    for row in rows:
+        fault = described.get(row.finding.row)
+        if fault is not None and fault.rank is None and row.pair.role in right:
+            described[row.finding.row] = fault._replace(rank=finder.rank_of_copy(row.pair))
+
+
 def size_reasons(members: Sequence[JudgedWeight], fault: WeightFault) -> list[Evidence]:
     """Return how far the parameters of a place are from the golden: their rel_l2 and cosine."""
     known = [row.finding.measurement.moments for row in members]
@@ -332,6 +343,8 @@ def _root(place: int, row: JudgedWeight, fault: WeightFault, members: Sequence[J
         reasons.append(Evidence("spread", words, facts))
     elif finding.verdict is Verdict.NONFINITE:
         reasons.append(Evidence("nonfinite", finding.because))
+    if fault.rank is not None:
+        reasons.append(Evidence("rank", "in the part of rank {rank} alone", {"rank": Fact(fault.rank)}))
     target = finding.pair.target
     relation = target.relation if target is not None else None
     words = relation.words if relation is not None else ""
@@ -342,7 +355,8 @@ def _root(place: int, row: JudgedWeight, fault: WeightFault, members: Sequence[J
     return Root(
         place, finding.pair, Cause.GAP, finding.pair.slot, finding.metric or finding.verdict.value, share,
         finding.limit, None, finding.error if finding.error is not None and math.isfinite(finding.error) else None,
-        tuple(reasons), finding.rule, ranks=relation.ranks if relation is not None else (), relation=words,
+        tuple(reasons), finding.rule, rank=fault.rank,
+        ranks=relation.ranks if relation is not None else (), relation=words,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from npucmp.model.relation import WeightFacts, WeightRelation
 from npucmp.model.table import Table
 from npucmp.relations.layout_sizes import LayoutSizes, stated_layout
 from npucmp.relations.weights.checkpoint_pair import CheckpointPair, PairedWeights
+from npucmp.relations.weights.element_ranks import ranks_of_files
 from npucmp.relations.weights.network_settings import DeclaredLayout
 from npucmp.relations.weights.next_update import UpdateFinder
 from npucmp.relations.weights.pairing import paired_weights
@@ -268,7 +269,8 @@ def _with_verdicts(
     findings += [finding._replace(row=len(rows) + at) for at, finding in enumerate(numbers.findings)]
     by_role = sum(operator.own_name != "" for operator in one.target.operators)
     counts = {"name": sum(one.matched.values()) - by_role, "weights": by_role}
-    finder = FaultFinder(pairs.found.pairs, max(side.shards for side in pairs.structures), context)
+    shards = max(side.shards for side in pairs.structures)
+    finder = FaultFinder(pairs.found.pairs, shards, context, ranks_of_files(pairs.structures[0]))
     roots = weight_roots([row for row in rows if not row.pair.is_state], finder, updates)
     of_states = state_roots([row for row in rows if row.pair.is_state], numbers, finder, len(roots))
     left = pairs.found.only_target

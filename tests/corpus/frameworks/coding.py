@@ -226,9 +226,9 @@ class TensorFlow(Coding):
         value = super().weight(name, array)
         stem = "/".join(("model", *self._scopes, name.replace(".", "/"), f"r{value.array.ndim}", "ReadVariableOp"))
         if stem not in self._read:
-            self.tape.run(stem, "ReadVariableOp", lambda arrays, changed: [value.array], [])
+            [array] = self.tape.run(stem, "ReadVariableOp", lambda arrays, changed: [value.array], [])
             self.sources[stem] = []
-            self._read[stem] = Value(value.array, stem)
+            self._read[stem] = Value(array, stem)
         return self._read[stem]
 
     def product(self, x: Value, kernel: Value) -> Value:

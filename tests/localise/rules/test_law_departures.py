@@ -32,7 +32,7 @@ def laws(one):
 
 
 @pytest.mark.parametrize("golden, target, is_broken", [
-    (0.0, 2.0, True), (1.0, 2.0, True), (1.5, 2.0, False), (0.0, 1.0, False), (0.0, 0.5, False),
+    (0.0, 2.0, True), (1.0, 2.5, True), (1.0, 1.9, False), (1.5, 2.0, False), (0.0, 1.0, False), (0.0, 0.5, False),
 ])  # fmt: skip
 def test_a_law_is_broken_if_the_target_alone_exceeds_the_tolerance(golden, target, is_broken):
     assert Departure(target, golden, 1.0, "").is_broken == is_broken

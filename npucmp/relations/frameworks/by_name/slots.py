@@ -32,6 +32,7 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type
 
 SAME = 0.9  # cosine of two samples of one tensor, even if scaled: chosen: of two tensors it is near 0
+OPERANDS = 3  # definition: query, key and value
 _ROWS = 8  # rows of a sample, and as many columns at either end: work
 
 
@@ -134,6 +135,7 @@ def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Op
     rules: list[tuple[Key, Key, bool]] = [
         (lambda one: _golden_slot(target, golden, one, api), lambda one: _slot_name(golden, one), False),
         (lambda one: None if _is_named_by_file(one, api) else _shape_of(one), _shape_of, True),
+        (lambda one: _operand_number(target, one), lambda one: _operand_number(golden, one), False),
     ]
     for of_target, of_golden, alone in rules:
         for place, one in enumerate(left):
@@ -169,6 +171,13 @@ def _swap(left: Sequence[TensorRef], taken: dict[int, TensorRef], context: ReadC
 
 def _slot_name(operator: Operator, tensor: TensorRef) -> Optional[str]:
     return tensor_name(operator, parameter(tensor.slot)) or None
+
+
+def _operand_number(operator: Operator, tensor: TensorRef) -> Optional[int]:
+    """The number of query, key and value, in which order attention reads them as a function and as a module."""
+    reads = [one.slot for one in operator.tensors if one.slot.startswith("input") and not _is_whole(one)]
+    is_attention = op_type(operator.op_type).name == "attention" and len(reads) >= OPERANDS
+    return reads.index(tensor.slot) if is_attention and tensor.slot in reads[:OPERANDS] else None
 
 
 def _golden_slot(target: Operator, golden: Operator, tensor: TensorRef, api: Optional[Api]) -> Optional[str]:

@@ -12,7 +12,7 @@ import math
 from collections import Counter, defaultdict
 from itertools import accumulate, permutations
 from operator import mul
-from typing import Any, Sequence
+from typing import Any, Optional, Sequence
 
 import numpy as np
 
@@ -111,14 +111,14 @@ class AxisOrders:
         ]
         return [*dict.fromkeys([*seen, *possible_orders(target, golden)])]
 
-    def learned(self, target: Shape, golden: Shape, own: int = 0) -> list[AxisOrder]:
+    def learned(self, target: Shape, golden: Shape, own: Optional[AxisOrder] = None) -> list[AxisOrder]:
         """The orders that at least two pairs of these shapes show, most frequent first; without any, those that two
         pairs in the whole run show, and the same order; without any, the move of one axis that the shapes show. `own`
-        is 1 if the pair itself was counted."""
-        found = [o for o, count in self._by_shapes[target, golden].most_common() if count >= LEARNED + own]
+        is the order in which the pair itself was counted."""
+        found = [o for o, count in self._by_shapes[target, golden].most_common() if count >= LEARNED + (o == own)]
         if not found:
             counted = self._by_rank[len(target), len(golden)].most_common()
-            found = [o for o, count in counted if count >= LEARNED + own and reaches(o, target, golden)]
+            found = [o for o, count in counted if count >= LEARNED + (o == own) and reaches(o, target, golden)]
             if len(target) != len(golden):
                 found += self._with_other_borders(target, golden)
             found += [SAME_ORDER] if reaches(SAME_ORDER, target, golden) and (target == golden or found) else []

@@ -89,6 +89,11 @@ class Content:
         written = (one.tensor for one in self.recordings if one.tensor.is_output)
         return next(written, self.recordings[0].tensor)
 
+    def is_in_order(self, tensor: TensorRef) -> bool:
+        """Whether a tensor that holds it has the values of `tensor` in the same order, in whatever shape."""
+        places = ((*(size for size in one.shape if size != 1),) for one in (tensor, self.tensor))
+        return len({self.orders.get(shape) for shape in places}) == 1
+
 
 class ContentReader:
     """The values of tensors, and their sketches."""

@@ -9,7 +9,7 @@ which pattern of the target is the partner of which pattern of the golden.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Hashable, NamedTuple, Optional, Sequence
+from typing import Hashable, Iterable, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Run
@@ -102,13 +102,18 @@ class ContentAlignment(NamedTuple):
     def share_by_value(self) -> float:
         """The share of the contents of the run with fewer contents that were paired by value, weights and inputs
         aside."""
-        sides = []
-        for graph in (self.pairs.target, self.pairs.golden):
-            sides.append(sum(not one.is_weight for one in graph.contents))
-        by_value = sum(
-            one.via == BY_VALUE and not self.pairs.target.contents[one.target].is_weight for one in self.pairs
-        )
-        return by_value / max(1, min(sides))
+        return self._share(one for one in self.pairs if one.via == BY_VALUE)
+
+    @property
+    def share_paired(self) -> float:
+        """The same share of all pairs of recorded values; statistics alone are near by chance."""
+        contents = self.pairs.target.contents
+        return self._share(one for one in self.pairs if contents[one.target].sketch.quantiles is not None)
+
+    def _share(self, pairs: Iterable[ContentPair]) -> float:
+        graphs = self.pairs.target, self.pairs.golden
+        smaller = min(sum(not one.is_weight for one in graph.contents) for graph in graphs)
+        return sum(not self.pairs.target.contents[one.target].is_weight for one in pairs) / max(1, smaller)
 
     @property
     def share_of_weights(self) -> float:

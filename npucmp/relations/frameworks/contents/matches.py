@@ -105,6 +105,7 @@ class Candidates:
 
 LEAST_SHARE = 0.1  # share of contents: chosen: different networks have fewer tensors with equal values
 LEAST_WEIGHTS = 0.5  # share of weights: chosen: runs of one checkpoint share more, also where a compiler folds some
+LEAST_PAIRED = 0.5  # share of contents: chosen: different networks share no weight, so that none of theirs are paired
 
 
 class ContentMatches(NamedTuple):
@@ -124,11 +125,12 @@ class ContentMatches(NamedTuple):
 
 
 def match_contents(
-    target: Run, golden: Run, anchors: Sequence[Match], context: ReadContext
+    target: Run, golden: Run, anchors: Sequence[Match], context: ReadContext, least_paired: float = LEAST_PAIRED
 ) -> Optional[ContentMatches]:
     """Match two runs by contents; None if they have too few in common to be runs of one network."""
     found = align_contents(target, golden, anchors, context)
-    if found.share_by_value < LEAST_SHARE and found.share_of_weights < LEAST_WEIGHTS:
+    is_one_network = found.share_by_value >= LEAST_SHARE or found.share_of_weights >= LEAST_WEIGHTS
+    if not is_one_network and found.share_paired < least_paired:
         return None
     operators = OperatorPairs(found, context)
     if not operators.matches:

@@ -27,14 +27,13 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.finding import UNBOUNDED
 from npucmp.model.optypes import op_type, same_type
 from npucmp.model.relation import SAME_ORDER, AxisOrder, SliceRelation
-from npucmp.relations.frameworks.contents.axis_orders import LEARNED, AxisOrders, possible_orders, without_units
+from npucmp.relations.frameworks.contents.axis_orders import LEARNED, AxisOrders, Shape, possible_orders, without_units
 from npucmp.relations.frameworks.contents.axis_views import columns_of, in_one_shape
 from npucmp.relations.frameworks.contents.content import FEWEST, Recording
 from npucmp.relations.frameworks.contents.content_alignment import ContentAlignment
 from npucmp.relations.frameworks.contents.content_graph import ContentGraph
 from npucmp.relations.frameworks.contents.content_pairs import ContentPair, ContentPairs
 from npucmp.relations.frameworks.contents.operator_draft import OperatorDraft, TensorPartner, TensorRow
-from npucmp.relations.frameworks.contents.slices import CONFIDENCE as OF_SLICES
 from npucmp.relations.frameworks.contents.slices import VIA as PARTS
 from npucmp.relations.frameworks.contents.slices import ContentSlice
 from npucmp.relations.frameworks.contents.structure_match import CONFIDENCE as OF_COPIES
@@ -162,6 +161,8 @@ class OperatorPairs:
             for place, operator in enumerate(self._golden.operators)
             if not operator.path and self._golden.hands_on(place)
         }
+        self._own_orders: dict[tuple[int, tuple[Shape, Shape]], AxisOrder] = {}  # of a content in shapes of both runs
+        self._showing: dict[tuple[tuple[Shape, Shape], AxisOrder], set[int]] = defaultdict(set)  # contents
         self._orders = self._learned_orders()
         self._partners: dict[tuple[int, int], Operator] = {}
         self.rows: dict[int, list[TensorRow]] = {}
@@ -328,6 +329,7 @@ class OperatorPairs:
             if pair.order is not None:
                 count = LEARNED if self._are_weights(pair) else 1  # its gradient has the same order of axes
                 orders.learn(*own, pair.order, count)
+                self._note_order(pair.target, own, pair.order)
             for one in self._target.tensors_of(pair.target):
                 for other in self._golden.tensors_of(pair.golden):
                     shapes = without_units(one.tensor.shape), without_units(other.tensor.shape)
@@ -337,17 +339,32 @@ class OperatorPairs:
                     found = self._pairs.tensor_order(one.tensor, other.tensor, shapes)
                     if found is not None:
                         orders.learn(*shapes, found)
+                        self._note_order(pair.target, shapes, found)
         return orders
+
+    def _note_order(self, number: int, shapes: tuple[Shape, Shape], order: AxisOrder) -> None:
+        self._own_orders[number, shapes] = order
+        self._showing[shapes, order].add(number)
+
+    def _shown_orders(self, number: int, shapes: tuple[Shape, Shape]) -> list[AxisOrder]:
+        """The orders that other contents show for a content, the most frequent first."""
+        learned = self._orders.learned(*shapes, self._own_orders.get((number, shapes)))
+        return [*learned[:1], *(one for one in learned[1:] if self._is_shown_apart(number, shapes, one))]
+
+    def _is_shown_apart(self, number: int, shapes: tuple[Shape, Shape], order: AxisOrder) -> bool:
+        """Whether a content that is not near in the data flow shows an order: behind exchanged axes all contents show
+        that order."""
+        near = self._target.near_upstream(number) | self._target.near_downstream(number) | {number}
+        return not self._showing[shapes, order] <= near
 
     def _order_of(self, tensor: TensorRef, partner: TensorPartner) -> Optional[AxisOrder]:
         """The order of axes in which two tensors are compared; None if none is learned."""
         other = partner.recording.tensor
         shapes = without_units(tensor.shape), without_units(other.shape)
         pair = partner.pair
-        own = int(pair.error is not None)
         if pair.error is None and pair.via == "content":
             return SAME_ORDER
-        learned = self._orders.learned(*shapes, own)
+        learned = self._shown_orders(pair.target, shapes)
         if self._are_weights(pair) and pair.error is not None:
             learned += [one for one in possible_orders(*shapes) if one not in learned]
         if len(learned) < 2:
@@ -470,8 +487,13 @@ class OperatorPairs:
             seen |= level
             if any(map(self._is_made_right, level)):
                 return True
-            level = {child for one in level for child in self._target.children[one]}
+            level = {child for one in level if self._may_agree(one) for child in self._target.children[one]}
         return False
+
+    def _may_agree(self, number: int) -> bool:
+        """Whether a content has no partner, or one with which it agrees. A pool hides the order of other values."""
+        pair = self._pairs.found.get(number)
+        return pair is None or (pair.error is not None and pair.error <= ALIKE * self._pairs.noise)
 
     def _is_made_right(self, number: int) -> bool:
         """Whether a product, a norm or a module made a content that has a partner by value, in an order of axes that
@@ -479,8 +501,8 @@ class OperatorPairs:
         pair = self._pairs.found.get(number)
         if pair is None or pair.error is None or pair.error > ALIKE * self._pairs.noise:
             return False
-        if pair.order is not None and pair.order not in self._orders.learned(
-            *self._pairs.shapes(number, pair.golden), 1
+        if pair.order is not None and pair.order not in self._shown_orders(
+            number, self._pairs.shapes(number, pair.golden)
         ):
             return False
         makers = [self._target.operators[place] for place in self._target.contents[number].makers]
@@ -489,11 +511,13 @@ class OperatorPairs:
     def _sliced(
         self, draft: OperatorDraft, tensor: TensorRef, number: int, used: set[tuple[int, str]]
     ) -> list[TensorRow]:
+        if not self._target.contents[number].is_in_order(tensor):
+            return []
         if number in self._parts:
             one = self._parts[number]
             whole = self._golden.contents[one.whole]
             view = columns_of(whole.tensor, one.start, one.width, tensor.shape, self._context)
-            pair = ContentPair(number, one.whole, PARTS, OF_SLICES, "", error=0.0)
+            pair = ContentPair(number, one.whole, PARTS, one.confidence, "", error=None if one.by_weights else 0.0)
             if view is not None and not self._is_rearranged(draft, pair, tensor, view, SAME_ORDER):
                 relation = SliceRelation(len(whole.shape) - 1, one.start, one.start + one.width, of_golden=True)
                 target = tensor._replace(relation=relation)
@@ -532,4 +556,4 @@ class OperatorPairs:
 
 
 def _of_slice(one: ContentSlice) -> tuple[str, float, str]:
-    return PARTS, OF_SLICES, f"columns {one.start} to {one.start + one.width - 1} are equal"
+    return PARTS, one.confidence, one.reason

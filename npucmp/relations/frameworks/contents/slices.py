@@ -1,13 +1,14 @@
 """Parts: a content of one run that is a slice of the last axis of a content of the other, as q of a fused qkv.
 
 Values decide, in the agreeing region alone. Both must be computed from weights and share an ancestor, so that no slice
-is found by chance.
+is found by chance. Where a fault begins, the values of the weights decide: if the weight of one product is a slice of
+that of another, and the data that both read agree, their outputs are slices too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterator, NamedTuple, Optional
 
 import numpy as np
 
@@ -17,15 +18,18 @@ from npucmp.relations.frameworks.contents.content_pairs import ContentPairs
 
 VIA = "parts"
 CONFIDENCE = 0.9  # confidence: chosen: values decide, but of a part only
+OF_WEIGHTS = 0.85  # confidence: chosen: as of pairs by weights
 ROWS = 16  # rows: work: so many show where a slice begins
 NEAR = 1.5  # times the noise: chosen: rows of a slice are no farther from those of the whole
 NARROWEST = 4  # columns: chosen: fewer agree by chance at one of many places
+_FIRST = 32  # columns: work: so many of a slice choose where it may begin
 
 
 class ContentSlice(NamedTuple):
     """A content that is a slice of another one. `of_golden`: the whole belongs to the golden run.
 
     whole, part  numbers of the contents in their runs; the slice begins at column `start` of the last axis
+    by_weights   whether the weights show it, and not the values of both contents
     """
 
     whole: int
@@ -33,6 +37,19 @@ class ContentSlice(NamedTuple):
     start: int
     width: int
     of_golden: bool
+    by_weights: bool = False
+
+    @property
+    def confidence(self) -> float:
+        """The confidence of its pair."""
+        return OF_WEIGHTS if self.by_weights else CONFIDENCE
+
+    @property
+    def reason(self) -> str:
+        """Why the contents are a pair."""
+        if self.by_weights:
+            return f"the weight is that of columns {self.start} to {self.start + self.width - 1}"
+        return f"columns {self.start} to {self.start + self.width - 1} are equal"
 
     @property
     def words(self) -> str:
@@ -66,18 +83,63 @@ def _slices_of(pairs: ContentPairs, whole: Content, parts: list[Content], of_gol
     for part in parts if rows is not None else ():
         width = _width(part)
         own = _first_rows(pairs, part, int(not of_golden))
-        start = _start(rows, own, NEAR * pairs.noise) if own is not None and width >= NARROWEST else None
+        if own is None or width < NARROWEST:
+            continue
+        start, of_weights = _start(rows, own, NEAR * pairs.noise), _start_of_weights(pairs, whole, part, of_golden)
+        by_weights = of_weights is not None and of_weights != start  # exchanged parts agree in other columns
+        start = of_weights if by_weights else start
         if start is not None:
-            yield ContentSlice(whole.number, part.number, start, width, of_golden)
+            yield ContentSlice(whole.number, part.number, start, width, of_golden, by_weights)
 
 
-def _start(rows: Any, own: Any, limit: float) -> Any:
+def _start_of_weights(pairs: ContentPairs, whole: Content, part: Content, of_golden: bool) -> Optional[int]:
+    """The column at which the weight of one product is in that of another, if both read data that agree; else None."""
+    wide, narrow = (_Factors(pairs, side, one) for side, one in ((of_golden, whole), (not of_golden, part)))
+    if not wide.data or wide.data != narrow.data or wide.has_bias != narrow.has_bias:
+        return None
+    for rows in wide.columns():
+        for own in narrow.columns():
+            start = _start(rows, own, pairs.noise) if len(rows) == len(own) else None
+            if start is not None:
+                return start
+    return None
+
+
+class _Factors:
+    """What a product reads: its data that agree, as numbers of the golden, its weight, and whether it adds a bias."""
+
+    def __init__(self, pairs: ContentPairs, of_golden: bool, product: Content) -> None:
+        self._pairs, self._side, self._width = pairs, int(of_golden), _width(product)
+        graph = pairs.golden if of_golden else pairs.target
+        read = [graph.contents[one] for one in graph.parents[product.number]]
+        data = [one.number for one in read if not one.is_weight and pairs.is_by_value(self._side, one.number)]
+        self.data = {one if of_golden else pairs.to_golden[one] for one in data}
+        weights = [one for one in read if one.is_weight]
+        self._weights = [one for one in weights if len(one.shape) == 2]
+        self.has_bias = len(weights) > len(self._weights)
+
+    def columns(self) -> Iterator[Any]:
+        """Yield the first rows of the weight that stand for columns of the product, in either orientation."""
+        for weight in self._weights:
+            height, width = weight.shape
+            if width == self._width:
+                yield self._values(weight, np.arange(min(ROWS, height))[:, None] * width + np.arange(width))
+            if height == self._width:
+                yield self._values(weight, np.arange(min(ROWS, width))[:, None] + np.arange(height) * width)
+
+    def _values(self, weight: Content, places: Any) -> Any:
+        values = self._pairs.picked_values(self._side, weight.number, places.reshape(-1))
+        return np.empty((0, self._width)) if values is None else values.reshape(places.shape)
+
+
+def _start(rows: Any, own: Any, limit: float) -> Optional[int]:
     """The column at which the narrower rows agree with the wider ones; None if they do nowhere."""
 
-    windows = np.lib.stride_tricks.sliding_window_view(rows, own.shape[1], axis=1)
-    squares = ((windows - own[:, None]) ** 2).sum((0, 2))
-    best = int(np.argmin(squares))
-    return best if squares[best] < limit**2 * (own * own).sum() else None
+    width, rest = own.shape[1], rows.shape[1] - own.shape[1]
+    first = min(width, _FIRST)
+    windows = np.lib.stride_tricks.sliding_window_view(rows[:, : rest + first], first, axis=1)
+    best = int(np.argmin(((windows - own[:, None, :first]) ** 2).sum((0, 2))))
+    return best if ((rows[:, best : best + width] - own) ** 2).sum() < limit**2 * (own * own).sum() else None
 
 
 def _first_rows(pairs: ContentPairs, content: Content, side: int) -> Any:

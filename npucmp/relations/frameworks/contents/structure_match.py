@@ -8,9 +8,10 @@ it read.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Hashable
+from typing import Hashable, Optional
 
 from npucmp.model.optypes import op_type
+from npucmp.relations.frameworks.contents.content import Content
 from npucmp.relations.frameworks.contents.content_graph import ContentGraph, operands
 from npucmp.relations.frameworks.contents.content_pairs import ContentPair, ContentPairs, Near
 from npucmp.relations.frameworks.contents.learned_types import LearnedTypes
@@ -83,21 +84,36 @@ def _times_read(graph: ContentGraph, place: int) -> int:
 
 
 def add_copies(pairs: ContentPairs) -> None:
-    """Add the copies: contents that an operator handed on as other values, of the target."""
+    """Add the copies: contents that an operator or a module handed on as other values, of the target. An agreement
+    below proves nothing about what a module hands on, because a norm hides a shift."""
+    known = pairs.with_copies
     for content in pairs.target.contents:
-        if not content.makers or not pairs.is_open(0, content.number):
+        if not content.makers or content.number in known:
             continue
-        place = content.makers[0]
-        operator = pairs.target.operators[place]
-        if not _hands_on(operator.op_type) or operator.path:
-            continue
-        read = [
+        is_module = bool(pairs.target.operators[content.makers[0]].path)
+        read = _handed_on(pairs.target, content) if is_module or pairs.is_open(0, content.number) else None
+        if read is not None and read in pairs.to_golden:
+            pairs.copies[content.number] = pairs.to_golden[read]
+
+
+def _handed_on(graph: ContentGraph, content: Content) -> Optional[int]:
+    """The content that the maker of another content should have handed on; None if there is none. A module hands on the
+    last content that was computed inside it, if nothing else reads this content."""
+    place = content.makers[0]
+    operator = graph.operators[place]
+    if operator.path:
+        inside = (
             one
-            for one in pairs.target.reads[place]
-            if one != content.number and pairs.target.contents[one].size == content.size
-        ]
-        if len(read) == 1 and read[0] in pairs.to_golden:
-            pairs.copies[content.number] = pairs.to_golden[read[0]]
+            for before in range(place - 1, -1, -1)
+            if not graph.operators[before].path
+            for one in graph.writes[before]
+        )
+        last = next((one for one in inside if graph.contents[one].size == content.size), None)
+        if last is None or graph.children[last] or graph.upstream([last]).isdisjoint(graph.reads[place]):
+            return None
+        return last
+    read = [one for one in graph.reads[place] if one != content.number and graph.contents[one].size == content.size]
+    return read[0] if len(read) == 1 and _hands_on(operator.op_type) else None
 
 
 def _hands_on(spelled: str) -> bool:

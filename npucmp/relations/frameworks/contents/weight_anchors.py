@@ -47,8 +47,9 @@ def _data_of_product(graph: ContentGraph, weight: int) -> Optional[int]:
     readers = [
         place
         for place in graph.contents[weight].readers
-        if weight not in graph.writes[place] and not graph.operators[place].path and not graph.gradients[place]
+        if weight not in graph.writes[place] and not graph.gradients[place]
     ]
+    readers = [place for place in readers if not graph.operators[place].path] or readers  # else modules alone
     if len(readers) != 1 or not op_type(graph.operators[readers[0]].op_type).has("contracts"):
         return None
     data = [one for one in graph.reads[readers[0]] if not graph.contents[one].is_weight]

@@ -1,0 +1,32 @@
+"""Two relations at once: clean pairs are silent, and faults are named with rank, request and position."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.corpus.composed.cases import Case
+from tests.corpus.composed.score import graded
+
+CASES = [  # of draws in which this once failed
+    ("sp_packed", "llama", 5, ""),  # a rank's part of the vocabulary reads zeros, as many as the golden has padding
+    ("cp_packed", "gpt2", 8, ""),  # positions of a share count 1, 2, 3, as the ends of requests of one token do
+    ("tp_chunks", "llama", 7, ""),  # two and four ranks add terms in bfloat16
+    ("tp_decode", "gpt2", 20, ""),  # both sides depart from the law of a norm
+    ("dp_padding", "gpt2", 20, ""),  # each rank has one request
+    ("dp_padding", "llama", 20, "stale row"),  # the mask of one rank has the golden's rows
+    ("tokens_frameworks", "gpt2", 8, ""),  # attention of one side has an axis of heads
+    ("tp_frameworks", "gpt2", 20, "bias per rank"),  # one side merges batch and sequence
+    ("weights_ranks", "gpt2", 0, "factor"),
+    ("weights_ranks", "llama", 2, "same shard"),
+    ("weights_ranks", "llama", 2, "copies differ"),
+]
+
+
+@pytest.mark.parametrize("combination, network, seed, kind", CASES)
+def test_a_pair_of_two_relations(combination, network, seed, kind):
+    found = graded(Case(combination, network, seed, kind))
+    assert found.grade == ("right" if kind else "silent"), found.said
+
+
+def test_a_decomposed_rotary_embedding_is_covered_by_what_enters_and_leaves_it():
+    assert graded(Case("tokens_frameworks", "llama", 10)).said.startswith("0 ")
