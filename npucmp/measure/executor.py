@@ -137,7 +137,7 @@ class Processes:
         crew, self._idle = self._idle[:jobs], self._idle[jobs:]
         try:
             work = pickle.dumps((function, items), pickle.HIGHEST_PROTOCOL)
-        except Exception:  # an item of a user that cannot be pickled: a fork has it in memory
+        except (pickle.PicklingError, AttributeError, TypeError, RecursionError):  # a fork has the items in memory
             work = None
         for worker in crew:
             worker.take(work) if work is not None else worker.end()

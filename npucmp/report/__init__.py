@@ -12,10 +12,10 @@ import os
 from codecs import BOM_UTF8
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Sequence, cast
+from typing import Any, NamedTuple, Sequence
 
 from npucmp.errors import DumpError
-from npucmp.model import Report, Result
+from npucmp.model import Result
 from npucmp.report.answer import Answer
 
 ANSWERS = {  # command of a feature → the module that makes its Answer; those of the others stand in this package
@@ -49,11 +49,11 @@ def present(result: Result, how: str, *more: str) -> Any:
     """Return what a function of notebook.py makes of a result: its words, a line, HTML, a table or its summary."""
     from npucmp.report import notebook
 
-    if how == "frame" and not any(more) and result.command == "compare" and getattr(result, "weights", None) is None:
-        from npucmp.report.compare import tensor_table
-
-        table = tensor_table(cast(Report, result))
-        return notebook.frame_of(table.columns(), table.names)
+    module: Any = import_module(_module_of(result.command))
+    if how == "frame" and not any(more) and hasattr(module, "first_table"):
+        table = module.first_table(result)
+        if table is not None:
+            return notebook.frame_of(table.columns(), table.names)
     return getattr(notebook, how)(answer_of(result), *more)
 
 

@@ -92,6 +92,11 @@ def tensor_table(report: Report, metrics: Sequence[str] = ()) -> ReportTable:
     return ReportTable("tensors.csv", (*tables.TENSOR_COLUMNS, *metrics), lambda: _tensor_columns(report, metrics))
 
 
+def first_table(report: Report) -> Optional[ReportTable]:
+    """Return the first table of the Answer, if the Answer is not needed for it."""
+    return tensor_table(report) if report.weights is None else None
+
+
 def _first_alone(report: Report) -> Report:
     """Return the report of the step and rank of the first suspect."""
     from npucmp.report.network_plot import first_comparison

@@ -385,9 +385,7 @@ class Rulebook:
     def accusation(self, case: RuleContext, only: str = "") -> Optional[Finding]:
         """The finding with the words of the first rule in the list that accuses; None if no rule does. `only` names a
         single rule to try."""
-        named = self.rules.get(only)
-        asked = [named] if named is not None and named.kind == "accusation" else []
-        rules = asked if only else self._of["accusation"]
+        rules = [rule for rule in self._of["accusation"] if only in ("", rule.name)]
         accused = ((rule.decide(case), rule.name) for rule in rules if rule.when(case))
         return next((found._replace(rule=name) for found, name in accused if found is not None), None)
 
