@@ -12,7 +12,7 @@ from npucmp.dump.readers.computed_weights import SCALED, TURNED
 from npucmp.model import Payload
 from npucmp.relations.weights.structure import CheckpointStructure
 
-UNKNOWN = -1
+UNKNOWN = -1  # rank: definition: of files that several ranks share
 
 
 def ranks_of_files(side: CheckpointStructure) -> dict[str, int]:

@@ -32,7 +32,7 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type
 
 SAME = 0.9  # cosine of two samples of one tensor, even if scaled: chosen: of two tensors it is near 0
-OPERANDS = 3  # definition: query, key and value
+OPERANDS = 3  # tensors: definition: query, key and value
 _ROWS = 8  # rows of a sample, and as many columns at either end: work
 
 

@@ -106,7 +106,7 @@ def _start_of_weights(pairs: ContentPairs, whole: Content, part: Content, of_gol
 
 
 class _Factors:
-    """What a product reads: its data that agree, as numbers of the golden, its weight, and whether it adds a bias."""
+    """The inputs of a product: equal data, by numbers of the golden, its weight, and whether it adds a bias."""
 
     def __init__(self, pairs: ContentPairs, of_golden: bool, product: Content) -> None:
         self._pairs, self._side, self._width = pairs, int(of_golden), _width(product)
@@ -119,7 +119,7 @@ class _Factors:
         self.has_bias = len(weights) > len(self._weights)
 
     def columns(self) -> Iterator[Any]:
-        """Yield the first rows of the weight that stand for columns of the product, in either orientation."""
+        """Yield the first rows of a weight that make columns of a product; a weight may be transposed."""
         for weight in self._weights:
             height, width = weight.shape
             if width == self._width:
