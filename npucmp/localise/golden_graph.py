@@ -15,7 +15,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from functools import cached_property, reduce
-from itertools import combinations
+from itertools import combinations, islice
 from operator import attrgetter
 from typing import AbstractSet, Hashable, Iterable, Iterator, Mapping, Optional, Sequence
 
@@ -195,9 +195,9 @@ class GoldenGraph:
                     wholes[side.hash, self.columns.elements[at] or 0] = at
                 elif first[at] == at and self.columns.missing[at] and not is_parameter(self.pairs[at]):
                     unwritten[at] = side
-        todo = [*unwritten]
+        todo = dict.fromkeys(unwritten)
         while todo:
-            at, *others = todo[:NEXT_TENSORS]
+            at, *others = islice(todo, NEXT_TENSORS)
             parts = ((at, *more) for count in range(1, MOST) for more in combinations(others, count))
             found: tuple[int, ...] = (at,)
             for own in parts:
@@ -208,7 +208,8 @@ class GoldenGraph:
                     for part in own:
                         first[part] = first[whole]
                     break
-            todo = [row for row in todo if row not in found]
+            for part in found:
+                del todo[part]
 
     def members(self, at: int) -> list[int]:
         """All rows of the operator of a row."""

@@ -320,7 +320,8 @@ def size_reasons(members: Sequence[JudgedWeight], fault: WeightFault) -> list[Ev
 
 
 def _root(place: int, row: JudgedWeight, fault: WeightFault, members: Sequence[JudgedWeight]) -> Root:
-    finding, pair, count = row.finding, row.pair, len(members)
+    finding, pair = row.finding, row.pair
+    count = len({(one.pair.role.layer, one.pair.role.expert) for one in members})  # copies are of one layer
     facts = {name: Fact(value) for name, value in fault.facts.items()}
     words = fault.words
     if count > 1 and fault.label not in (UPDATE, MOVED_EXPERTS):

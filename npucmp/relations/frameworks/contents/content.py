@@ -90,7 +90,7 @@ class Content:
         return next(written, self.recordings[0].tensor)
 
     def is_in_order(self, tensor: TensorRef) -> bool:
-        """Whether a tensor that holds it has the values of `tensor` in the same order, in whatever shape."""
+        """Whether both tensors have the same values in the same order; shapes may differ."""
         places = ((*(size for size in one.shape if size != 1),) for one in (tensor, self.tensor))
         return len({self.orders.get(shape) for shape in places}) == 1
 
