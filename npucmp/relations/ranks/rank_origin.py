@@ -12,8 +12,11 @@ from dataclasses import replace
 from operator import ne
 from typing import Iterator, NamedTuple, Optional, Sequence
 
+from npucmp.judge.precision import round_off_of
 from npucmp.localise.evidence import reason
 from npucmp.localise.root_cause import with_root_verdict
+from npucmp.localise.rule_context import COMMON_SHARE, OUTLIER_FACTOR
+from npucmp.localise.rules.accusations import SCALE_ROUND_OFFS
 from npucmp.model import Cause, Comparison, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.dtypes import size_of
 from npucmp.model.relation import ranks_in_words
@@ -25,6 +28,7 @@ from npucmp.relations.ranks.part_errors import STANDS_OUT, odd_rank, part_errors
 from npucmp.relations.ranks.placement import ARRAYS, WEAK, Placements, distance
 from npucmp.relations.ranks.placement_choice import AGREES, Decision
 from npucmp.relations.ranks.placement_search import PlacementSearch
+from npucmp.relations.ranks.rank_factor import rank_factors
 from npucmp.relations.ranks.rank_facts import NO_REDUCTION, rank_facts, unreduced
 from npucmp.relations.ranks.rank_mesh import Mesh, Misfit
 from npucmp.relations.ranks.rank_part import PartOfRank
@@ -350,7 +354,8 @@ JUMP = 20.0  # times: chosen: clean errors of statistics grow more slowly from o
 
 def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:
     """The comparison with a root for the first tensor of which the part of one rank errs far more than those of all
-    others and than what it was made of, although the whole is within its limit. Parts of one tensor err alike."""
+    others and than what it was made of, or is off by one factor, although the whole is within its limit. Parts of one
+    tensor err alike."""
     first = min((root.pair.order for root in one.roots if root.cause is not Cause.PROPAGATED), default=None)
     for finding in one.findings:
         pair = finding.pair
@@ -361,18 +366,15 @@ def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:
             continue
         if not finding.error or not finding.limit or len(relation.ranks) < 2:
             continue
-        if finding.error * math.sqrt(len(relation.ranks)) < finding.limit:
-            continue
-        if is_output(pair) and finding.error > finding.limit:  # the errors of its inputs explain it
-            continue
-        found = _odd_part(search, pair, finding.limit)
-        if found is None:
-            continue
-        rank, error, others = found
-        words = "the part of rank {rank} differs ({error}), those of the others by at most {others}: parts of one "
-        words += "tensor err alike"
-        own = reason("rank", words, rank=rank, error=error, others=others)
-        return _with_first(one, finding, error, others, own, "odd_part")
+        size = finding.error * math.sqrt(len(relation.ranks))
+        # the errors of its inputs explain an output beyond its limit
+        is_large = size >= finding.limit and not (is_output(pair) and finding.error > finding.limit)
+        found = _odd_part(search, pair, finding.limit) if is_large else None
+        if found is None and size >= SCALE_ROUND_OFFS * round_off_of(pair) > 0:
+            found = _odd_factor(search, pair)
+        if found is not None:
+            error, others, own = found
+            return _with_first(one, finding, error, others, own, "odd_part")
     return one
 
 
@@ -431,34 +433,71 @@ def _odd_type(search: PlacementSearch) -> Optional[tuple[str, str, int, str, str
     return None
 
 
-def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tuple[int, float, float]]:
-    assert pair.golden_op is not None
-    golden = search.golden.by_name.get(pair.golden_op.name)
-    mesh = search.partners.mesh(golden) if golden is not None else None
-    if golden is None or mesh is None or search.golden.is_update(golden):  # Adam divides by gradients near zero
+def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tuple[float, float, Evidence]]:
+    """The error of the part of one rank that errs far more than the others, and the largest of theirs."""
+    known = _made_of(search, pair)
+    if known is None:
         return None
-
-    def errors_of(tensor: HeldTensor) -> dict[int, float]:
-        own, decision = search.partners.mesh(tensor.operator), search.found.get((tensor.operator.name, tensor.slot))
-        return {} if own is None or decision is None else part_errors(search, own, tensor, decision)
-
-    tensor = tensor_in(golden, pair.slot)
-    source = search.golden.origin(tensor).tensor if tensor is not None and not is_output(pair) else None
-    if tensor is None or (source is None and not is_output(pair)):
-        return None
-    errors = errors_of(tensor)
+    tensor, read = known
+    errors = _errors_of(search, tensor)
     rank = odd_rank(errors)
     if rank is None or errors[rank] <= BEYOND * limit:
         return None
     others = max(error for other, error in errors.items() if other != rank)
-    for one in golden.inputs if source is None else [source]:
-        given = errors_of(one)
+    for one in read:
+        given = _errors_of(search, one)
         rest = [error for other, error in given.items() if other != rank]
         if one.is_float and search.state(one.operator, one) not in ("agrees", ""):  # its own share may differ
             return None
         if rank in given and given[rank] > errors[rank] / STANDS_OUT and given[rank] > 2 * max(rest, default=0.0):
             return None
-    return rank, errors[rank], others
+    words = "the part of rank {rank} differs ({error}), those of the others by at most {others}: parts of one "
+    words += "tensor err alike"
+    return errors[rank], others, reason("rank", words, rank=rank, error=errors[rank], others=others)
+
+
+def _odd_factor(search: PlacementSearch, pair: Pair) -> Optional[tuple[float, float, Evidence]]:
+    """The error of the part, or of a sum with the term, of one rank that is off by a factor, as rule `scaled` asks it
+    of a whole; and the largest factor of the others."""
+    known = _made_of(search, pair)
+    mesh = search.partners.mesh(known[0].operator) if known is not None else None
+    decision = search.found.get((known[0].operator.name, known[0].slot)) if known is not None else None
+    if known is None or mesh is None or decision is None:
+        return None
+    factors = sorted(rank_factors(search, mesh, known[0], decision), key=lambda one: -abs(one.factor))
+    if len(factors) < 2:
+        return None
+    own, second = factors[0], factors[1]
+    is_odd = abs(second.factor) < (COMMON_SHARE * second.error if own.is_term else abs(own.factor) / STANDS_OUT)
+    limit = SCALE_ROUND_OFFS * round_off_of(pair)
+    if abs(own.factor) < max(COMMON_SHARE * own.error, limit) or not is_odd:
+        return None
+    for one in known[1]:
+        given = _errors_of(search, one).get(own.rank)
+        if one.is_float and (given is None or abs(own.factor) <= OUTLIER_FACTOR * given):
+            return None
+    words = "the part of rank {rank} is {factor:.4g} times the golden's"
+    if own.is_term:
+        words = "the term of rank {rank} is {factor:.4g} times what makes the golden's sum"
+    words += " ({rest} beside the factor)"
+    return own.error, abs(second.factor), reason("rank", words, rank=own.rank, factor=1.0 + own.factor, rest=own.rest)
+
+
+def _made_of(search: PlacementSearch, pair: Pair) -> Optional[tuple[HeldTensor, Sequence[HeldTensor]]]:
+    """The golden's tensor and what it was made of: the inputs of its operator, or the tensor that it reads. None in an
+    update, as Adam divides by gradients near zero, and for an input of unknown origin."""
+    assert pair.golden_op is not None
+    golden = search.golden.by_name.get(pair.golden_op.name)
+    tensor = tensor_in(golden, pair.slot) if golden is not None and not search.golden.is_update(golden) else None
+    if golden is None or tensor is None or is_output(pair):
+        return None if tensor is None else (tensor, golden.inputs if golden is not None else ())
+    source = search.golden.origin(tensor).tensor
+    return None if source is None else (tensor, [source])
+
+
+def _errors_of(search: PlacementSearch, tensor: HeldTensor) -> dict[int, float]:
+    own, decision = search.partners.mesh(tensor.operator), search.found.get((tensor.operator.name, tensor.slot))
+    return {} if own is None or decision is None else part_errors(search, own, tensor, decision)
 
 
 def with_first_moved(one: Comparison, search: PlacementSearch) -> Comparison:

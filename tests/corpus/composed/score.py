@@ -56,14 +56,16 @@ def _graded(case: Case, written: Written) -> Graded:
     seconds = time.process_time() - started
     status = report.exit_status
     first = next(iter(report.roots), None)
-    said = f"{status} {str(report)[-300:]}"
+    said, rank = f"{status} {str(report)[-300:]}", None
     if first is not None:
-        said = f"{status} {first.pair.operator.name} {first.slot} {first.cause.value}, rank {first.rank}, "
+        # a rank of several that were put together, or the rank that was compared
+        rank = first.rank if first.rank is not None else next(c.rank for c in report.comparisons if first in c.roots)
+        said = f"{status} {first.pair.operator.name} {first.slot} {first.cause.value}, rank {rank}, "
         said += f"request {first.request}, position {first.position}: {first.because[:200]}"
     if written.truth is None:
         silent = "silent" if _share(report) >= LEAST_SHARE else "hollow"
         return Graded(case, written.title, {0: silent, 1: "accused"}.get(status, "undecided"), said, seconds)
-    return Graded(case, written.title, _fault_grade(written.truth, status, first), said, seconds)
+    return Graded(case, written.title, _fault_grade(written.truth, status, first, rank), said, seconds)
 
 
 def _share(report: Any) -> float:
@@ -72,7 +74,7 @@ def _share(report: Any) -> float:
     return float(percent[1]) / 100 if percent else 1.0
 
 
-def _fault_grade(truth: Truth, status: int, first: Any) -> str:
+def _fault_grade(truth: Truth, status: int, first: Any, rank: Optional[int]) -> str:
     if status != 1 or first is None:
         return "agrees" if status == 0 else "undecided"
     if first.slot.startswith("input") and not truth.inputs:
@@ -80,7 +82,7 @@ def _fault_grade(truth: Truth, status: int, first: Any) -> str:
     operators = (first.pair.operator, first.pair.target_op, first.pair.golden_op)
     if not truth.names & {operator.name for operator in operators if operator is not None}:
         return "wrong"
-    places = ((truth.rank, first.rank), (truth.request, first.request), (truth.position, first.position))
+    places = ((truth.rank, rank), (truth.request, first.request), (truth.position, first.position))
     return "right" if all(right in (None, said) for right, said in places) else "unplaced"
 
 

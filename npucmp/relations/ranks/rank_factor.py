@@ -1,0 +1,97 @@
+"""The one rank whose part of a tensor, or whose term of a sum, is off by one factor.
+
+The error of a whole hides it: one of n parts that is off by f moves the whole by about f/√n, one of n terms likewise,
+and the terms of a sum are rounded one by one. Roundings scatter, a factor does not (rule `scaled`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterable, Iterator, NamedTuple, Optional
+
+import numpy as np
+
+from npucmp.dump.readers.values import blocks
+from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.model import Payload
+from npucmp.relations.held_values import BLOCK, HeldTensor
+from npucmp.relations.ranks.placement import PAYLOADS, payload_of
+from npucmp.relations.ranks.placement_choice import Decision
+from npucmp.relations.ranks.placement_search import PlacementSearch
+from npucmp.relations.ranks.rank_mesh import Mesh, Misfit
+from npucmp.relations.ranks.rank_part import PartOfRank
+
+Array = np.ndarray[Any, Any]
+FEWEST = 16  # elements: chosen: the factor of fewer is chance, not measured
+
+
+class RankFactor(NamedTuple):
+    """The factor of a rank's part or term, minus 1; the error of the part, or that of the whole in norms of the right
+    term, and what is left of it beside the factor. `is_term`: ranks hold terms of a sum."""
+
+    rank: int
+    factor: float
+    error: float
+    rest: float
+    is_term: bool
+
+
+def rank_factors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decision: Decision) -> list[RankFactor]:
+    """The factor of each rank's part or term; empty without values, for a mean or maximum, and for parts of sums."""
+    fit, exact = decision.fit, golden.payload
+    if fit is None or exact is None or not search.values or decision.rows is not None:
+        return []
+    kinds = {one.kind for one, size in zip(fit.placements, mesh.sizes) if size > 1}
+    get = search.parts_of(golden)
+    parts = {at: part for at, op in mesh.cells.items() if (part := get(op).payload) is not None}
+    whole = payload_of(mesh, get, fit) if kinds == {"sum"} else None
+    if len(parts) < len(mesh.cells) or (whole is None and not kinds <= {"shard", "grouped", "zigzag", "whole"}):
+        return []
+    shapes = {at: part.shape for at, part in parts.items()}
+    found = []
+    for at, op in mesh.cells.items():
+        try:
+            if whole is not None:
+                sums = _of_term(parts[at], whole, exact, golden)
+            else:
+                cut = PartOfRank(shapes, mesh.sizes, fit.placements, PAYLOADS).of(exact, at)
+                sums = _of_part(parts[at], cut, golden, fit.scale)
+        except SystemFailure:
+            raise
+        except (Misfit, NpucmpError, ValueError, IndexError):
+            return []
+        if sums is not None:
+            found.append(RankFactor(op.rank, *sums, whole is not None))
+    return found
+
+
+def _of_part(part: Payload, right: Payload, golden: HeldTensor, scale: float) -> Optional[tuple[float, float, float]]:
+    """Of the part x = (1 + f) y: f, |x - y| / |y|, and what is left of it beside f."""
+    return _factor((own / scale - exact, exact) for own, exact in _blocks(golden, part, right))
+
+
+def _of_term(term: Payload, whole: Payload, exact: Payload, golden: HeldTensor) -> Optional[tuple[float, float, float]]:
+    """Of the term t = (1 + f) s: f, the error of the whole in norms of s, and what is left of it beside f. The wholes
+    differ by f s, which is f / (1 + f) of the term."""
+    known = _factor((total - right, own) for own, total, right in _blocks(golden, term, whole, exact))
+    return None if known is None or known[0] >= 1.0 else (known[0] / (1.0 - known[0]), *known[1:])
+
+
+def _factor(blocks_of: Iterable[tuple[Array, Array]]) -> Optional[tuple[float, float, float]]:
+    """The factor of y in a difference, the norm of the difference and of what is left of it, in norms of y; None if it
+    is not known."""
+    gap, product, norm, elements = 0.0, 0.0, 0.0, 0
+    for difference, right in blocks_of:
+        gap, product = gap + float((difference * difference).sum()), product + float((difference * right).sum())
+        norm, elements = norm + float((right * right).sum()), elements + right.size
+    if not norm or elements < FEWEST or not math.isfinite(gap + product + norm):
+        return None
+    share = product / norm
+    return share, math.sqrt(gap / norm), math.sqrt(max(0.0, gap / norm - share * share))
+
+
+def _blocks(golden: HeldTensor, *payloads: Payload) -> Iterator[tuple[Array, ...]]:
+    read = [blocks(one, BLOCK, context=golden.context) for one in payloads]
+    with np.errstate(all="ignore"):
+        for some in zip(*read):
+            yield tuple(one.astype(np.float64, copy=False) for one in some)
