@@ -13,27 +13,36 @@ import numpy as np
 
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.localise.rule_context import COMMON_SHARE
 from npucmp.model import Payload
 from npucmp.relations.held_values import BLOCK, HeldTensor
-from npucmp.relations.ranks.placement import PAYLOADS, payload_of
+from npucmp.relations.ranks.placement import PAYLOADS, Placements, payload_of
 from npucmp.relations.ranks.placement_choice import Decision
 from npucmp.relations.ranks.placement_search import PlacementSearch
 from npucmp.relations.ranks.rank_mesh import Mesh, Misfit
 from npucmp.relations.ranks.rank_part import PartOfRank
 
 Array = np.ndarray[Any, Any]
+NO_BLOCK: Optional[int] = None
 FEWEST = 16  # elements: chosen: the factor of fewer is chance, not measured
 
 
 class RankFactor(NamedTuple):
     """The factor of a rank's part or term, minus 1; the error of the part, or that of the whole in norms of the right
-    term, and what is left of it beside the factor. `is_term`: ranks hold terms of a sum."""
+    term, and what is left of it beside the factor. `is_term`: ranks hold terms of a sum. `block`: the factor is that of
+    one block, from 0, of a part of several, as of query, key and value in one tensor."""
 
     rank: int
     factor: float
     error: float
     rest: float
     is_term: bool
+    block: Optional[int] = None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether the factor makes the error."""
+        return abs(self.factor) >= COMMON_SHARE * self.error
 
 
 def rank_factors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decision: Decision) -> list[RankFactor]:
@@ -47,22 +56,36 @@ def rank_factors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decisi
     whole = payload_of(mesh, get, fit) if kinds == {"sum"} else None
     if len(parts) < len(mesh.cells) or (whole is None and not kinds <= {"shard", "grouped", "zigzag", "whole"}):
         return []
-    shapes = {at: part.shape for at, part in parts.items()}
+    cut = PartOfRank({at: part.shape for at, part in parts.items()}, mesh.sizes, fit.placements, PAYLOADS)
     found = []
     for at, op in mesh.cells.items():
         try:
             if whole is not None:
-                sums = _of_term(parts[at], whole, exact, golden)
+                known = [(_of_term(parts[at], whole, exact, golden), NO_BLOCK)]
             else:
-                cut = PartOfRank(shapes, mesh.sizes, fit.placements, PAYLOADS).of(exact, at)
-                sums = _of_part(parts[at], cut, golden, fit.scale)
+                both = parts[at], cut.of(exact, at)
+                known = [(_of_part(*own, golden, fit.scale), block) for block, own in _blocks_of(*both, fit.placements)]
         except SystemFailure:
             raise
         except (Misfit, NpucmpError, ValueError, IndexError):
             return []
-        if sums is not None:
-            found.append(RankFactor(op.rank, *sums, whole is not None))
+        own = [RankFactor(op.rank, *sums, whole is not None, block) for sums, block in known if sums is not None]
+        found += [max(own, key=lambda one: (one.is_all, abs(one.factor)))] if own else []
     return found
+
+
+def _blocks_of(
+    part: Payload, right: Payload, placements: Placements
+) -> Iterator[tuple[Optional[int], tuple[Payload, Payload]]]:
+    """The part, and its blocks by number."""
+    yield None, (part, right)
+    for one in placements:
+        unit, rest = divmod(part.shape[one.dim], sum(one.blocks)) if len(one.blocks) > 1 else (0, 1)
+        start = 0
+        for number, block in enumerate(one.blocks if not rest else ()):
+            both = (PAYLOADS.part(side, one.dim, start, start + block * unit) for side in (part, right))
+            yield number, (next(both), next(both))
+            start += block * unit
 
 
 def _of_part(part: Payload, right: Payload, golden: HeldTensor, scale: float) -> Optional[tuple[float, float, float]]:

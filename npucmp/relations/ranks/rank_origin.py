@@ -15,7 +15,7 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 from npucmp.judge.precision import round_off_of
 from npucmp.localise.evidence import reason
 from npucmp.localise.root_cause import with_root_verdict
-from npucmp.localise.rule_context import COMMON_SHARE, OUTLIER_FACTOR
+from npucmp.localise.rule_context import OUTLIER_FACTOR
 from npucmp.localise.rules.accusations import SCALE_ROUND_OFFS
 from npucmp.model import Cause, Comparison, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.dtypes import size_of
@@ -131,7 +131,7 @@ def with_ranks(root: Root, search: PlacementSearch) -> Root:
     if place is None:
         return replace(root, ranks=mesh.ranks)
     errors = part_errors(search, mesh, place.tensor, place.decision)
-    rank = mesh.ranks[0] if len(mesh.ranks) == 1 else odd_rank(errors)
+    rank = root.rank if root.rank is not None else mesh.ranks[0] if len(mesh.ranks) == 1 else odd_rank(errors)
     evidence = [*_sentences(search, place, root, errors, rank)]
     others = search.partners.experts.others(golden)
     if len(others) == 1 and (place.decision.state == "shape" or place.decision.rows is not None):
@@ -373,18 +373,23 @@ def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:
         if found is None and size >= SCALE_ROUND_OFFS * round_off_of(pair) > 0:
             found = _odd_factor(search, pair)
         if found is not None:
-            error, others, own = found
-            return _with_first(one, finding, error, others, own, "odd_part")
+            return _with_first(one, finding, *found, "odd_part")
     return one
 
 
 def _with_first(
-    one: Comparison, finding: Finding, error: Optional[float], others: Optional[float], own: Evidence, rule: str
+    one: Comparison,
+    finding: Finding,
+    rank: int,
+    error: Optional[float],
+    others: Optional[float],
+    own: Evidence,
+    rule: str,
 ) -> Comparison:
     """The comparison with a root for a finding, before all others."""
     pair = finding.pair
     cause = Cause.BORN if is_output(pair) else Cause.GAP
-    root = Root(1, pair, cause, pair.slot, "rel_l2", error, finding.limit, others, error, (own,), rule)
+    root = Root(1, pair, cause, pair.slot, "rel_l2", error, finding.limit, others, error, (own,), rule, rank=rank)
     kept = [each for each in one.roots if each.pair.order != pair.order]
     roots = root, *(replace(each, place=at) for at, each in enumerate(kept, 2))
     return replace(one, findings=with_root_verdict(one.findings, root), roots=roots)
@@ -404,7 +409,7 @@ def with_odd_type(one: Comparison, search: PlacementSearch) -> Comparison:
         return one
     words = "rank {rank} holds it as {own}, the others as {others}"
     own = reason("rank", words, rank=rank, own=held_as, others=usual)
-    return _with_first(one, finding, finding.error, None, own, "odd_type")
+    return _with_first(one, finding, rank, finding.error, None, own, "odd_type")
 
 
 def _odd_type(search: PlacementSearch) -> Optional[tuple[str, str, int, str, str]]:
@@ -433,8 +438,8 @@ def _odd_type(search: PlacementSearch) -> Optional[tuple[str, str, int, str, str
     return None
 
 
-def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tuple[float, float, Evidence]]:
-    """The error of the part of one rank that errs far more than the others, and the largest of theirs."""
+def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tuple[int, float, float, Evidence]]:
+    """The rank whose part errs far more than the others, its error, and the largest of theirs."""
     known = _made_of(search, pair)
     if known is None:
         return None
@@ -453,34 +458,35 @@ def _odd_part(search: PlacementSearch, pair: Pair, limit: float) -> Optional[tup
             return None
     words = "the part of rank {rank} differs ({error}), those of the others by at most {others}: parts of one "
     words += "tensor err alike"
-    return errors[rank], others, reason("rank", words, rank=rank, error=errors[rank], others=others)
+    return rank, errors[rank], others, reason("rank", words, rank=rank, error=errors[rank], others=others)
 
 
-def _odd_factor(search: PlacementSearch, pair: Pair) -> Optional[tuple[float, float, Evidence]]:
-    """The error of the part, or of a sum with the term, of one rank that is off by a factor, as rule `scaled` asks it
-    of a whole; and the largest factor of the others."""
-    known = _made_of(search, pair)
-    mesh = search.partners.mesh(known[0].operator) if known is not None else None
-    decision = search.found.get((known[0].operator.name, known[0].slot)) if known is not None else None
-    if known is None or mesh is None or decision is None:
+def _odd_factor(search: PlacementSearch, pair: Pair) -> Optional[tuple[int, float, float, Evidence]]:
+    """The rank whose part or term is off by a factor, as rule `scaled` asks it of a whole; the error that it makes, and
+    the largest factor of the others."""
+    made = _made_of(search, pair)
+    mesh = search.partners.mesh(made[0].operator) if made is not None else None
+    decision = search.found.get((made[0].operator.name, made[0].slot)) if made is not None else None
+    if made is None or mesh is None or decision is None:
         return None
-    factors = sorted(rank_factors(search, mesh, known[0], decision), key=lambda one: -abs(one.factor))
+    factors = sorted(rank_factors(search, mesh, made[0], decision), key=lambda one: -abs(one.factor))
     if len(factors) < 2:
         return None
     own, second = factors[0], factors[1]
-    is_odd = abs(second.factor) < (COMMON_SHARE * second.error if own.is_term else abs(own.factor) / STANDS_OUT)
-    limit = SCALE_ROUND_OFFS * round_off_of(pair)
-    if abs(own.factor) < max(COMMON_SHARE * own.error, limit) or not is_odd:
+    is_odd = not second.is_all if own.is_term else abs(second.factor) < abs(own.factor) / STANDS_OUT
+    if abs(own.factor) < SCALE_ROUND_OFFS * round_off_of(pair) or not (own.is_all and is_odd):
         return None
-    for one in known[1]:
+    for one in made[1]:
         given = _errors_of(search, one).get(own.rank)
         if one.is_float and (given is None or abs(own.factor) <= OUTLIER_FACTOR * given):
             return None
+    known = {"rank": own.rank, "factor": 1.0 + own.factor, "rest": own.rest}
     words = "the part of rank {rank} is {factor:.4g} times the golden's"
     if own.is_term:
         words = "the term of rank {rank} is {factor:.4g} times what makes the golden's sum"
-    words += " ({rest} beside the factor)"
-    return own.error, abs(second.factor), reason("rank", words, rank=own.rank, factor=1.0 + own.factor, rest=own.rest)
+    elif own.block is not None:
+        words, known["block"] = "block {block} of the part of rank {rank} is {factor:.4g} times the golden's", own.block
+    return own.rank, own.error, abs(second.factor), reason("rank", words + " ({rest} beside the factor)", **known)
 
 
 def _made_of(search: PlacementSearch, pair: Pair) -> Optional[tuple[HeldTensor, Sequence[HeldTensor]]]:

@@ -28,6 +28,12 @@ class RowErrors(NamedTuple):
             found = np.where(self.error == 0.0, 0.0, self.error / self.norm)
         return np.where(np.isnan(found), np.inf, found)
 
+    @property
+    def whole(self) -> float:
+        """The error of all rows relative to their norm; inf or NaN as of a row."""
+        with np.errstate(all="ignore"):
+            return float(np.sqrt((self.error**2).sum() / (self.norm**2).sum()))
+
 
 def row_errors(pair: Pair, context: ReadContext) -> Optional[RowErrors]:
     """The errors of all rows of a pair; None without values of one shape on both sides. Raises NpucmpError if a side

@@ -151,9 +151,9 @@ def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: TokenE
         return root
     found = errors.relative
     bad = found > max(limit, LEAST * float(found[np.isfinite(found)].max(initial=0.0)))
+    if root.rule != "odd_token" and (not bad.any() or errors.whole <= root.limit):
+        bad = found > STANDS_OUT * float(np.median(found))  # a factor, or single elements are wrong
     if not bad.any():
-        bad = found >= found.max()
-    if not found.max():
         return root
     first = int(bad.argmax())
     evidence = [*_sentences(bad, places), *_columns(pair, bad, search)]
