@@ -220,11 +220,14 @@ class PlacementChoice:
         return get
 
     def take(self, golden: HeldTensor, mesh: Mesh, reader: HeldTensor) -> None:
-        """Let what an operator reads in place of a golden tensor take part in it, if it agrees on all ranks."""
+        """Let what an operator reads in place of a golden tensor take part in it: if it agrees on all ranks, or if the
+        ranks make the tensor of fewer inputs, so that their own is none of its parts."""
         other = self.partners.mesh(reader.operator)
         decision = self.found.get((reader.operator.name, reader.slot))
-        agrees = decision is not None and decision.state == "agrees"
-        if other is None or decision is None or not agrees or [*other.cells] != [*mesh.cells]:
+        is_made_of_fewer = all(len(op.inputs) < len(golden.operator.inputs) for op in mesh.cells.values())
+        if other is None or decision is None or decision.fit is None or [*other.cells] != [*mesh.cells]:
+            return
+        if decision.state != "agrees" and not is_made_of_fewer:
             return
         parts = {id(op): self.part(reader.operator.name, other.cells[at], reader.slot) for at, op in mesh.cells.items()}
         origins = self.origins(other, reader.slot)
@@ -234,6 +237,10 @@ class PlacementChoice:
             self._sources[key] = {op: part for op, part in parts.items() if part is not None}
             self.found[key] = decision
             self.covered.discard(key)
+
+    def is_made_behind(self, golden: str, slot: str) -> bool:
+        """Whether ranks make a golden tensor behind the operator, and hold terms of it there."""
+        return (golden, slot) in self._sources
 
     def forward_of(self, golden: RankOperator) -> Optional[RankOperator]:
         if not golden.is_backward or not golden.op.call:

@@ -247,8 +247,9 @@ def hold_shares(search: PlacementSearch) -> None:
 
 
 def _take_from_readers(search: PlacementSearch) -> None:
-    """Compare an output of which each rank has a share of its own as what is read in its place: the ranks have made it
-    by then, behind a mask and a reduction that the golden does not need."""
+    """Compare an output of which each rank has a share of its own, or none of whose placements fits, as what is read in
+    its place: the ranks have made it by then, behind a mask and a reduction that the golden does not need, or behind a
+    bias that is added once."""
     readers: dict[Hashable, HeldTensor] = {}
     for operator in reversed(search.golden.operators):
         mesh = None if operator.is_backward or operator.is_collective else search.partners.mesh(operator)
@@ -256,8 +257,8 @@ def _take_from_readers(search: PlacementSearch) -> None:
             continue
         for one in operator.outputs:
             reader = readers.get(one.content) if one.content is not None else None
-            is_local = one.is_float and search.state(operator, one) == "local"
-            if is_local and reader is not None and reader.shape == one.shape:
+            is_own = one.is_float and search.state(operator, one) in ("local", "differs", "shape")
+            if is_own and reader is not None and reader.shape == one.shape:
                 search.take(one, mesh, reader)
         for one in operator.inputs:
             readers[one.content] = one

@@ -295,6 +295,7 @@ def _with_guilty_rank(root: Root, search: PlacementSearch, context: ReadContext)
     mesh = search.partners.mesh(golden) if golden is not None else None
     decision = search.found.get((golden.name, root.slot)) if golden is not None else None
     is_sum = decision is not None and any(one.is_partial for one in decision.placements or ())
+    is_sum = is_sum or (golden is not None and search.is_made_behind(golden.name, root.slot))
     if root.rank is not None or root.cause is not Cause.BORN or mesh is None or not is_sum:
         return root
     from npucmp.recompute.estimator import RecomputedOperators
