@@ -38,6 +38,8 @@ class RankShares:
                 self._readers[_identity(one)].append(one)
         self._rounding = COARSE if search.is_coarse else ROUNDING if search.values else ROUNDING_FIGURES
         self._alike: dict[Key, float] = {}
+        self._agreeing = {self._class_of(one) for operator in self._golden.operators for one in operator.tensors
+                          if one.is_float and self._search.state(operator, one) == "agrees"}  # fmt: skip
         self._broken: set[str] = set()  # operators of which gradients or other readers show that a tensor differs
         self.covered: set[Key] = set()
         self.open: set[Key] = set()
@@ -149,16 +151,25 @@ class RankShares:
         return decision.fit.error if decision is not None and decision.fit is not None else None
 
     def _add(self, one: HeldTensor, proven: bool) -> None:
-        """Cover a tensor. One that differs needs a place that proves its share."""
+        """Cover a tensor. One that differs needs a place that proves its share, and none in other layers."""
         decision = self._search.found.get(self._key(one), LOCAL)
         if decision.state == "unknown" or decision.mates:
             return
         is_wrong = not (proven or self._is_constant(one)) or one.operator.name in self._broken or self._is_copied(one)
+        is_wrong = is_wrong or (decision.state == "differs" and one.is_float and self._class_of(one) in self._agreeing)
         if decision.state in ("differs", "shape") and (is_wrong or self._is_partly_right(one, decision)):
             return
         self.covered.add(self._key(one))
         if proven:
             self._proven.add(self._key(one))
+
+    def _class_of(self, one: HeldTensor) -> Hashable:
+        """A key that the same tensor of other layers shares if the parts of their ranks have the same shapes."""
+        mesh = self._search.partners.mesh(one.operator)
+        cells = mesh.cells.values() if mesh is not None else ()
+        parts = [self._search.part(one.operator.name, op, one.slot) for op in cells]
+        shapes = tuple(part.shape for part in parts if part is not None)
+        return self._search.class_of(one.operator, one), self._search.role_of(one.operator), shapes
 
     def _is_partly_right(self, one: HeldTensor, decision: Decision) -> bool:
         """Whether the parts of the ranks make a good part of the tensor, so that the rest is wrong, and no share."""
