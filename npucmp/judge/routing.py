@@ -10,7 +10,10 @@ margins of changed choices are a few times the noise.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import NpucmpError, SystemFailure
@@ -21,10 +24,7 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.roles import is_output
 from npucmp.model.routing import RoutedLayer
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 EXPERTS = re.compile(r"expert|rout(?:er|ed|ing)|(?:^|[._])moe|(?:^|[._])gat(?:e|ing)(?:$|[._])", re.IGNORECASE)
 CHOICE = re.compile(r"top_?k", re.IGNORECASE)  # of experts, in a network that names experts
@@ -81,7 +81,6 @@ def _names(pair: Pair) -> tuple[str, ...]:
 
 def changes_of(x: Array, y: Array, logits: Optional[tuple[Array, Array]]) -> list[ExpertChange]:
     """Return the rows whose sets of ids differ; `logits` of both sides have a row for each of these."""
-    import numpy as np
 
     changed = np.flatnonzero((np.sort(x, -1) != np.sort(y, -1)).any(-1))
     found = []
@@ -97,8 +96,6 @@ def changes_of(x: Array, y: Array, logits: Optional[tuple[Array, Array]]) -> lis
 
 
 def _of_tensor(measurement: Measurement, found: Sequence[Measurement], context: ReadContext) -> Iterator[RoutedLayer]:
-    import numpy as np
-
     pair, moments = measurement.pair, measurement.moments
     assert pair.golden is not None and moments is not None
     shape = pair.golden.shape

@@ -85,7 +85,6 @@ def _error_of_rows(output: Measurement, rows: Sequence[Measurement], context: Re
 def _rest(
     data: Measurement, output: Measurement, width: int, weight: float, eps: float, context: ReadContext
 ) -> Optional[float]:
-
     tensors = [data.pair.target, data.pair.golden, output.pair.target, output.pair.golden]
     known = [one for one in tensors if one is not None]
     unit, rounding = min(SINGLE, _unit(*known[:2])), _unit(*known[2:])  # sums are not coarser than float32

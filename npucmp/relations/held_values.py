@@ -211,7 +211,6 @@ class HeldTensor:
         return self._content or None
 
     def _hash(self) -> Hashable:
-
         values = self.array
         if values is None and (self.payload is not None and self.size > WHOLE):
             return self._hash_of_blocks()

@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
+import numpy
+
 from npucmp.model import ImageBatch, brief
 from npucmp.presenter import is_chinese
 from npucmp.report.answer import Answer, Detail, Flow, PageContext, ReportTable
@@ -232,8 +234,6 @@ def _bar(counts: Mapping[str, int]) -> list[Words]:
 
 
 def _words_of(answer: Answer) -> Words:
-    import numpy
-
     argv = answer.result.argv
     return {
         "argv": shlex.join(("npucmp", *argv[1:])) if argv else "",

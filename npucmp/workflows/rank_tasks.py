@@ -318,9 +318,9 @@ def _measure_pairs(
     with ExitStack() as stack:
         if options.journal is not None and (total or options.resume):  # statistics were read with the dump
             from npucmp.measure import checkpoint as checkpoints
-            from npucmp.measure.kernel import native
+            from npucmp.measure.kernel import library
 
-            settings = closeness, options.limits, native.name()
+            settings = closeness, options.limits, library.name()
             checkpoint = stack.enter_context(
                 checkpoints.Checkpoint(options.journal, todo, settings, options.resume, part)
             )

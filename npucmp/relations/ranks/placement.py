@@ -136,7 +136,6 @@ def _uneven(shapes: Any, shape: tuple[int, ...]) -> list[Placement]:
 
 
 def _numpy_maker() -> Maker:
-
     def part(array: Any, dim: int, start: int, stop: int) -> Any:
         return array[(slice(None),) * dim + (slice(start, stop),)]
 

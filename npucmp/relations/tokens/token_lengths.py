@@ -69,7 +69,6 @@ def recorded_lengths(side: TokenSide) -> Recorded:
 def recorded_ids(run: Run, context: ReadContext) -> list[int]:
     """All ids of a step: a tensor that is called so, or the integers of which an operator makes activations; of several
     those of the most kinds, as a rank with a part of a vocabulary looks up fewer."""
-    import numpy as np
 
     side = TokenSide((run,), (), Values(context))
     named = [tensor for role, tensor in _numbers(side) if role == IDS]
@@ -112,7 +111,6 @@ def recorded_positions(side: TokenSide) -> Optional[Any]:
 
 def counts_requests(numbers: Any) -> bool:
     """Whether numbers count from 0 the places of requests that stand one behind the other."""
-    import numpy as np
 
     if numbers.dtype.kind not in "iu" or len(numbers) < FEWEST or numbers[0] != 0:
         return False
@@ -122,7 +120,6 @@ def counts_requests(numbers: Any) -> bool:
 
 def _argument_lengths(run: Run) -> Iterator[Any]:
     """Yield the lists of lengths that operators got as numbers: `actual_seq_qlen` of npu_fusion_attention."""
-    import numpy as np
 
     seen = set()
     for operator in run.operators:

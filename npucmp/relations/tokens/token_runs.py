@@ -34,7 +34,6 @@ class _Side:
         self.first = side.runs[used[0]] if used else side.runs[0]
 
     def steps_of(self, key: Key) -> Optional[dict[int, StepTensor]]:
-
         found = {}
         for step, tensors in self.tensors.items():
             one = step_tensor(tensors[key], self.side.shapes[step], self.side.values) if key in tensors else None

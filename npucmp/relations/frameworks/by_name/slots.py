@@ -115,7 +115,6 @@ def _corners(tensor: TensorRef, payload: Payload, itemsize: int) -> Iterator[Pay
 
 
 def _cosine(a: Any, b: Any) -> float:
-
     if len(a) != len(b):
         return 0.0
     size = float(np.sqrt((a @ a) * (b @ b)))

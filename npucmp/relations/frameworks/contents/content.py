@@ -142,12 +142,10 @@ class ContentReader:
         return found if start == math.prod(tensor.shape) else None
 
     def _blocks(self, tensor: TensorRef) -> Iterator[Any]:
-
         payload = self._values.payload(tensor)
         return iter(()) if payload is None else blocks(payload, _BLOCK, context=self._values.context)
 
     def _of_array(self, array: Any) -> Optional[Sketch]:
-
         wide = np.ascontiguousarray(array).reshape(-1)
         key = wide.size, hash_values(wide)
         if key not in self._sketches:
