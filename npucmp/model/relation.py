@@ -72,7 +72,7 @@ STATED = "stated"  # by the user
 
 
 class TensorRelation:
-    """What every relation says of its tensor. Here: no rank shares it and nothing is summed."""
+    """A relation of one tensor. By default no rank shares it and nothing is summed."""
 
     __slots__ = ()
 
