@@ -15,9 +15,10 @@ from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import op_type_of
 from npucmp.model.relation import Relation, TokenRelation
+from npucmp.model.roles import is_activation, is_read_parameter
 from npucmp.relations.held_values import HeldTensor, RankOperator
 from npucmp.relations.token_records import MASK, record_of, records_layout
-from npucmp.relations.tokens.token_axes import is_activation, is_float, token_axes
+from npucmp.relations.tokens.token_axes import is_float, token_axes
 from npucmp.relations.tokens.token_evidence import TokenEvidence
 from npucmp.relations.tokens.token_index import TokenIndex
 from npucmp.relations.tokens.token_rows import RowRun, StepTensor, row_values, selected, step_tensor
@@ -134,11 +135,11 @@ class TokenRuns:
 
     def _tensor(self, operator: Operator, key: Key, one: TensorRef, side: _Side) -> Optional[TensorRef]:
         """The tensor by token; unchanged if tokens have no part in it; None if it depends on the layout."""
-        if not one.slot or one.problem or not is_activation(operator, one) or key in self.own:
+        if not one.slot or one.problem or not is_activation(one) or key in self.own:
             return None if key in self.own else one
         steps = side.steps_of(key)
         others = self.partner.get(key, [])
-        if steps is None and _is_weight(operator, one):
+        if steps is None and is_read_parameter(operator, one) and is_float(one):
             return one
         if steps is None:
             if problem := side.problem(key):
@@ -208,14 +209,6 @@ class TokenRuns:
                        for one in operator.tensors]  # fmt: skip
             found.append(operator._replace(tensors=tuple(tensors)))
         return found[::-1]
-
-
-def _is_weight(operator: Operator, tensor: TensorRef) -> bool:
-    """Whether a function reads a parameter in this place."""
-    role, _, number = tensor.slot.partition(":")
-    return (
-        role == "input" and number.isdecimal() and int(number) in op_type_of(operator).parameters and is_float(tensor)
-    )
 
 
 def _is_among(tensor: HeldTensor, others: Sequence[HeldTensor]) -> bool:
