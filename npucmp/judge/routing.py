@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.judge.tolerance import FACTOR
 from npucmp.measure.preview import array_of
 from npucmp.model import Measurement, Pair
@@ -150,12 +150,8 @@ def _logits(
     return None
 
 
+@if_unreadable(None)
 def _values(pair: Pair, context: ReadContext) -> Optional[tuple[Array, Array]]:
     if pair.target is None or pair.golden is None:
         return None
-    try:
-        return array_of(pair.target, context), array_of(pair.golden, context)
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return None
+    return array_of(pair.target, context), array_of(pair.golden, context)

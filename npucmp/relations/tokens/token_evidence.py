@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Seque
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.model import Payload, TensorRef
 from npucmp.model.roles import is_activation
 from npucmp.relations.token_records import IDS, record_of
@@ -203,6 +203,7 @@ def _sketches(
     )
 
 
+@if_unreadable(None)
 def _of_rows(
     target: TokenSide, golden: TokenSide, tensors: tuple[Tensors, Tensors], pair: TensorPair,
     read: Callable[[Payload], Any],
@@ -211,21 +212,16 @@ def _of_rows(
     steps = _steps(target, golden, tensors, pair)
     if steps is None:
         return None
-    try:
-        left, right = (
-            read(
-                selected(
-                    found,
-                    [run for step, shape in enumerate(side.shapes) for run in all_rows(step, shape)],
-                    (pair.width,),
-                )
+    left, right = (
+        read(
+            selected(
+                found,
+                [run for step, shape in enumerate(side.shapes) for run in all_rows(step, shape)],
+                (pair.width,),
             )
-            for found, side in zip(steps, (target, golden))
         )
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return None
+        for found, side in zip(steps, (target, golden))
+    )
     return left, right
 
 

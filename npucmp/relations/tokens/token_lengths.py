@@ -9,7 +9,7 @@ from typing import Any, Iterator, NamedTuple, Optional
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.model import Run, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.relations.held_values import Values
@@ -165,16 +165,12 @@ def _may_mask(shape: tuple[int, ...], tokens: TokenShape) -> bool:
     return len(shape) == 4 and shape[:2] == (batch, 1) and shape[2] in (1, places) and shape[3] == places
 
 
+@if_unreadable(None)
 def _values(side: TokenSide, tensor: TensorRef) -> Optional[Any]:
     payload = side.values.payload(tensor)
     if payload is None or math.prod(tensor.shape) > MOST:
         return None
-    try:
-        return row_values(payload, side.values.context).reshape(tensor.shape)
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return None
+    return row_values(payload, side.values.context).reshape(tensor.shape)
 
 
 def _mask(values: Any, tensor: TensorRef, shape: TokenShape) -> Optional[Any]:
