@@ -126,9 +126,9 @@ _VERSION_HELP = "Show the version and the kernel in use, and exit."
 def _version(context: click.Context, _: click.Parameter, value: bool) -> None:
     if not value or context.resilient_parsing:
         return
-    from npucmp.measure.kernel import native
+    from npucmp.measure.kernel import library
 
-    click.echo(f"npucmp {__version__} ({native.name()} kernel)")
+    click.echo(f"npucmp {__version__} ({library.name()} kernel)")
     context.exit()
 
 

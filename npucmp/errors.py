@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any, Iterable, Optional, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Sequence, TypeVar, Union
+
+R = TypeVar("R")
+D = TypeVar("D")
+if TYPE_CHECKING:
+    from typing import ParamSpec
+
+    P = ParamSpec("P")
 
 RAISE = "NPUCMP_RAISE"
 
@@ -57,6 +65,27 @@ SYSTEM_FAILURES = frozenset(
 
 class SystemFailure(DumpError):
     """A dump that another try might read. It is never taken as "this is another format"."""
+
+
+def if_unreadable(otherwise: D, *more: type[Exception]) -> Callable[[Callable[P, R]], Callable[P, Union[R, D]]]:
+    """Decorate a function that reads tensors: it returns `otherwise` if one cannot be read, and for errors of `more`. A
+    failure of the system is raised."""
+
+    kinds: tuple[type[Exception], ...] = (NpucmpError, *more)
+
+    def decorated(function: Callable[P, R]) -> Callable[P, Union[R, D]]:
+        @wraps(function)
+        def called(*args: P.args, **named: P.kwargs) -> Union[R, D]:
+            try:
+                return function(*args, **named)
+            except SystemFailure:
+                raise
+            except kinds:
+                return otherwise
+
+        return called
+
+    return decorated
 
 
 def read_error(path: object, words: str, error: OSError, offset: Optional[int] = None) -> DumpError:

@@ -29,9 +29,10 @@ def rows(file):
         return list(csv.DictReader(stream))
 
 
-def test_help_imports_nothing_heavy():
+@pytest.mark.parametrize("words", ["--help", "--version", "compare --help", "check --help", "replay --help"])
+def test_help_imports_nothing_heavy(words):
     trace = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "npucmp", "--help"], capture_output=True, text=True
+        [sys.executable, "-X", "importtime", "-m", "npucmp", *words.split()], capture_output=True, text=True
     )
     loaded = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in trace.stderr.splitlines()}
     assert trace.returncode == 0

@@ -275,6 +275,22 @@ def knows(module: str, name: str) -> bool:
     return any(one.name == name for one in own(module))
 
 
+def test_only_relations_tell_relations_apart():
+    """Elsewhere a relation is asked what it says of its tensor."""
+    defined = [node for node, _ in nodes("npucmp.model.relation") if isinstance(node, ast.ClassDef)]
+    bases = {node.name: {ast.unparse(base) for base in node.bases} for node in defined}
+    names = {"TensorRelation", *(name for name, of in bases.items() if "TensorRelation" in of)}
+    assert len(names) > 5
+    wrong = [
+        f"{module}: line {node.lineno} asks for the class of a relation: {ast.unparse(node)}"
+        for module in {*INSIDE} - {*inside("relations")}
+        for node, _ in nodes(module)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "type", "getattr")
+        if names & {*re.findall(r"\w+", ast.unparse(node))} or "relation" in ast.unparse(node.args[0]).split(".")
+    ]
+    assert not wrong, listed(wrong)
+
+
 def test_torch_is_imported_by_modules_that_only_child_processes_import():
     """The engine imports them when it starts; they know each other."""
     at_top = {module: {one.name for one in imports(module) if one.top} for module in MODULES}

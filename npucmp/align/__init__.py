@@ -402,8 +402,8 @@ def _why_missing(
     alone = target or golden
     if alone and alone.originals and tensor and not tensor.origin:
         return "inside an operator that the graph compiler made: the network has no such tensor"
-    if target and golden and tensor and (absence := getattr(tensor.relation, "absence", "")):
-        return str(absence)
+    if target and golden and tensor and tensor.relation and tensor.relation.absence:
+        return tensor.relation.absence
     if target and golden:
         others = (golden if tensor in target.tensors else target).tensors
         if any(one.problem and not one.slot for one in others):

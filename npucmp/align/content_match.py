@@ -19,7 +19,7 @@ import numpy as np
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import header
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.model import Operator, Payload, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
 
@@ -101,6 +101,7 @@ def _marks(operator: Operator, context: ReadContext) -> dict[_Key, Any]:
     return found
 
 
+@if_unreadable(None, StopIteration)
 def _of_values(tensor: TensorRef, context: ReadContext) -> Optional[tuple[str, Any]]:
     """The first values as a vector of fixed length; None for constants and for tensors that cannot be read cheaply."""
 
@@ -108,15 +109,10 @@ def _of_values(tensor: TensorRef, context: ReadContext) -> Optional[tuple[str, A
         return None
     from npucmp.dump.readers.values import blocks
 
-    try:
-        payload = tensor.payload or header(tensor.encoding, tensor.file, context)
-        if payload.shape != tensor.shape or not _is_cheap(payload):
-            return None
-        block = next(blocks(payload, _FIRST, context=context))
-    except SystemFailure:
-        raise
-    except (NpucmpError, StopIteration):  # the measurement reports the problem
+    payload = tensor.payload or header(tensor.encoding, tensor.file, context)
+    if payload.shape != tensor.shape or not _is_cheap(payload):
         return None
+    block = next(blocks(payload, _FIRST, context=context))
     if block.dtype.kind == "c":
         return None
     with np.errstate(all="ignore"):

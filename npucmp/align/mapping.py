@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter, defaultdict, deque
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Sequence
 
@@ -91,7 +92,7 @@ def load(path: Path) -> Names:
     """Read the names of a mapping file. Raises DumpError if it cannot be read, UsageError if its form is unknown."""
     names = _table(path)
     if isinstance(names, dict):
-        names.pop(RELATIONS, None)
+        names = {name: other for name, other in names.items() if name != RELATIONS}
     vendor = vendor_of(names) if names else None
     if vendor is not None:
         return vendor
@@ -121,7 +122,11 @@ def _is_flat(table: Mapping[Any, Any]) -> bool:
 
 
 def _table(path: Path) -> Any:
-    text = read_text(path, _LARGEST)
+    return _parsed(path, read_text(path, _LARGEST))
+
+
+@lru_cache(maxsize=1)  # names and relations are asked for several times
+def _parsed(path: Path, text: str) -> Any:
     suffix = path.suffix.lower()
     return _csv(path, text) if suffix == ".csv" else load_toml(path, text) if suffix == ".toml" else _yaml(path, text)
 

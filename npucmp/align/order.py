@@ -101,7 +101,6 @@ class _Aligner:
         return matches
 
     def _stretch(self, target: Sequence[Operator], golden: Sequence[Operator]) -> list[Match]:
-
         if not target or not golden:  # a piece of a longer stretch
             return []
         if len(target) * len(golden) > _CELLS and min(len(target), len(golden)) > 1:
@@ -259,7 +258,6 @@ def _features(target: Sequence[Operator], golden: Sequence[Operator]) -> tuple[d
 
 
 def _feature_numbers(operators: Sequence[Operator], numbers: dict[Any, int], nothing: int) -> dict[str, Any]:
-
     columns: dict[str, list[int]] = defaultdict(list)
     for op in operators:
         frames = tuple(map(_frame, op.stack))

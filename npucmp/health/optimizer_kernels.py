@@ -107,13 +107,11 @@ class NearestCandidate:
     """For each update, find the candidate nearest to its result, and the sums of the step between them."""
 
     def __init__(self, payloads: Sequence[Optional[Payload]], updates: int) -> None:
-
         self.updates, self.candidates = updates, len(payloads) - 3 * updates
         self.has = [one is not None for one in payloads]
         self.sums = np.zeros((updates, self.candidates, 9))  # n, |w|, |d|, d², d·g, d·m, g², m², w²
 
     def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
-
         arrays = [None if block is None else wide(block) for block in blocks]
         for k in range(self.updates):
             after, gradient, moment = arrays[3 * k : 3 * k + 3]

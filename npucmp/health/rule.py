@@ -21,14 +21,17 @@ import sys
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.errors import UsageError
-from npucmp.health.facts import Health, Op, Parameter, Tensor
 from npucmp.model.entry_points import load_entry_points
 
+if TYPE_CHECKING:  # facts need numpy; the help of check imports this module
+    from npucmp.health.facts import Health, Op, Parameter, Tensor
+
+    Place = Union[Op, Parameter, Tensor, None]  # None: the run as a whole
+
 SEVERITIES = ("hint", "warning", "error")
-Place = Union[Op, Parameter, Tensor, None]  # None: the run as a whole
 
 
 class Found(NamedTuple):

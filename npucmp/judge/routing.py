@@ -10,10 +10,13 @@ margins of changed choices are a few times the noise.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.judge.tolerance import FACTOR
 from npucmp.measure.preview import array_of
 from npucmp.model import Measurement, Pair
@@ -21,10 +24,7 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.roles import is_output
 from npucmp.model.routing import RoutedLayer
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 EXPERTS = re.compile(r"expert|rout(?:er|ed|ing)|(?:^|[._])moe|(?:^|[._])gat(?:e|ing)(?:$|[._])", re.IGNORECASE)
 CHOICE = re.compile(r"top_?k", re.IGNORECASE)  # of experts, in a network that names experts
@@ -81,7 +81,6 @@ def _names(pair: Pair) -> tuple[str, ...]:
 
 def changes_of(x: Array, y: Array, logits: Optional[tuple[Array, Array]]) -> list[ExpertChange]:
     """Return the rows whose sets of ids differ; `logits` of both sides have a row for each of these."""
-    import numpy as np
 
     changed = np.flatnonzero((np.sort(x, -1) != np.sort(y, -1)).any(-1))
     found = []
@@ -97,8 +96,6 @@ def changes_of(x: Array, y: Array, logits: Optional[tuple[Array, Array]]) -> lis
 
 
 def _of_tensor(measurement: Measurement, found: Sequence[Measurement], context: ReadContext) -> Iterator[RoutedLayer]:
-    import numpy as np
-
     pair, moments = measurement.pair, measurement.moments
     assert pair.golden is not None and moments is not None
     shape = pair.golden.shape
@@ -153,12 +150,8 @@ def _logits(
     return None
 
 
+@if_unreadable(None)
 def _values(pair: Pair, context: ReadContext) -> Optional[tuple[Array, Array]]:
     if pair.target is None or pair.golden is None:
         return None
-    try:
-        return array_of(pair.target, context), array_of(pair.golden, context)
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return None
+    return array_of(pair.target, context), array_of(pair.golden, context)

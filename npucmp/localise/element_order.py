@@ -260,7 +260,6 @@ def _is_extreme(values: Array, ids: Array) -> bool:
 
 
 def _choice(chosen: _Chosen) -> Iterator[Evidence]:
-
     x, y, target, golden, slot = chosen
     changed = (x != y).any(-1)
     same = (np.sort(x, -1) == np.sort(y, -1)).all(-1)

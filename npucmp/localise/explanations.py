@@ -86,7 +86,7 @@ def explanation_of_case(sweep: Sweep, case: RuleContext) -> Optional[Limit]:
     """The explanation of a case. If the user's own rules decide, inputs that agree by them explain nothing; nor do
     they explain that each rank has its own part of a sum that agrees."""
     relation = case.pair.target.relation if case.pair.target is not None else None
-    if getattr(relation, "unreduced", False):
+    if relation is not None and relation.unreduced:
         return None
     return sweep.rules.explanation(case) if sweep.by_round_off or case.input_error > 0 else None
 

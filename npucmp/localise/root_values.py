@@ -223,11 +223,8 @@ def _with_values(
     own = next((finding for finding in node if finding.pair.slot == root.slot), None)
     if own is None or own.pair.target is None:
         return root
-    if own.pair.target.relation is not None:
-        from npucmp.model.relation import BlockRelation
-
-        if not isinstance(own.pair.target.relation, BlockRelation):
-            return root
+    if own.pair.target.relation is not None and not own.pair.target.relation.is_read_again:
+        return root
     if own.measurement.moments and is_logits(own.pair):
         root = replace(root, evidence=(*root.evidence, *likely_token_reasons(own, reader)))
     if order := order_reasons(findings, node, own, reader):

@@ -219,7 +219,7 @@ def level(finding: Finding) -> Level:
 def is_split(pair: Pair) -> bool:
     """Whether the figures of the target are those of parts on several ranks."""
     relation = pair.target.relation if pair.target is not None else None
-    return any(placement.is_split for placement in getattr(relation, "placements", ()))
+    return relation is not None and relation.is_split
 
 
 def is_hidden(finding: Finding) -> bool:

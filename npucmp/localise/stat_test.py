@@ -97,7 +97,6 @@ from npucmp.model import Cause, Finding, Operator, Pair, Root, Verdict
 from npucmp.model.arguments import moves_other_axes
 from npucmp.model.dtypes import MOST, lookup
 from npucmp.model.finding import DIFFERS
-from npucmp.model.relation import Relation
 from npucmp.model.roles import is_meaningless, is_parameter
 from npucmp.model.table import ChangedRows, rows_of_verdicts, with_changes
 
@@ -665,7 +664,7 @@ def _reuse_factor(node: OperatorFindings, finding: Finding, moved: StatShift, un
 def _is_assembled(finding: Finding) -> bool:
     """Whether several ranks make the tensor of the target."""
     relation = finding.pair.target.relation if finding.pair.target is not None else None
-    return isinstance(relation, Relation) and len(relation.ranks) > 1
+    return relation is not None and len(relation.ranks) > 1
 
 
 def _differs(finding: Finding) -> bool:

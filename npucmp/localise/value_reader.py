@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Iterator, Optional
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import NpucmpError, SystemFailure, if_unreadable
 from npucmp.model import Finding, TensorRef
 from npucmp.model.dtypes import lookup
 
@@ -33,18 +33,14 @@ class ValueReader:
             self._read[id(tensor)] = tensor, self._values(tensor)  # the tensor stays, so that its id does
         return self._read[id(tensor)][1]
 
+    @if_unreadable(None)
     def _values(self, tensor: TensorRef) -> Optional[Array]:
         from npucmp.measure.preview import array_of
 
         dtype = lookup(tensor.dtype)
         if dtype is None or dtype.kind == "c" or math.prod(tensor.shape) > ELEMENTS:
             return None
-        try:
-            values = array_of(tensor, self._context)
-        except SystemFailure:
-            raise
-        except NpucmpError:
-            return None
+        values = array_of(tensor, self._context)
         if values.dtype.kind == "b":
             return values
         return values.astype("int64" if values.dtype.kind in "iu" else "float64")

@@ -50,7 +50,6 @@ def in_one_piece(payload: Payload) -> bool:
 
 
 def _equal_bytes(x: Payload, y: Payload, context: ReadContext) -> Optional[int]:
-
     row = lookup(x.dtype)
     if row is None:
         return None
@@ -77,7 +76,6 @@ class BitDifferences(NamedTuple):
 
 
 def differences(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHERE) -> BitDifferences:
-
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.kernel.numpy_kernel import difference, widen
 
@@ -108,7 +106,6 @@ class _Picture:
     """The places of differing elements, and the bits that differ."""
 
     def __init__(self, x: Payload, y: Payload) -> None:
-
         self.grid = Grid(y.shape)
         row = lookup(y.dtype)
         self.dtype = y.dtype
@@ -126,7 +123,6 @@ class _Picture:
                 self.bytes[number] += np.bincount(byte, minlength=256)
 
     def draw(self) -> DifferenceMap:
-
         set_in = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # bits of each byte, from the highest
         bits = (self.bytes[::-1] @ set_in).reshape(-1).tolist()
         grid = self.grid

@@ -46,7 +46,6 @@ class _Xor:
         self.value, self.rest = 0, b""
 
     def update(self, data: Array) -> None:
-
         pending = self.rest + data.tobytes() if self.rest else data
         words, self.rest = len(pending) // 8, bytes(pending[len(pending) & ~7 :])
         self.value ^= int(np.bitwise_xor.reduce(np.frombuffer(pending, "<u8", words))) if words else 0

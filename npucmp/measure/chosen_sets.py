@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.measure.metrics import rel_l2
 from npucmp.measure.pairs import Closeness, holds_other_ids, measure_arrays
 from npucmp.measure.preview import array_of
@@ -214,15 +214,11 @@ class _Sets:
         with np.errstate(all="ignore"):
             return bool(np.square(x - y).sum() <= AGREES**2 * np.square(y).sum())
 
+    @if_unreadable(None)
     def _values(self, pair: Pair) -> Optional[tuple[Array, Array]]:
         if pair.target is None or pair.golden is None:
             return None
-        try:
-            return array_of(pair.target, self._context), array_of(pair.golden, self._context)
-        except SystemFailure:
-            raise
-        except NpucmpError:
-            return None
+        return array_of(pair.target, self._context), array_of(pair.golden, self._context)
 
 
 def _same_sets(x: Array, y: Array) -> Array:

@@ -20,7 +20,7 @@ from typing import Any, Iterator, Optional, Sequence
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.measure.metrics import rel_l2
 from npucmp.measure.pairs import READ, alike, payload_of
 from npucmp.model import Measurement, TensorRef
@@ -59,6 +59,7 @@ def _unit(*tensors: TensorRef) -> float:
     return max((row.round_off for row in rows if row is not None), default=0.0)
 
 
+@if_unreadable(None)
 def _error_of_rows(output: Measurement, rows: Sequence[Measurement], context: ReadContext) -> Optional[float]:
     """rel_l2 of the rows of an output that are not constant in the input; None if no row is constant, or if one differs
     by more than rounding explains."""
@@ -74,18 +75,12 @@ def _error_of_rows(output: Measurement, rows: Sequence[Measurement], context: Re
     weight = math.sqrt(weights[0]) if weights else 1.0
     arguments = output.pair.golden_op.arguments.values() if output.pair.golden_op else ()
     numbers = [one for one in arguments if type(one) is float and 0.0 < one < 1.0]
-    try:
-        return _rest(data, output, width, weight, numbers[0] if numbers else EPS, context)
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return None
+    return _rest(data, output, width, weight, numbers[0] if numbers else EPS, context)
 
 
 def _rest(
     data: Measurement, output: Measurement, width: int, weight: float, eps: float, context: ReadContext
 ) -> Optional[float]:
-
     tensors = [data.pair.target, data.pair.golden, output.pair.target, output.pair.golden]
     known = [one for one in tensors if one is not None]
     unit, rounding = min(SINGLE, _unit(*known[:2])), _unit(*known[2:])  # sums are not coarser than float32

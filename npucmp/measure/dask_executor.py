@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 
 from npucmp.errors import DumpError, MissingExtra, NpucmpError, UsageError
 from npucmp.measure.executor import Item, Result
-from npucmp.measure.kernel import native
+from npucmp.measure.kernel import library
 from npucmp.version import __version__
 
 WORKER_TIMEOUT = 60.0  # seconds without any worker until an error is raised
@@ -250,7 +250,7 @@ def _self() -> dict[str, str]:
     return {
         "npucmp": __version__,
         "Python": f"{sys.version_info[0]}.{sys.version_info[1]}",
-        "kernel": native.name(),
+        "kernel": library.name(),
     }
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.values import blocks
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.measure.pairs import payload_of
 from npucmp.model import TensorRef
 from npucmp.model.dtypes import SINGLE
@@ -25,16 +25,12 @@ CHANNELS = 1 << 12  # slices of a tensor: work
 Array = npt.NDArray[Any]
 
 
+@if_unreadable(False)
 def are_equal_steps(tensor: TensorRef, context: ReadContext) -> bool:
     """Return whether the first values of a tensor are multiples of one step, or whether each slice of its first, second
     or last axis has a step of its own. False if the values cannot be read again."""
-    try:
-        payload = payload_of(tensor, context=context)
-        values = next(iter(blocks(payload, READ, context=context)), None) if payload is not None else None
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return False
+    payload = payload_of(tensor, context=context)
+    values = next(iter(blocks(payload, READ, context=context)), None) if payload is not None else None
     if payload is None or values is None or not len(values):
         return False
     flat = values.astype(np.float64)

@@ -73,7 +73,6 @@ class _Candidates(NamedTuple):
 
 class _Looker:
     def __init__(self, shape: tuple[int, ...], moments: Moments, bars: CountLimits, bar: float) -> None:
-
         sides = moments.target, moments.golden
         lows, highs = ([getattr(side, name) for side in sides] for name in ("minimum", "maximum"))
         finite = [[one for one in limits if one == one] for limits in (lows, highs)]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Sequence
+from typing import Sequence
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+import numpy as np
+import numpy.typing as npt
 
-    Places = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int64]
 
 DOWN, ACROSS = 24, 64  # most cells
 
@@ -18,8 +17,6 @@ class Grid:
     """Counts of elements in a grid of at most DOWN × ACROSS cells."""
 
     def __init__(self, shape: Sequence[int]) -> None:
-        import numpy as np
-
         self.columns = next((length for length in reversed(shape) if length > 1), 1)
         self.rows = max(1, math.prod(shape) // self.columns)
         self.down, self.across = min(DOWN, self.rows), min(ACROSS, self.columns)
@@ -27,7 +24,6 @@ class Grid:
 
     def add(self, places: Places) -> None:
         """Add elements by their indices in C order."""
-        import numpy as np
 
         row = places // self.columns  # several times as fast as divmod
         column = places - row * self.columns

@@ -236,7 +236,6 @@ def _round_off(tensor: TensorRef, side: Side) -> float:
 
 
 def _read_values(target: TensorRef, golden: TensorRef, bounds: tuple[float, float], context: ReadContext) -> _Values:
-
     width = target.shape[-1] if target.shape else 1
     masks, others, only_masks = 0, 0, False
     lowest, highest, least, most = [np.inf] * 2, [-np.inf] * 2, [np.inf] * 2, [-np.inf] * 2

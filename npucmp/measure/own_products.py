@@ -12,7 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.measure.preview import array_of
 from npucmp.model import TensorRef
 
@@ -37,6 +37,7 @@ class OwnProduct(NamedTuple):
     elements: int
 
 
+@if_unreadable(None)
 def own_product(
     operands: Sequence[TensorRef], addends: Sequence[TensorRef], output: TensorRef, context: ReadContext
 ) -> Optional[OwnProduct]:
@@ -44,12 +45,7 @@ def own_product(
     tensors = (*operands, output, *addends)
     if any(not 0 < math.prod(one.shape) <= MOST for one in tensors):
         return None
-    try:
-        a, b, y, *others = (array_of(one, context).astype("float64") for one in tensors)
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return None
+    a, b, y, *others = (array_of(one, context).astype("float64") for one in tensors)
     found = (_block(left, right, y, others) for left, right, y in _orders(a, b, y))
     return min(filter(None, found), key=lambda one: one.error, default=None)
 

@@ -148,10 +148,7 @@ def _closeness_of(target: TensorRef, closeness: Closeness) -> Closeness:
     """The user's bar, else that of the relation of a parameter of a checkpoint."""
     if target.relation is None or closeness != Closeness():
         return closeness
-    from npucmp.model.relation import WeightRelation
-
-    relation = target.relation if isinstance(target.relation, WeightRelation) else closeness
-    return Closeness(relation.rtol, relation.atol)
+    return Closeness(*target.relation.tolerance)
 
 
 class _Trouble(Exception):

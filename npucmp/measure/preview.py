@@ -74,7 +74,6 @@ class _Ends:
         self._keys: list[float] = []
 
     def add(self, keys: Array, values: Array, places: Array) -> None:
-
         first = keys.argpartition(MOST - 1)[:MOST] if len(keys) > MOST else np.arange(len(keys))
         if len(keys) > MOST:  # among equal elements the first
             last = keys[first].max()

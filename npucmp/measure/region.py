@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
+import numpy as np
+import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
+Array = npt.NDArray[Any]
 
 LISTED = 4  # indices of an axis that no range describes: chosen: more are no clear region, not measured
 # share of the elements of a region: chosen: wrong elements agree by chance in places, not measured
@@ -29,7 +29,6 @@ class Region(NamedTuple):
 
     def of(self, array: Array) -> Array:
         """Return the elements of an array of this shape."""
-        import numpy as np
 
         return array[np.ix_(*self.axes)]
 
@@ -50,7 +49,6 @@ class Region(NamedTuple):
 def region_of(wrong: Array) -> Optional[Region]:
     """Return the smallest region that contains all wrong elements; None if it is the whole tensor, if fewer than
     `DENSE` of its elements are wrong, or if the indices of an axis are neither a range nor at most `LISTED`."""
-    import numpy as np
 
     if not wrong.ndim or not wrong.any():
         return None
@@ -66,7 +64,6 @@ def region_of(wrong: Array) -> Optional[Region]:
 
 def _step(indices: Array) -> int:
     """Return the distance of indices that lie evenly apart; 0 for others."""
-    import numpy as np
 
     steps = np.diff(indices)
     return int(steps[0]) if len(steps) and (steps == steps[0]).all() else int(not len(steps))

@@ -225,7 +225,6 @@ class _Sums:
         self._digest = hashlib.blake2b(digest_size=16)
 
     def add(self, block: Array, start: int) -> None:
-
         from npucmp.measure.kernel.numpy_kernel import widen
         from npucmp.measure.kernel.range_stats import extremes_of, merge_extremes
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.strides import c_strides
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import NpucmpError, if_unreadable
 from npucmp.measure.metrics import rel_l2
 from npucmp.measure.pairs import measure, payload_of
 from npucmp.measure.preview import array_of
@@ -47,6 +47,7 @@ class Views:
         errors = [math.inf if one.mismatched else rel_l2(one) for one in every if one is not None]
         return min(errors, default=None)
 
+    @if_unreadable(None)
     def sum_error(self, tensor: TensorRef, whole: TensorRef) -> Optional[float]:
         """‖tensor - sum‖ / ‖whole‖ for the sum of `whole`, with either sign, over the axes along which `tensor` was
         broadcast to it. None for shapes that are not broadcast, complex numbers, unreadable values, and more than MOST
@@ -55,12 +56,7 @@ class Views:
         is_complex = any(one.dtype.startswith("complex") for one in (tensor, whole))
         if not axes or is_complex or math.prod(whole.shape) > MOST:
             return None
-        try:
-            own, terms = (array_of(one, self._context).astype("float64") for one in (tensor, whole))
-        except SystemFailure:
-            raise
-        except NpucmpError:
-            return None
+        own, terms = (array_of(one, self._context).astype("float64") for one in (tensor, whole))
         total, norm = terms.sum(axis=axes).reshape(own.shape), float((terms**2).sum()) ** 0.5
         least = min(float(((own - total) ** 2).sum()), float(((own + total) ** 2).sum())) ** 0.5
         return least / norm if norm else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, 
 from npucmp.model.dtypes import lookup
 
 if TYPE_CHECKING:
-    from npucmp.model.relation import AxisOrder, BlockRelation, Relation, SliceRelation, TokenRelation, WeightRelation
+    from npucmp.model.relation import TensorRelation
 
 _DIGITS = re.compile("[0-9a-fA-F]+")
 Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool, None
@@ -156,7 +156,7 @@ class TensorRef(NamedTuple):
     rounding: float = 0.0
     trainable: Optional[bool] = None
     own_slot: str = ""
-    relation: Optional[Union[Relation, AxisOrder, SliceRelation, WeightRelation, TokenRelation, BlockRelation]] = None
+    relation: Optional[TensorRelation] = None
 
     def in_slot(self, slot: str) -> TensorRef:
         """The same tensor in the slot of its partner."""

@@ -71,7 +71,95 @@ OPEN = Placement("open")
 STATED = "stated"  # by the user
 
 
-class Relation(NamedTuple):
+class TensorRelation:
+    """A relation of one tensor. By default no rank shares it and nothing is summed."""
+
+    __slots__ = ()
+
+    @property
+    def words(self) -> str:
+        """The relation as tensors.csv has it; "" for the tensor itself."""
+        return ""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that share the tensor."""
+        return ()
+
+    @property
+    def operators(self) -> tuple[tuple[int, str], ...]:
+        """The operator of each rank that shares it, by (rank, name)."""
+        return ()
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """How ranks hold it along each axis of a layout."""
+        return ()
+
+    @property
+    def parts(self) -> dict[int, Optional[float]]:
+        """The error of the part of each rank that has one of its own; None if it is not known."""
+        return {}
+
+    @property
+    def decided_by(self) -> str:
+        return ""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether ranks hold terms of it."""
+        return any(one.is_partial for one in self.placements)
+
+    @property
+    def is_split(self) -> bool:
+        """Whether each rank has a part of the tensor."""
+        return any(one.is_split for one in self.placements)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it depends on its own run or rank and is not compared."""
+        return LOCAL in self.placements
+
+    @property
+    def absence(self) -> str:
+        """Why no tensor of the target is compared with this tensor of the golden; "" if one is."""
+        return ""
+
+    @property
+    def unreduced(self) -> bool:
+        """Whether the tensor differs, and the sum of what the ranks hold agrees."""
+        return False
+
+    @property
+    def rounding(self) -> float:
+        """How much larger the rounding of a sum over ranks is than that of the sum."""
+        return 1.0
+
+    @property
+    def tolerance(self) -> tuple[Optional[float], Optional[float]]:
+        """The rtol and atol of single elements that it decides; None for those of the types."""
+        return None, None
+
+    @property
+    def is_read_again(self) -> bool:
+        """Whether the values of a root are read again: no other evidence of the relation says where it differs."""
+        return False
+
+
+class _RankFields(NamedTuple):
+    ranks: tuple[int, ...]
+    placements: tuple[Placement, ...]
+    operators: tuple[tuple[int, str], ...] = ()
+    scale: float = 1.0
+    decided_by: str = ""
+    error: Optional[float] = None
+    rounding: float = 1.0
+    rank_errors: tuple[tuple[int, float], ...] = ()
+    unreduced: bool = False
+    of_rank: str = ""
+
+
+class Relation(_RankFields, TensorRelation):
     """The logical tensor of a golden operator as a function of tensors of the target.
 
     ranks       that hold it; `operators`: the operator of each, by (rank, name)
@@ -85,33 +173,15 @@ class Relation(NamedTuple):
     of_rank     what the tensor of each rank is a view of, in words: the rows of the same tokens
     """
 
-    ranks: tuple[int, ...]
-    placements: tuple[Placement, ...]
-    operators: tuple[tuple[int, str], ...] = ()
-    scale: float = 1.0
-    decided_by: str = ""
-    error: Optional[float] = None
-    rounding: float = 1.0
-    rank_errors: tuple[tuple[int, float], ...] = ()
-    unreduced: bool = False
-    of_rank: str = ""
+    __slots__ = ()
 
     @property
-    def is_partial(self) -> bool:
-        return any(one.is_partial for one in self.placements)
-
-    @property
-    def is_split(self) -> bool:
-        """Whether each rank has a part of the tensor."""
-        return any(one.is_split for one in self.placements)
-
-    @property
-    def is_local(self) -> bool:
-        return LOCAL in self.placements
+    def parts(self) -> dict[int, Optional[float]]:
+        errors = dict(self.rank_errors)
+        return {rank: errors.get(rank) for rank in self.ranks} if self.operators else {}
 
     @property
     def absence(self) -> str:
-        """Why no tensor of the target is compared with this tensor of the golden; "" if one is."""
         if self.is_local:
             return "each rank has a tensor of its own in its place; what is made of them is compared"
         return "the tensors of the ranks in its place are no known parts of it" if OPEN in self.placements else ""
@@ -194,45 +264,13 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
     return ",".join(str(one[0]) if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in found)
 
 
-class _OfOneTensor:
-    """The properties of a relation in which no rank shares a tensor and nothing is summed."""
-
-    __slots__ = ()
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """None: no rank shares it."""
-        return ()
-
-    @property
-    def operators(self) -> tuple[tuple[int, str], ...]:
-        """None: no rank shares it."""
-        return ()
-
-    @property
-    def is_partial(self) -> bool:
-        return False
-
-    @property
-    def is_split(self) -> bool:
-        return False
-
-    @property
-    def is_local(self) -> bool:
-        return False
-
-    @property
-    def rounding(self) -> float:
-        return 1.0
-
-
 class _AxisOrderFields(NamedTuple):
     axes: tuple[int, ...] = ()
     of_golden: bool = False
     full: tuple[int, ...] = ()
 
 
-class AxisOrder(_AxisOrderFields, _OfOneTensor):
+class AxisOrder(_AxisOrderFields, TensorRelation):
     """The order of axes in which a target tensor is a golden tensor: permute(0,3,1,2) makes NCHW of NHWC.
 
     axes       the axes of the target in the order of the golden, without axes of length one; () for the same order
@@ -261,7 +299,7 @@ class _SliceFields(NamedTuple):
     of_golden: bool = False
 
 
-class SliceRelation(_SliceFields, _OfOneTensor):
+class SliceRelation(_SliceFields, TensorRelation):
     """A tensor that is a slice of a recorded one: the places from `start` to `stop` along `axis`. `of_golden`: the
     recorded tensor is the golden's."""
 
@@ -281,7 +319,7 @@ class _WeightFields(NamedTuple):
     atol: float = 0.0
 
 
-class WeightRelation(_WeightFields, _OfOneTensor):
+class WeightRelation(_WeightFields, TensorRelation):
     """How tensors of a checkpoint make a parameter of the other one (relations/weights/).
 
     words      the relation as tensors.csv has it, "" for a tensor of its own
@@ -296,6 +334,10 @@ class WeightRelation(_WeightFields, _OfOneTensor):
         """The ranks that hold it; () for one rank."""
         ranks = tuple(dict.fromkeys(rank for rank, _ in self.operators))
         return ranks if len(ranks) > 1 else ()
+
+    @property
+    def tolerance(self) -> tuple[Optional[float], Optional[float]]:
+        return self.rtol, self.atol
 
 
 class WeightFacts(NamedTuple):
@@ -314,7 +356,7 @@ class _TokenFields(NamedTuple):
     is_own: bool = False
 
 
-class TokenRelation(_TokenFields, _OfOneTensor):
+class TokenRelation(_TokenFields, TensorRelation):
     """A tensor whose rows are those of the same tokens: `tokens` of `requests`, selected from `steps` steps. `is_own`:
     the tensor depends on the layout of its own run (a mask, lengths, a cache) and is not compared; all that is made of
     it is."""
@@ -338,7 +380,7 @@ class _BlockFields(NamedTuple):
     is_own: bool = False
 
 
-class BlockRelation(_BlockFields, _OfOneTensor):
+class BlockRelation(_BlockFields, TensorRelation):
     """A pool of a paged cache, of which the blocks are read that the table of its own run names: those of `tokens` of
     `requests`. `is_own`: the tensor says where blocks lie and is not compared."""
 
@@ -348,6 +390,10 @@ class BlockRelation(_BlockFields, _OfOneTensor):
     def words(self) -> str:
         """The relation as tensors.csv has it: "blocks(24 tokens of 1 request)"."""
         return f"blocks({self.tokens} tokens of {self.requests} request{'s' if self.requests != 1 else ''})"
+
+    @property
+    def is_read_again(self) -> bool:
+        return True
 
     @property
     def is_local(self) -> bool:

@@ -76,6 +76,16 @@ def is_parameter(pair: Pair) -> bool:
     return is_named or (_is_place_of_parameter(pair.operator.op_type, pair.slot) and not is_gradient(pair.operator))
 
 
+def is_activation(tensor: TensorRef) -> bool:
+    """Return whether a tensor is an input or an output of an operator, by its slot."""
+    return tensor.slot.partition(":")[0] in ("input", "output")
+
+
+def is_read_parameter(operator: Operator, tensor: TensorRef) -> bool:
+    """Return whether a tensor stands where an operator reads a parameter."""
+    return _is_place_of_parameter(operator.op_type, tensor.slot)
+
+
 def is_golden_parameter(pair: Pair) -> bool:
     """Return whether a golden tensor is a parameter, by its slot and operator in its own dump."""
     if pair.golden is None or pair.golden_op is None:

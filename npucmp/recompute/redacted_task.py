@@ -51,7 +51,6 @@ class Exact(Protocol):
 
     @property
     def values(self) -> Mapping[str, Any]: ...
-
     def models(self, row: ReplayedOutput, other: Any) -> Optional[tuple[Any, Any]]: ...
 
 

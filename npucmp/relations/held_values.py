@@ -17,7 +17,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import assembly, header_of
 from npucmp.dump.readers.safe_open import open_regular
 from npucmp.dump.readers.values import blocks, values_in_memory
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import NpucmpError, SystemFailure, if_unreadable
 from npucmp.model import Operator, Payload, RankGroup, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
@@ -68,6 +68,7 @@ class Values:
                 self._keep(key, tensor, values.array().copy())
         return self._payloads[key]
 
+    @if_unreadable(None)
     def array(self, tensor: TensorRef) -> Optional[Any]:
         """All values of a tensor in its shape; None if there are none, or too many."""
         if math.prod(tensor.shape) > WHOLE:
@@ -80,14 +81,7 @@ class Values:
         if payload is None or key in self._held:
             return self._held.get(key)
 
-        try:
-            pieces = [
-                np.array(block) for block in blocks(payload, max(1, math.prod(payload.shape)), context=self.context)
-            ]
-        except SystemFailure:
-            raise
-        except NpucmpError:
-            return None
+        pieces = [np.array(block) for block in blocks(payload, max(1, math.prod(payload.shape)), context=self.context)]
         return self._keep(
             key, tensor, pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else np.empty(0)
         )
@@ -211,7 +205,6 @@ class HeldTensor:
         return self._content or None
 
     def _hash(self) -> Hashable:
-
         values = self.array
         if values is None and (self.payload is not None and self.size > WHOLE):
             return self._hash_of_blocks()
@@ -231,16 +224,12 @@ class HeldTensor:
             return _hash_of_finite(values)
         return values.size, hash_values(np.ascontiguousarray(values).reshape(-1)), low
 
+    @if_unreadable(None)
     def _hash_of_blocks(self) -> Hashable:
         total, low, high = 0, math.inf, -math.inf
-        try:
-            for block in self.blocks():
-                total = (total + hash_values(block)) & WIDTH
-                low, high = min(low, float(block.min())), max(high, float(block.max()))
-        except SystemFailure:
-            raise
-        except NpucmpError:
-            return None
+        for block in self.blocks():
+            total = (total + hash_values(block)) & WIDTH
+            low, high = min(low, float(block.min())), max(high, float(block.max()))
         return (self.size, total, low) if low < high else None
 
     def blocks(self, elements: int = BLOCK) -> Iterator[Any]:

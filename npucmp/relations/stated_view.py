@@ -24,6 +24,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Callable, Iterable, NamedTuple, Optional
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import assembly, header_of
 from npucmp.dump.readers.computed_weights import FUNCTION, PRODUCT, VIEWS, called_view
@@ -195,7 +197,6 @@ def _matmul(payload: Payload, arguments: str, folder: str, context: ReadContext)
 
 def _called(payload: Payload, step: ViewStep) -> Payload:
     """The result of a function of a tensor, in the shape that it has for as many zeros."""
-    import numpy as np
 
     shape = called_view(step.words, np.zeros(payload.shape, np.float32)).shape
     return Payload("", "float32", shape, 0, parts=(payload,), made_by=FUNCTION, dataset=step.words)

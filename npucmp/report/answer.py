@@ -32,6 +32,7 @@ class ReportTable(NamedTuple):
     columns  makes the cells, a list for each name; a cell is None if it does not apply or is not known
     rows     makes the same rows as lines of CSV, in pieces; a piece may lie in another file
     parts    rows of each step and rank by its name, from which a file of each can be made
+    title    of the table on a page, which shows the columns `shown` below the sentence `words`; "" if no page has it
     """
 
     file: str
@@ -39,6 +40,9 @@ class ReportTable(NamedTuple):
     columns: Callable[[], Columns]
     rows: Optional[Callable[[], Iterable[Piece]]] = None
     parts: Optional[Sequence[tuple[str, Callable[[], Iterable[Piece]]]]] = None
+    title: str = ""
+    words: str = ""
+    shown: tuple[str, ...] = ()
 
 
 class Text(NamedTuple):

@@ -19,9 +19,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
+import numpy
+
 from npucmp.model import ImageBatch, brief
 from npucmp.presenter import is_chinese
-from npucmp.report.answer import Answer, Detail, Flow, PageContext
+from npucmp.report.answer import Answer, Detail, Flow, PageContext, ReportTable
 from npucmp.report.csv_text import numbers_json
 from npucmp.report.files import ConcatFile, Content
 from npucmp.report.page_json import FixedJson, page_data
@@ -43,6 +45,7 @@ EARLY = {"rows", "place"}  # columns that the first rows need besides the visibl
 IN_AN_ELEMENT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}  # escapes for JSON strings
 FIRST = 5  # suspects at the top
 MOST = 40  # lines of one kind
+ROWS = 200  # of a table that the template shows: chosen: more are read in the file
 Words = dict[str, Any]
 _NUMBERS = {int, float}
 _dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
@@ -150,6 +153,7 @@ def words(answer: Answer) -> Words:
         "counts": _bar(answer.counts),
         "made": _words_of(answer),
         "images": image_words(answer.result.images) if answer.result.images is not None else None,
+        "tables": [table_data(one) for one in answer.tables if one.title],
         "grid_of": matrix_data(answer.matrix) if answer.matrix else None,
     }
 
@@ -161,6 +165,21 @@ def _text(name: str) -> str:
 
 def _shorten_lines(lines: Sequence[str]) -> list[str]:
     return [*lines[:MOST], *([f"and {len(lines) - MOST} more in summary.json"] if len(lines) > MOST else [])]
+
+
+def table_data(table: ReportTable) -> Words:
+    """Return the columns of a table that a page shows, without those that have no value, and its first rows."""
+    columns = table.columns()
+    names = [name for name in table.shown if any(cell is not None for cell in columns[name])]
+    rows = [*zip(*(columns[name] for name in names))]
+    cells = [[("", False) if cell is None else _cell(cell) for cell in row] for row in rows[:ROWS]]
+    return {"table": table, "names": names, "rows": cells, "more": len(rows) - ROWS}
+
+
+def _cell(cell: Any) -> tuple[str, bool]:
+    """Return a cell as text, and whether it is a number."""
+    is_number = isinstance(cell, (int, float))
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell), is_number
 
 
 def image_words(one: ImageBatch) -> Words:
@@ -215,8 +234,6 @@ def _bar(counts: Mapping[str, int]) -> list[Words]:
 
 
 def _words_of(answer: Answer) -> Words:
-    import numpy
-
     argv = answer.result.argv
     return {
         "argv": shlex.join(("npucmp", *argv[1:])) if argv else "",

@@ -12,6 +12,7 @@ from npucmp.model.network import rows_to_search
 from npucmp.model.table import Columns, network_fact, orders_of
 
 Linked = Sequence[Optional[Link]]
+KEPT = 4  # results of a network: work: contents differ from step to step
 
 
 def producers_read(one: Comparison) -> Linked:
@@ -26,6 +27,8 @@ def producers_read(one: Comparison) -> Linked:
         in_order = sorted(orders)
         findings = rows if orders == in_order else sorted(rows, key=lambda finding: finding.pair.order)
         known[equal] = [*links(findings, in_order)]
+        for oldest in [*known][:-KEPT]:
+            del known[oldest]
     return known[equal]
 
 

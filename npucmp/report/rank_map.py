@@ -13,23 +13,21 @@ from __future__ import annotations
 from typing import Any, Mapping, Optional, Sequence
 
 from npucmp.model import Pair
-from npucmp.model.relation import LayoutFacts, Relation
+from npucmp.model.relation import LayoutFacts, TensorRelation
 
 SUM, OPEN = "sum", "open"
 
 
 def ranks_held(pairs: Sequence[Pair]) -> list[int]:
     """Return all ranks whose tensors were put together, in order; empty if none were."""
-    return sorted({rank for pair in pairs for one in [relation_in(pair)] if one is not None for rank in one.ranks})
+    return sorted({rank for pair in pairs for one in [_relation_in(pair)] if one is not None for rank in one.parts})
 
 
-def relation_in(pair: Pair) -> Optional[Relation]:
+def _relation_in(pair: Pair) -> Optional[TensorRelation]:
     """Return the relation of the side that was put together; None without one, or if ranks have tensors of their
     own."""
-    for one in (pair.target, pair.golden):
-        if one is not None and isinstance(one.relation, Relation) and one.relation.operators:
-            return one.relation
-    return None
+    relations = (one.relation for one in (pair.target, pair.golden) if one is not None)
+    return next((one for one in relations if one is not None and one.parts), None)
 
 
 def rank_errors(pairs: Sequence[Pair]) -> Optional[list[Any]]:
@@ -38,13 +36,13 @@ def rank_errors(pairs: Sequence[Pair]) -> Optional[list[Any]]:
     ranks = ranks_held(pairs)
     if len(ranks) < 2:
         return None
-    return [None if one is None else _cell(one, ranks) for one in map(relation_in, pairs)]
+    return [None if one is None else _cell(one, ranks) for one in map(_relation_in, pairs)]
 
 
-def _cell(one: Relation, ranks: Sequence[int]) -> tuple[Any, ...]:
-    errors, held = dict(one.rank_errors), {*one.ranks}
-    without = SUM if one.is_partial else OPEN
-    return tuple(errors.get(rank, without) if rank in held else None for rank in ranks)
+def _cell(one: TensorRelation, ranks: Sequence[int]) -> tuple[Any, ...]:
+    parts = one.parts
+    errors = {rank: (SUM if one.is_partial else OPEN) if error is None else error for rank, error in parts.items()}
+    return tuple(map(errors.get, ranks))
 
 
 def rank_map(facts: LayoutFacts, step: Optional[int], ranks: Sequence[int], operators: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The experts of the tokens: routing.csv, a line on the screen, and values of summary.json."""
+"""The experts of the tokens: routing.csv, which a page shows too, and a line on the screen."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from npucmp.report.tables import table
 FILE = "routing.csv"
 COLUMNS = (
     *"step rank op slot layer tokens reordered changed beyond_ties overlap".split(),
-    *"first_token target golden margin noise".split(),
+    *"first_token target golden margin noise first_change".split(),
 )
+SHOWN = tuple("step rank op layer tokens reordered changed beyond_ties overlap first_change".split())
 
 
 def routing_table(found: Sequence[RankSummary]) -> ReportTable:
     """Return the table of all layers."""
-    return table(FILE, COLUMNS, lambda: _rows(found))
+    every = table(FILE, COLUMNS, lambda: _rows(found))
+    return every._replace(title="Experts of the tokens", words=routing_line(found), shown=SHOWN)
 
 
 def _rows(found: Sequence[RankSummary]) -> Iterator[Row]:
@@ -27,7 +29,7 @@ def _rows(found: Sequence[RankSummary]) -> Iterator[Row]:
             cells = (
                 part.step, part.rank, layer.operator, layer.slot, layer.layer, layer.tokens, layer.reordered,
                 layer.changed, layer.beyond, layer.overlap, layer.first, " ".join(map(str, layer.target)),
-                " ".join(map(str, layer.golden)), layer.margin, layer.noise,
+                " ".join(map(str, layer.golden)), layer.margin, layer.noise, layer.words or None,
             )  # fmt: skip
             yield dict(zip(COLUMNS, cells))
 

@@ -140,7 +140,6 @@ def _kind(tensor: TensorRef) -> Hashable:
 
 
 def _head(tensor: TensorRef, context: ReadContext) -> bytes:
-
     try:
         payload = payload_of(tensor, context=context)
         if payload is None:

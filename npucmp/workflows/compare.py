@@ -20,7 +20,7 @@ from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, of_two
 from npucmp.workflows.pipeline import ComparisonSource, compare_steps
 from npucmp.workflows.relation_queue import OF_FILES, Related, RelationQueue
-from npucmp.workflows.select_runs import Sides, keys, pair_runs, pair_suggestion
+from npucmp.workflows.select_runs import PairedRuns, Sides, keys, pair_runs, pair_suggestion
 from npucmp.workflows.task_choice import runs_of_tasks
 from npucmp.workflows.tensor_details import with_accused, with_images, with_looks
 
@@ -191,11 +191,14 @@ def _compare_sides(sides: Sides, options: Options, context: ReadContext) -> Repo
 
 
 def _explained(related: Related, options: Options, context: ReadContext) -> Report:
+    paired: Sequence[PairedRuns] = ()
     if options.announce is not None and related.found:
         from npucmp.workflows.comparison_plan import plan_of
 
-        options.announce(plan_of(related, options, context).lines)
-    return related.explained(compare_runs(related.sides, options))
+        plan = plan_of(related, options, context)
+        options.announce(plan.lines)
+        paired = plan.paired
+    return related.explained(compare_runs(related.sides, options, paired))
 
 
 def _is_other_input(root: Root) -> bool:
@@ -258,8 +261,9 @@ def _with_graphs(sides: Sides, options: Options, context: ReadContext) -> Sides:
     )
 
 
-def compare_runs(sides: Sides, options: Options) -> Report:
-    """Pair open runs, and compare them in this process.
+def compare_runs(sides: Sides, options: Options, paired: Sequence[PairedRuns] = ()) -> Report:
+    """Pair open runs, and compare them in this process. `paired` has the pairs of the first steps and ranks, if they
+    are known.
 
     Raises UsageError if no step and rank is in both dumps.
     """
@@ -271,5 +275,7 @@ def compare_runs(sides: Sides, options: Options) -> Report:
             f"{sides.golden_path} has {keys(rights)}{pair_suggestion(lefts, rights)}"
         )
     parts = [sides.parts.get((target.step, target.rank), {}) for target, _ in together]
-    source = ComparisonSource(sides.target_path, sides.golden_path, together, unpaired, sides.broken, sides.also, parts)
+    source = ComparisonSource(
+        sides.target_path, sides.golden_path, together, unpaired, sides.broken, sides.also, parts, paired
+    )
     return compare_steps(source, replace(options, **sides.changes))

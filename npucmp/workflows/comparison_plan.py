@@ -13,7 +13,7 @@ from npucmp.measure.pairs import payload_bytes
 from npucmp.report.phrases import count_of, in_bytes
 from npucmp.workflows.options import Options
 from npucmp.workflows.relation_queue import Related
-from npucmp.workflows.select_runs import pair_runs
+from npucmp.workflows.select_runs import PairedRuns, pair_runs
 
 MOST = 64  # steps and ranks: work: all have alike pairs, and so many show them
 
@@ -25,6 +25,7 @@ class ComparisonPlan(NamedTuple):
     runs       pairs of steps and ranks; `planned` of them were aligned
     operators  operators of these by the matcher that paired them
     tensors    pairs of tensors to compare, `size`: the bytes of their values
+    paired     the pairs of tensors of the steps and ranks that were aligned
     problem    why nothing can be compared, "" otherwise
     """
 
@@ -35,6 +36,7 @@ class ComparisonPlan(NamedTuple):
     tensors: int
     size: int
     problem: str = ""
+    paired: tuple[PairedRuns, ...] = ()
 
     @property
     def lines(self) -> list[str]:
@@ -60,16 +62,14 @@ def plan_of(related: Related, options: Options, context: ReadContext) -> Compari
     options = replace(options, **related.sides.changes)
     words = tuple(line for relation in related.found for line in relation.plan())
     together, _ = pair_runs(*related.sides.readable, options.partners())
-    operators, tensors, total = Counter[str](), 0, 0
     try:
-        for target, golden in together[:MOST]:
-            paired = paired_runs(options, target, golden, context)
-            if paired.refused is not None:
-                raise paired.refused
-            operators.update(paired.alignment.matched)
-            compared = [pair for pair in paired.todo if pair.target is not None and pair.golden is not None]
-            tensors += len(compared)
-            total += sum(map(payload_bytes, compared))
+        paired = tuple(paired_runs(options, *both, context) for both in together[:MOST])
+        for one in paired:
+            if one.refused is not None:
+                raise one.refused
     except UsageError as error:
         return ComparisonPlan(words, len(together), 0, {}, 0, 0, str(error))
-    return ComparisonPlan(words, len(together), min(len(together), MOST), dict(operators), tensors, total)
+    operators = sum((Counter(one.alignment.matched) for one in paired), Counter[str]())
+    compared = [pair for one in paired for pair in one.todo if pair.target is not None and pair.golden is not None]
+    size = sum(map(payload_bytes, compared))
+    return ComparisonPlan(words, len(together), len(paired), operators, len(compared), size, paired=paired)

@@ -148,7 +148,6 @@ def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> A
 
     @wraps(function)
     def called(*args: Any, **passed: Any) -> Any:
-
         for name in passed:
             if name not in declared and name not in plain.parameters:
                 near = nearest(name, declared, 1)

@@ -44,6 +44,7 @@ from npucmp.workflows.rank_tasks import (
     StepRank,
     Store,
 )
+from npucmp.workflows.select_runs import PairedRuns
 from npucmp.workflows.unused_options import unfit_numbers
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ Side = Union[RunHeader, Run]
 
 class ComparisonSource(NamedTuple):
     """The inputs of a comparison: two dumps, the paired runs or heads, runs without a partner, unreadable runs, and
-    further dumps as "side=DUMP". `ranks`: for each target that was put together, the runs of its ranks."""
+    further dumps as "side=DUMP". `ranks`: for each target that was put together, the runs of its ranks; `paired`: the
+    pairs of the first steps and ranks, if a plan made them."""
 
     target: StrPath
     golden: StrPath
@@ -63,6 +65,7 @@ class ComparisonSource(NamedTuple):
     broken: Sequence[tuple[str, Run]] = ()
     also: tuple[str, ...] = ()
     ranks: Sequence[Mapping[int, Run]] = ()
+    paired: Sequence[PairedRuns] = ()
 
     @property
     def is_open(self) -> bool:
@@ -93,7 +96,7 @@ def _compare_all(
     several = max(Counter(one.rank for one in places).values()) > 1
     work = ComparisonWork(
         source.target, source.golden, own, store, time.time(), len(places) == 1, folder is None, several,
-        ranks=tuple(source.ranks),
+        ranks=tuple(source.ranks), paired=tuple(source.paired),
     )  # fmt: skip
     tasks = _Tasks(work, executor)
     measured, interrupted = _measure_steps(tasks, places, options)

@@ -144,7 +144,8 @@ class ComparisonWork:
     """The data that all tasks of a comparison share. `began` is in seconds since 1970; `alone`: there is one step and
     rank; `in_memory`: runs are open, and results stay in this process; `several_steps`: a rank has several steps;
     `reduced`: products keep 11 bits in all steps and ranks; `alike`: some do so on both sides. Both are known after the
-    measurement. `ranks`: for each target that was put together, the runs of its ranks."""
+    measurement. `ranks`: for each target that was put together, the runs of its ranks; `paired`: the pairs of the first
+    steps and ranks, if they are known."""
 
     target: StrPath
     golden: StrPath
@@ -157,6 +158,7 @@ class ComparisonWork:
     reduced: bool = False
     alike: bool = False
     ranks: Sequence[Mapping[int, Run]] = ()
+    paired: Sequence[PairedRuns] = ()
 
     def rules(self) -> Rulebook:
         return Rulebook(self.options.skip_rules, self.alike)
@@ -212,7 +214,12 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
                 paired_runs(options, left, right, context), options.decides(), rules, context
             ),
         )
-    paired = paired_runs(options, target, golden, context) if network is None else network.paired
+    if network is not None:
+        paired = network.paired
+    elif one.number < len(work.paired):
+        paired = work.paired[one.number]
+    else:
+        paired = paired_runs(options, target, golden, context)
     if work.alone and paired.refused:
         raise paired.refused
     todo, notes, alignment = paired.todo, paired.notes, paired.alignment
@@ -318,9 +325,9 @@ def _measure_pairs(
     with ExitStack() as stack:
         if options.journal is not None and (total or options.resume):  # statistics were read with the dump
             from npucmp.measure import checkpoint as checkpoints
-            from npucmp.measure.kernel import native
+            from npucmp.measure.kernel import library
 
-            settings = closeness, options.limits, native.name()
+            settings = closeness, options.limits, library.name()
             checkpoint = stack.enter_context(
                 checkpoints.Checkpoint(options.journal, todo, settings, options.resume, part)
             )

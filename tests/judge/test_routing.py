@@ -44,6 +44,7 @@ def test_another_expert_of_equal_logits_is_told_with_its_margin(tmp_path):
     assert row["first_token"] == "7" and float(row["overlap"]) == pytest.approx(1 - 1 / 60)
     sides = (", ".join(map(str, sorted(side))) for side in (ids[7], chosen(LOGITS)[7]))
     assert "token 7, Functional.moe_top_k.0.forward: experts {{{}}} against {{{}}}".format(*sides) in screen
+    assert row["first_change"] in screen
 
 
 def test_a_change_within_the_noise_of_the_logits_is_a_tie(tmp_path):

@@ -675,6 +675,40 @@ def test_hostile_names_stay_text(show):
         assert page.locator("#operator h2").text_content() == link.text_content()
 
 
+@pytest.fixture(scope="module")
+def routed(tmp_path_factory):
+    """The page of two layers of experts; in the second, whose name is not harmless, a token changed one of them."""
+    folder = tmp_path_factory.mktemp("routed")
+    logits = np.random.default_rng(3).standard_normal((20, 8)).astype(np.float32)
+    ids = np.argsort(-logits, -1, kind="stable")[:, :3]
+    changed = ids.copy()
+    changed[7, 2] = np.argsort(-logits[7])[5]
+
+    def run(side, *layers):
+        names = ("Functional.moe_top_k.0.forward", "Functional.moe_<img src=x onerror=alert(1)>.0.forward")
+        return write_run(folder / side, {name: {"in": [logits, 3], "out": [one]} for name, one in zip(names, layers)})
+
+    report = npucmp.compare(run("target", ids, changed), run("golden", ids, ids))
+    npucmp.write_reports(report, folder / "out")
+    return folder / "out" / "report.html", ids[7], changed[7]
+
+
+@in_chromium
+def test_the_experts_of_tokens_are_a_table(chromium, routed):
+    file, golden, target = routed
+    with opened(file, started=chromium) as page:
+        section = page.locator("section", has=page.get_by_role("heading", name="Experts of the tokens"))
+        head = section.locator("th").all_text_contents()
+        rows = [[text.strip() for text in row.locator("td").all_text_contents()] for row in section.locator("tr").all()]
+        assert page.evaluate("document.querySelectorAll('img').length") == 0 and page.complaints == []
+    sides = ("{{{}}}".format(", ".join(map(str, sorted(map(int, one))))) for one in (target, golden))
+    change = "experts {} against {}".format(*sides)
+    one, other = (dict(zip(head, row)) for row in rows[1:])
+    assert (one["tokens"], one["changed"], one["overlap"], one["first_change"]) == ("20", "0", "1", "")
+    assert (other["changed"], other["beyond_ties"], other["overlap"]) == ("1", "1", "0.9833")
+    assert other["op"] == "Functional.moe_<img src=x onerror=alert(1)>.0.forward" and change in other["first_change"]
+
+
 @in_chromium
 def test_an_overflow_is_drawn_from_birth_on(show):
     page = show("overflow")

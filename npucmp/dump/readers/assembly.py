@@ -129,7 +129,6 @@ def assembled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[
 
 
 def _joined_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
-
     axis, shape = payload.axis, payload.shape
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     widths = [part.shape[axis] * inner for part in payload.parts]

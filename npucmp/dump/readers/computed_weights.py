@@ -36,7 +36,6 @@ class BlockStream:
         self._rest: Optional[Any] = None
 
     def take(self, count: int) -> Any:
-
         found: list[Any] = []
         missing = count
         while missing:
@@ -110,7 +109,6 @@ def called_view(words: str, values: Any) -> Any:
 
 
 def _product_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
-
     left, right = payload.parts
     inner, columns = left.shape[1], payload.shape[1]
     if not inner:
@@ -126,7 +124,6 @@ def _product_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[A
 
 
 def _scaled_blocks(payload: Payload, elements: int, read: Blocks) -> Iterator[Any]:
-
     codes, scale = payload.parts
     columns, blocks = payload.shape[1], scale.shape[1]
     is_step = payload.made_by == STEP

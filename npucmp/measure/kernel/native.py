@@ -1,28 +1,26 @@
 """The kernel in C (native.c) for pairs of floats, if it was built; numpy_kernel.py for everything else.
 
-`pip install` builds it if a compiler exists and skips it if not. NPUCMP_KERNEL=numpy disables it. The library is plain
-C called through ctypes: it gets pointers and lengths of arrays that Python keeps alive, and no Python object. Other
-threads run during a call.
+The library (library.py) is plain C called through ctypes: it gets pointers and lengths of arrays that Python keeps
+alive, and no Python object. Other threads run during a call.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 from functools import cache, lru_cache, reduce
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 import numpy as np
 import numpy.typing as npt
 
 from npucmp.measure.kernel import numpy_kernel
+from npucmp.measure.kernel.library import has_avx512, library
 from npucmp.measure.kernel.mask_values import NONE_UNSEEN
 from npucmp.measure.kernel.merge import merge, merge_sides
 from npucmp.measure.kernel.numpy_kernel import CountLimits, lower_edges
-from npucmp.model import HISTOGRAM_BINS, Moments, Side
+from npucmp.model import Moments, Side
 from npucmp.model.dtypes import numpy_dtype
-from npucmp.model.moments import FIELDS, RECORD, SIDE_FIELDS, SIDE_RECORD, Field, moments_in, record_of
+from npucmp.model.moments import RECORD, SIDE_RECORD, moments_in, record_of
 
 if TYPE_CHECKING:
     from npucmp.dump.readers.values import ValueBytes
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 BLOCK = 1 << 15  # elements that the numpy kernel measures at once: twice as many exceed the cache
-SWITCH = "NPUCMP_KERNEL"
 _TYPES = {"float64": 0, "float32": 1, "float16": 2, "bfloat16": 3, "float8_e4m3fn": 4, "float8_e5m2": 4}
 _NO_ULP, _SAME = 0, 1
 _ROUNDED = {  # narrower type → the rounding to it, and the possible types of the arrays
@@ -39,15 +36,7 @@ _ROUNDED = {  # narrower type → the rounding to it, and the possible types of 
     "bfloat16": (4, ("bfloat16", "float16", "float32")),
 }
 
-_POINTER = ctypes.c_void_p
 _NOTHING, _Record = record_of(Moments()), ctypes.c_char * RECORD.size
-
-
-def _words(fields: Iterable[Field]) -> str:
-    return "".join(f"{field.c_type} {field.name} {field.merge.name};" for field in fields)
-
-
-C_FIELDS = f"{HISTOGRAM_BINS} decades;{_words(SIDE_FIELDS)}{_words(FIELDS)}"  # the fields that C must be built for
 
 
 class _Bars(ctypes.Structure):
@@ -58,41 +47,6 @@ class _Bars(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("mask_count", "x_count", "y_count")),
         *((name, ctypes.c_void_p) for name in ("edges", "x_table", "y_table")),
     ]
-
-
-@cache
-def library() -> Optional[ctypes.CDLL]:
-    """The compiled kernel; None if it was not built, was built for other FIELDS, or is disabled."""
-    if os.environ.get(SWITCH) == "numpy":
-        return None
-    for file in sorted(Path(__file__).parent.glob("_native*")):
-        if file.suffix not in (".so", ".pyd", ".dylib"):
-            continue
-        try:
-            found = ctypes.CDLL(str(file))
-            if ctypes.c_char_p.in_dll(found, "npucmp_record").value != C_FIELDS.encode():
-                continue
-            found.npucmp_avx512.restype = ctypes.c_int32
-            found.npucmp_measure.restype = found.npucmp_side.restype = None
-            found.npucmp_measure.argtypes = *(_POINTER, ctypes.c_int64) * 2, *(ctypes.c_int64,) * 2, *(_POINTER,) * 2
-            found.npucmp_side.argtypes = _POINTER, ctypes.c_int64, ctypes.c_int32, _POINTER, _POINTER
-        except (OSError, AttributeError, ValueError):  # built for another machine, or an unrelated file of that name
-            continue
-        return found
-    return None
-
-
-def name() -> str:
-    """The kernel in use: "native" or "numpy"."""
-    return "numpy" if library() is None else "native"
-
-
-@cache
-def has_avx512() -> int:
-    """1 if the compiled kernel has loops for AVX-512 and this processor can run them, else 0. The results are the
-    same."""
-    native = library()
-    return int(native.npucmp_avx512()) if native is not None else 0
 
 
 def measure_block(x: Array, y: Array, bars: CountLimits, start: int = 0) -> Moments:

@@ -19,6 +19,7 @@ from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Operator, Report, Run, TensorRef
 from npucmp.model.arguments import tensor_name
 from npucmp.model.optypes import op_type_of
+from npucmp.model.roles import is_activation, is_read_parameter
 from npucmp.relations.frameworks.by_name.slots import open_payload
 from npucmp.relations.held_values import RankOperator, Values
 from npucmp.workflows.options import Options
@@ -74,7 +75,12 @@ class NamedRanks:
     def _viewed(self, operator: Operator, tensor: TensorRef) -> TensorRef:
         """A tensor in the leading axes of the other side; unchanged if it has others."""
         own, other = self._axes
-        if not own or not _is_activation(operator, tensor) or tensor.shape[: len(own)] != own:
+        if (
+            not own
+            or not is_activation(tensor)
+            or is_read_parameter(operator, tensor)
+            or tensor.shape[: len(own)] != own
+        ):
             return tensor
         shape, found = (*other, *tensor.shape[len(own) :]), open_payload(tensor, self._context)
         if found is None:
@@ -111,13 +117,6 @@ def _slots(operator: Operator, partner: Operator) -> dict[str, str]:
     return found if len({*found.values()}) == len(found) else {slot: slot for slot in found}
 
 
-def _is_activation(operator: Operator, tensor: TensorRef) -> bool:
-    role, _, number = tensor.slot.partition(":")
-    return role in ("input", "output") and not (
-        role == "input" and number.isdecimal() and int(number) in op_type_of(operator).parameters
-    )
-
-
 def _leading_axes(pairs: Iterable[tuple[Operator, Operator]]) -> tuple[Dims, Dims]:
     """The leading axes of activations that most partners have in their stead: one for two, or two for one; () and ()
     if they have equal ones."""
@@ -126,7 +125,7 @@ def _leading_axes(pairs: Iterable[tuple[Operator, Operator]]) -> tuple[Dims, Dim
         shapes = {one.slot: one.shape for one in partner.tensors}
         for one in operator.tensors:
             shape, other = one.shape, shapes.get(one.slot, ())
-            if not _is_activation(operator, one) or len(shape) < 1 or not other:
+            if not is_activation(one) or is_read_parameter(operator, one) or len(shape) < 1 or not other:
                 continue
             if len(other) == len(shape) + 1 and shape[0] == other[0] * other[1]:
                 found[shape[:1], other[:2]] += 1

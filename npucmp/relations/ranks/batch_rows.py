@@ -178,8 +178,6 @@ def _matched(pair: Pair, sizes: tuple[int, int], values: Values) -> tuple[tuple[
     if x is None or y is None:
         return by_place, (False,) * sizes[1], ""
     if x.shape[1:] != y.shape[1:]:  # other axes: the same numbers in another order
-        import numpy as np
-
         x, y = (np.sort(side.reshape(len(side), -1), 1) for side in (x, y))
     found = _equal_rows(x, y)
     name = f"{pair.operator.name} {pair.slot}"

@@ -16,7 +16,7 @@ import numpy as np
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import joined, sliced
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.model import Pair, Payload, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.relation import BlockRelation
@@ -138,6 +138,7 @@ def _with_payload(tensor: TensorRef, payload: Payload) -> TensorRef:
     return tensor._replace(shape=payload.shape, payload=payload, statistics=None, checksum="", source="", layout="")
 
 
+@if_unreadable(None)
 def _gathered(tensor: TensorRef, requests: _Requests, axis: int, values: Values) -> Optional[Payload]:
     """The tokens of all requests of a pool, whose blocks are an axis; None if it has no such blocks."""
     payload = values.payload(tensor)
@@ -150,17 +151,12 @@ def _gathered(tensor: TensorRef, requests: _Requests, axis: int, values: Values)
     if not all(0 <= block < count for blocks in named for block in blocks):
         return None
     flat = payload._replace(shape=(*payload.shape[:axis], count * size, *payload.shape[axis + 2 :]))
-    try:
-        parts = [
-            sliced(flat, axis, start, stop)
-            for blocks, length in zip(named, requests.lengths)
-            for start, stop in _slots(blocks, length, size)
-        ]
-        return joined(parts, axis)
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return None
+    parts = [
+        sliced(flat, axis, start, stop)
+        for blocks, length in zip(named, requests.lengths)
+        for start, stop in _slots(blocks, length, size)
+    ]
+    return joined(parts, axis)
 
 
 def _slots(blocks: Sequence[int], length: int, size: int) -> list[tuple[int, int]]:

@@ -257,7 +257,6 @@ def share_of(one: HeldTensor, golden: HeldTensor) -> Optional[float]:
 
 
 def _share_of_values(one: HeldTensor, golden: HeldTensor, a: Any, b: Any) -> Optional[float]:
-
     if a.shape == b.shape:
         if one.content is not None and one.content == golden.content:
             return 1.0

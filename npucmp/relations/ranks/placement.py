@@ -12,7 +12,7 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers import assembly
 from npucmp.dump.readers.values import blocks
-from npucmp.errors import NpucmpError, SystemFailure, UnsupportedError
+from npucmp.errors import UnsupportedError, if_unreadable
 from npucmp.model import Payload, Statistics
 from npucmp.model.relation import MAX, MEAN, NORM, SUM, WHOLE, Placement
 from npucmp.relations.held_values import HeldTensor, RankOperator, norm_of
@@ -136,7 +136,6 @@ def _uneven(shapes: Any, shape: tuple[int, ...]) -> list[Placement]:
 
 
 def _numpy_maker() -> Maker:
-
     def part(array: Any, dim: int, start: int, stop: int) -> Any:
         return array[(slice(None),) * dim + (slice(start, stop),)]
 
@@ -230,25 +229,21 @@ def share_alike(mesh: Mesh, get: Get, golden: HeldTensor, placed: Fit, limit: fl
     return shares[0] if shares[1] < 1.0 else 0.0
 
 
+@if_unreadable(None, Misfit)
 def fit_blocks(mesh: Mesh, get: Get, golden: HeldTensor, placements: Placements, scale: float = 1.0) -> Optional[Fit]:
     """The same for tensors that are too large for memory: both sides are read block by block. A placement that the
     first blocks contradict is not read further."""
     worst: Optional[Fit] = None
-    try:
-        for choice, _ in _copies(mesh, get, placements):
-            one = Fit(0.0, placements, scale, tuple(choice.items()))
-            payload = payload_of(mesh, get, one)
-            if payload is None or golden.payload is None or payload.shape != golden.shape:
-                return None
-            gap, norm = streamed_distance(payload, golden.payload, golden.context, UNLIKE)
-            error = math.sqrt(gap / norm) if norm else 0.0 if not gap else math.inf
-            error = error if math.isfinite(norm) and error == error else math.inf  # beyond all numbers
-            if worst is None or error > worst.error:
-                worst = one._replace(error=error)
-    except SystemFailure:
-        raise
-    except (Misfit, NpucmpError):
-        return None
+    for choice, _ in _copies(mesh, get, placements):
+        one = Fit(0.0, placements, scale, tuple(choice.items()))
+        payload = payload_of(mesh, get, one)
+        if payload is None or golden.payload is None or payload.shape != golden.shape:
+            return None
+        gap, norm = streamed_distance(payload, golden.payload, golden.context, UNLIKE)
+        error = math.sqrt(gap / norm) if norm else 0.0 if not gap else math.inf
+        error = error if math.isfinite(norm) and error == error else math.inf  # beyond all numbers
+        if worst is None or error > worst.error:
+            worst = one._replace(error=error)
     return worst
 
 

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Seque
 
 import numpy as np
 
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.model.relation import SUM, WHOLE, Placement
 from npucmp.relations.held_values import MARKS, HeldTensor, RankOperator, tensor_in
 from npucmp.relations.ranks.joined_shards import assemble
@@ -188,6 +188,7 @@ def order_of_indices(
     return RowOrder(axes, tuple(order.tolist()), lengths_of(mesh, get))
 
 
+@if_unreadable(None)
 def _projected(one: HeldTensor) -> Optional[Any]:
     """A few projections of every row."""
 
@@ -198,16 +199,11 @@ def _projected(one: HeldTensor) -> Optional[Any]:
         return None
     turn = np.random.RandomState(0).standard_normal((width, MARKS))
     found, rest = [], np.zeros(0)
-    try:
-        for block in one.blocks(max(BLOCK, width)):
-            rest = np.concatenate([rest, block.astype(np.float64)])
-            cut = len(rest) // width * width
-            found.append(np.einsum("ij,jk->ik", rest[:cut].reshape(-1, width), turn))
-            rest = rest[cut:]
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return None
+    for block in one.blocks(max(BLOCK, width)):
+        rest = np.concatenate([rest, block.astype(np.float64)])
+        cut = len(rest) // width * width
+        found.append(np.einsum("ij,jk->ik", rest[:cut].reshape(-1, width), turn))
+        rest = rest[cut:]
     return np.nan_to_num(np.concatenate(found), posinf=0.0, neginf=0.0)
 
 

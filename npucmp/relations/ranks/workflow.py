@@ -152,7 +152,7 @@ def _assembled(
     """The runs of one step; the side with more ranks is put together."""
     values = Values(context)
     own, other = ({run.rank or 0: RankRun(run, run.rank or 0, values) for run in some} for some in (targets, goldens))
-    if len(other) == 1 and (len(own) > 1 or len(own) == 1):
+    if len(other) == 1:
         search = _search(own, next(iter(other.values())), layouts.target, "layout", sides.stated)
         return [Assembled(_placed_run(search, str(sides.target_path)), golden_run(search), search)]
     if len(own) == 1:
@@ -171,28 +171,30 @@ def _nested(sides: Sides, own: Ranks, other: Ranks, layouts: _Layouts) -> list[A
     path = str(sides.target_path if of_target else sides.golden_path)
     found = []
     for rank in sorted(few):
-        some = _ranks_of(many, few, rank, sizes)
-        search = _search(some, few[rank], None, "layout", sides.stated, many)
+        search = _nested_search(many, few, rank, sizes)
+        hold_stated(search, sides.stated)
         whole, one = _placed_run(search, path), golden_run(search)
         whole, one = (replace(run, rank=rank) for run in (whole, one))
         found.append(Assembled(whole, one, search) if of_target else Assembled(one, whole, search, False))
     return found
 
 
-def _ranks_of(many: Ranks, few: Ranks, rank: int, sizes: tuple[Optional[LayoutSizes], Optional[LayoutSizes]]) -> Ranks:
-    """The ranks that make one rank of the other layout: as the user stated, else neighbours, else those a stride apart,
-    whichever agrees better."""
+def _nested_search(
+    many: Ranks, few: Ranks, rank: int, sizes: tuple[Optional[LayoutSizes], Optional[LayoutSizes]]
+) -> PlacementSearch:
+    """The search over the ranks that make one rank of the other layout: those that the user stated, else neighbours,
+    else those a stride apart, whichever agrees better."""
     if sizes[0] is not None and sizes[1] is not None:
-        chosen = subset(sizes[0], sizes[1], rank)
-        if chosen is None:
+        stated = subset(sizes[0], sizes[1], rank)
+        if stated is None:
             raise UsageError(f"{sizes[0].words} and {sizes[1].words}: an axis of one is no part of the other's; "
                              "compare each of them with a run of one rank")  # fmt: skip
-        return {one: many[one] for one in chosen if one in many}
-    ranks, place, count = sorted(many), sorted(few).index(rank), len(many) // len(few)
-    choices = [ranks[place * count : (place + 1) * count], ranks[place :: len(few)]]
-    searches = [_search({one: many[one] for one in some}, few[rank], None, "layout", whole=many) for some in choices]
-    best = max((0, 1), key=lambda at: sum(one.state == "agrees" for one in searches[at].found.values()))
-    return {one: many[one] for one in choices[best]}
+        groups = [[one for one in stated if one in many]]
+    else:
+        ranks, place, count = sorted(many), sorted(few).index(rank), len(many) // len(few)
+        groups = [ranks[place * count : (place + 1) * count], ranks[place :: len(few)]]
+    searches = [_search({one: many[one] for one in group}, few[rank], None, "layout", whole=many) for group in groups]
+    return max(searches, key=lambda search: sum(one.state == "agrees" for one in search.found.values()))
 
 
 def _search(

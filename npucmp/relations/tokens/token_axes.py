@@ -11,8 +11,9 @@ from collections import Counter
 from typing import NamedTuple, Optional
 
 from npucmp.dump.readers.strides import c_strides
-from npucmp.model import Operator, Run, TensorRef
+from npucmp.model import Run, TensorRef
 from npucmp.model.dtypes import lookup
+from npucmp.model.roles import is_activation
 
 Dims = tuple[int, ...]
 FEWEST = 0.2  # share of activations: chosen: attention has many by head, a network of images hardly any of rows
@@ -63,13 +64,13 @@ class TokenAxes(NamedTuple):
 def token_shape(run: Run, ranks: int = 1) -> Optional[TokenShape]:
     """The shape of tokens of most activations of a run; None if few have such a shape, as in a network of images. If
     `ranks` of a side share packed tokens between gathered activations, it is the shape of the gathered ones."""
-    every = sum(is_float(tensor) and is_activation(operator, tensor) and len(tensor.shape) > 1
+    every = sum(is_float(tensor) and is_activation(tensor) and len(tensor.shape) > 1
                 for operator in run.operators for tensor in operator.tensors)  # fmt: skip
     shapes = [
         tensor.shape[:-1]
         for operator in run.operators
         for tensor in operator.tensors
-        if is_float(tensor) and is_activation(operator, tensor) and 1 < len(tensor.shape) <= 1 + _MOST_AXES
+        if is_float(tensor) and is_activation(tensor) and 1 < len(tensor.shape) <= 1 + _MOST_AXES
     ]
     found = Counter(shape for shape in shapes if 0 not in shape)
     best = max(found, key=lambda shape: (found[shape], len(shape)), default=())
@@ -77,11 +78,6 @@ def token_shape(run: Run, ranks: int = 1) -> Optional[TokenShape]:
         return None
     gathered = (ranks * best[0],)
     return TokenShape(gathered if len(best) == 1 and found[gathered] >= FEWEST * every else best)
-
-
-def is_activation(operator: Operator, tensor: TensorRef) -> bool:
-    """Whether a tensor is an input or an output of an operator, not a parameter."""
-    return tensor.slot.partition(":")[0] in ("input", "output")
 
 
 def is_float(tensor: TensorRef) -> bool:

@@ -63,7 +63,6 @@ class _Search:
     def __init__(
         self, evidence: TokenEvidence, rows: Lines, tokens: Lines, are_requests: bool, padding: Optional[Any]
     ) -> None:
-
         self.is_real = ~padding if padding is not None else np.ones(len(tokens.lane), bool)
 
         order = np.lexsort((evidence.rows, evidence.rows - evidence.tokens))
@@ -78,7 +77,6 @@ class _Search:
         self.token_of = np.full(len(rows.lane), -1, np.int64)
 
     def run(self) -> Matched:
-
         alone = True  # whether candidates count little that are as good as another one
         for number in range(ROUNDS):
             free: Any = (self.row_of[self.tokens] < 0) & (self.token_of[self.rows] < 0)

@@ -12,10 +12,11 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Seque
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.model import Payload, TensorRef
+from npucmp.model.roles import is_activation
 from npucmp.relations.token_records import IDS, record_of
-from npucmp.relations.tokens.token_axes import is_activation, is_float, token_axes
+from npucmp.relations.tokens.token_axes import is_float, token_axes
 from npucmp.relations.tokens.token_lengths import recorded_positions
 from npucmp.relations.tokens.token_rows import StepTensor, all_rows, row_blocks, row_values, selected
 from npucmp.relations.tokens.token_tensors import TensorPair, TokenSide, tensors_of
@@ -153,7 +154,7 @@ def id_pairs(golden: TokenSide, pairs: Sequence[TensorPair]) -> Iterator[TensorP
     reads, writes = set[tuple[str, int]](), set[tuple[str, int]]()  # operators that do so with activations of tokens
     for operator, key, tensor in tensors_of(golden.runs[0]):
         roles[key] = record_of(operator, tensor)
-        if is_float(tensor) and is_activation(operator, tensor) and token_axes(tensor.shape, (), golden.shapes[0]):
+        if is_float(tensor) and is_activation(tensor) and token_axes(tensor.shape, (), golden.shapes[0]):
             (writes if tensor.is_output else reads).add(key[:2])
     for one in pairs:
         role = roles.get(one.golden)
@@ -202,6 +203,7 @@ def _sketches(
     )
 
 
+@if_unreadable(None)
 def _of_rows(
     target: TokenSide, golden: TokenSide, tensors: tuple[Tensors, Tensors], pair: TensorPair,
     read: Callable[[Payload], Any],
@@ -210,21 +212,16 @@ def _of_rows(
     steps = _steps(target, golden, tensors, pair)
     if steps is None:
         return None
-    try:
-        left, right = (
-            read(
-                selected(
-                    found,
-                    [run for step, shape in enumerate(side.shapes) for run in all_rows(step, shape)],
-                    (pair.width,),
-                )
+    left, right = (
+        read(
+            selected(
+                found,
+                [run for step, shape in enumerate(side.shapes) for run in all_rows(step, shape)],
+                (pair.width,),
             )
-            for found, side in zip(steps, (target, golden))
         )
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return None
+        for found, side in zip(steps, (target, golden))
+    )
     return left, right
 
 

@@ -102,7 +102,6 @@ class TokenIndex(NamedTuple):
 def joined_index(found: Sequence[TokenIndex]) -> tuple[TokenIndex, list[tuple[int, str]]]:
     """The tokens that any rank of the target holds, and the step and row of each in the first rank that does. Tokens of
     several ranks stand in the order of their rows, rank by rank, so that each rank holds a contiguous part."""
-    import numpy as np
 
     first = found[0]
     if len(found) == 1:
@@ -147,7 +146,6 @@ class NumberedTokens(NamedTuple):
 
 def numbered_tokens(is_known: Any, marks: TokenMarks) -> NumberedTokens:
     """Number the tokens of the golden, of which some have a row, by request and position."""
-    import numpy as np
 
     places: list[int] = []
     numbers: list[int] = []
@@ -298,7 +296,6 @@ def _new_numbers(side: TokenSide) -> Any:
 
 
 def _renumbered(evidence: TokenEvidence, target: TokenSide, golden: TokenSide) -> TokenEvidence:
-
     rows, tokens = _new_numbers(target), _new_numbers(golden)
     classes, blank = np.empty_like(evidence.classes), np.empty_like(evidence.blank)
     classes[tokens], blank[tokens] = evidence.classes, evidence.blank
@@ -336,7 +333,6 @@ def _without_padding(evidence: TokenEvidence, target: TokenSide, golden: TokenSi
 def _index(
     matched: Matched, target: TokenSide, golden: TokenSide, evidence: TokenEvidence, padding: Padding
 ) -> TokenIndex:
-
     rows = matched.rows.copy()
     requests = _requests(rows, target, golden, padding)
     lines = _lines(target, padding.target)

@@ -9,7 +9,7 @@ from typing import Any, Iterator, NamedTuple, Optional
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.model import Run, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.relations.held_values import Values
@@ -69,7 +69,6 @@ def recorded_lengths(side: TokenSide) -> Recorded:
 def recorded_ids(run: Run, context: ReadContext) -> list[int]:
     """All ids of a step: a tensor that is called so, or the integers of which an operator makes activations; of several
     those of the most kinds, as a rank with a part of a vocabulary looks up fewer."""
-    import numpy as np
 
     side = TokenSide((run,), (), Values(context))
     named = [tensor for role, tensor in _numbers(side) if role == IDS]
@@ -112,7 +111,6 @@ def recorded_positions(side: TokenSide) -> Optional[Any]:
 
 def counts_requests(numbers: Any) -> bool:
     """Whether numbers count from 0 the places of requests that stand one behind the other."""
-    import numpy as np
 
     if numbers.dtype.kind not in "iu" or len(numbers) < FEWEST or numbers[0] != 0:
         return False
@@ -122,7 +120,6 @@ def counts_requests(numbers: Any) -> bool:
 
 def _argument_lengths(run: Run) -> Iterator[Any]:
     """Yield the lists of lengths that operators got as numbers: `actual_seq_qlen` of npu_fusion_attention."""
-    import numpy as np
 
     seen = set()
     for operator in run.operators:
@@ -168,16 +165,12 @@ def _may_mask(shape: tuple[int, ...], tokens: TokenShape) -> bool:
     return len(shape) == 4 and shape[:2] == (batch, 1) and shape[2] in (1, places) and shape[3] == places
 
 
+@if_unreadable(None)
 def _values(side: TokenSide, tensor: TensorRef) -> Optional[Any]:
     payload = side.values.payload(tensor)
     if payload is None or math.prod(tensor.shape) > MOST:
         return None
-    try:
-        return row_values(payload, side.values.context).reshape(tensor.shape)
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return None
+    return row_values(payload, side.values.context).reshape(tensor.shape)
 
 
 def _mask(values: Any, tensor: TensorRef, shape: TokenShape) -> Optional[Any]:

@@ -123,7 +123,6 @@ def _at_ends(evidence: TokenEvidence, one: int, rows: TokenShape) -> bool:
 
 
 def _spans(requests: Any) -> Iterator[Any]:
-
     for request in np.unique(requests):
         yield np.nonzero(requests == request)[0]
 

@@ -11,13 +11,14 @@ from functools import cached_property
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import NpucmpError, SystemFailure, if_unreadable
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import op_type_of
 from npucmp.model.relation import Relation, TokenRelation
+from npucmp.model.roles import is_activation, is_read_parameter
 from npucmp.relations.held_values import HeldTensor, RankOperator
 from npucmp.relations.token_records import MASK, record_of, records_layout
-from npucmp.relations.tokens.token_axes import is_activation, is_float, token_axes
+from npucmp.relations.tokens.token_axes import is_float, token_axes
 from npucmp.relations.tokens.token_evidence import TokenEvidence
 from npucmp.relations.tokens.token_index import TokenIndex
 from npucmp.relations.tokens.token_rows import RowRun, StepTensor, row_values, selected, step_tensor
@@ -34,7 +35,6 @@ class _Side:
         self.first = side.runs[used[0]] if used else side.runs[0]
 
     def steps_of(self, key: Key) -> Optional[dict[int, StepTensor]]:
-
         found = {}
         for step, tensors in self.tensors.items():
             one = step_tensor(tensors[key], self.side.shapes[step], self.side.values) if key in tensors else None
@@ -104,6 +104,7 @@ class TokenRuns:
         operators = [self._operator(*one, golden) for one in _by_operator(golden.first)]
         return replace(golden.first, operators=tuple(self._marked(operators, golden)))
 
+    @if_unreadable(False)
     def _is_own(self, pair: TensorPair) -> bool:
         """Whether integers differ: positions and indices of a layout, which no operator made of activations."""
         if pair.is_float:
@@ -114,13 +115,8 @@ class TokenRuns:
         steps, others = self.target.steps_of(pair.target), self.golden.steps_of(pair.golden)
         if steps is None or others is None:
             return not (self.target.problem(pair.target) or self.golden.problem(pair.golden))
-        try:
-            left = row_values(selected(steps, self.target.rows, (pair.width,)), self.context)
-            right = row_values(selected(others, self.golden.rows, (pair.width,)), self.context)
-        except SystemFailure:
-            raise
-        except NpucmpError:
-            return False
+        left = row_values(selected(steps, self.target.rows, (pair.width,)), self.context)
+        right = row_values(selected(others, self.golden.rows, (pair.width,)), self.context)
         return bool((left != right).any())
 
     def _operator(self, operator: Operator, keys: Sequence[Key], side: _Side) -> Operator:
@@ -135,11 +131,11 @@ class TokenRuns:
 
     def _tensor(self, operator: Operator, key: Key, one: TensorRef, side: _Side) -> Optional[TensorRef]:
         """The tensor by token; unchanged if tokens have no part in it; None if it depends on the layout."""
-        if not one.slot or one.problem or not is_activation(operator, one) or key in self.own:
+        if not one.slot or one.problem or not is_activation(one) or key in self.own:
             return None if key in self.own else one
         steps = side.steps_of(key)
         others = self.partner.get(key, [])
-        if steps is None and _is_weight(operator, one):
+        if steps is None and is_read_parameter(operator, one) and is_float(one):
             return one
         if steps is None:
             if problem := side.problem(key):
@@ -209,14 +205,6 @@ class TokenRuns:
                        for one in operator.tensors]  # fmt: skip
             found.append(operator._replace(tensors=tuple(tensors)))
         return found[::-1]
-
-
-def _is_weight(operator: Operator, tensor: TensorRef) -> bool:
-    """Whether a function reads a parameter in this place."""
-    role, _, number = tensor.slot.partition(":")
-    return (
-        role == "input" and number.isdecimal() and int(number) in op_type_of(operator).parameters and is_float(tensor)
-    )
 
 
 def _is_among(tensor: HeldTensor, others: Sequence[HeldTensor]) -> bool:

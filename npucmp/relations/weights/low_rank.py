@@ -15,7 +15,7 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import total
 from npucmp.dump.readers.weight_payloads import product
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.model import Payload
 from npucmp.model.dtypes import lookup
 from npucmp.relations.weights.free_numbers import FreeNumber, decided
@@ -44,19 +44,15 @@ class LowRankSample(NamedTuple):
         return share_agreeing(self.merged, self.base + scale * self.update, self.limit.rtol, atol=slack)
 
 
+@if_unreadable(None)
 def sample_of(base: Part, merged: Part, update: Part, context: ReadContext) -> Optional[LowRankSample]:
     """Return some rows of a weight, of the merged weight and of the update; None if they cannot be read."""
     assert base.payload is not None and update.payload is not None
     if merged.payload is None or merged.shape != base.shape:
         return None
     numbers = row_numbers(base.shape[0])
-    try:
-        x, y = (rows_of(one, numbers, context) for one in (merged.payload, base.payload))
-        left, right = (whole_values(one, context) for one in update.payload.parts)
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return None
+    x, y = (rows_of(one, numbers, context) for one in (merged.payload, base.payload))
+    left, right = (whole_values(one, context) for one in update.payload.parts)
     rounding = _rounding(merged.dtype, left, right)
     return LowRankSample(x, y, left[numbers] @ right, limit_of(merged, base), rounding)
 
@@ -124,14 +120,10 @@ def _side_by_side(one: Part, other: Part) -> list[tuple[Payload, Payload]]:
     return [*zip(x, y)]
 
 
+@if_unreadable(0.0)
 def update_rounding(other: Part, update: Payload, context: ReadContext) -> float:
     """Return the rounding of an update of low rank; 0 if it cannot be read."""
-    try:
-        left, right = (whole_values(one, context) for one in update.parts)
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return 0.0
+    left, right = (whole_values(one, context) for one in update.parts)
     return abs(update.factor) * _rounding(other.dtype, left, right)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.training_state import TrainingState
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.model import Payload
 from npucmp.relations.weights.checkpoint_pair import CheckpointPair
 from npucmp.relations.weights.sample import Array, row_numbers, rows_of, whole_values
@@ -86,6 +86,7 @@ class UpdateFinder:
                     return ParameterUpdate(is_ahead, *fitted)
         return None
 
+    @if_unreadable(None)
     def _fitted(self, moments: _Moments, after: Payload, before: Payload) -> Optional[tuple[float, float]]:
         """Return rate and decay if they move a parameter to its values after the update."""
         needed = [after, before, moments.first, *([moments.second] if moments.second is not None else [])]
@@ -93,16 +94,11 @@ class UpdateFinder:
         self._left -= size * len(numbers) // after.shape[0]
         if self._left < 0:
             return None
-        try:
-            rows = [rows_of(payload, numbers, self._context) for payload in needed]
-            if _fit(moments, rows) is None or self._left < size:
-                return None
-            self._left -= size
-            return _fit(moments, [whole_values(payload, self._context) for payload in needed])
-        except SystemFailure:
-            raise
-        except NpucmpError:
+        rows = [rows_of(payload, numbers, self._context) for payload in needed]
+        if _fit(moments, rows) is None or self._left < size:
             return None
+        self._left -= size
+        return _fit(moments, [whole_values(payload, self._context) for payload in needed])
 
 
 @np.errstate(all="ignore")

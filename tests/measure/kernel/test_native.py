@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.dump.readers.values import ValueBytes
-from npucmp.measure.kernel import native, numpy_kernel
+from npucmp.measure.kernel import library, native, numpy_kernel
 from npucmp.measure.kernel.numpy_kernel import bars_for
 from npucmp.model.dtypes import numpy_dtype
 from tests.contracts import FLOATS, QUICK, KernelContract, assert_same, nearly, sample, spoil
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="the C kernel was not built")
+pytestmark = pytest.mark.skipif(library.library() is None, reason="the C kernel was not built")
 
 
 class TestNative(KernelContract):
@@ -71,7 +71,7 @@ def test_any_bits_agree_with_numpy(seed, target, golden, count):
         assert_same(native.measure_block(x, y, bars), numpy_kernel.measure_block(x, y, bars))
 
 
-wide = pytest.mark.skipif(not native.has_avx512(), reason="no AVX-512 here, or the kernel was built without it")
+wide = pytest.mark.skipif(not library.has_avx512(), reason="no AVX-512 here, or the kernel was built without it")
 
 
 def require_one_result(x, y, bars):
@@ -150,23 +150,23 @@ def test_types_that_c_does_not_know_are_left_to_numpy():
 
 
 def test_a_kernel_that_was_built_for_other_fields_is_left_alone(monkeypatch):
-    monkeypatch.setattr(native, "C_FIELDS", native.C_FIELDS.replace("double xx SUM;", ""))
-    assert native.library.__wrapped__() is None
+    monkeypatch.setattr(library, "C_FIELDS", library.C_FIELDS.replace("double xx SUM;", ""))
+    assert library.library.__wrapped__() is None
 
 
 def test_it_can_be_switched_off(monkeypatch):
-    monkeypatch.setenv(native.SWITCH, "numpy")
-    native.library.cache_clear()
+    monkeypatch.setenv(library.SWITCH, "numpy")
+    library.library.cache_clear()
     native._prepared.cache_clear()
     try:
-        assert native.name() == "numpy"
+        assert library.name() == "numpy"
         x = np.ones(10, np.float32)
         assert native.measure_block(x, x, bars_for("float32", "float32", 0.0, 0.0)).equal == 10
     finally:
-        monkeypatch.delenv(native.SWITCH)
-        native.library.cache_clear()
+        monkeypatch.delenv(library.SWITCH)
+        library.library.cache_clear()
         native._prepared.cache_clear()
-    assert native.name() == "native"
+    assert library.name() == "native"
 
 
 @pytest.mark.parametrize("x, y", [("float32", "float32"), ("float32", "bfloat16"), ("complex64", "complex64"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp.measure.kernel import native, numpy_kernel
+from npucmp.measure.kernel import library, native, numpy_kernel
 from tests.contracts import KernelContract, plain
 
 
@@ -27,7 +27,7 @@ BUILT = [one for end in EXTENSION_SUFFIXES for one in Path(native.__file__).pare
 @pytest.mark.skipif(not BUILT, reason="the C kernel was not built")
 def test_the_compiled_kernel_is_used():
     """The tests of the compiled kernel would be skipped without it."""
-    assert native.library.__wrapped__() is not None
+    assert library.library.__wrapped__() is not None
 
 
 BOTH = {"numpy": numpy_kernel.measure_block, "in use": native.measure_block}

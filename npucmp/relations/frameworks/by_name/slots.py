@@ -25,7 +25,7 @@ from npucmp.dump.readers import header
 from npucmp.dump.readers.assembly import sliced
 from npucmp.dump.readers.strides import c_strides
 from npucmp.dump.readers.values import blocks
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.model import Operator, Payload, TensorRef
 from npucmp.model.arguments import tensor_name
 from npucmp.model.dtypes import lookup
@@ -50,17 +50,13 @@ def reshape_leading(tensor: TensorRef, shape: tuple[int, ...], context: ReadCont
     return tensor._replace(shape=shape, payload=payload)
 
 
+@if_unreadable(None)
 def open_payload(tensor: TensorRef, context: ReadContext) -> Optional[Payload]:
     """The payload of a tensor, whose file is opened if necessary; None if it does not match the dump. MindSpore stores
     16-bit floats in 32 bits."""
     if tensor.problem or (tensor.payload is None and not tensor.file):
         return None
-    try:
-        found = tensor.payload or header(tensor.encoding, tensor.file, context)
-    except SystemFailure:
-        raise
-    except NpucmpError:  # the measurement reports the problem
-        return None
+    found = tensor.payload or header(tensor.encoding, tensor.file, context)
     kinds = lookup(found.dtype), lookup(tensor.dtype)
     widened = kinds[0] and kinds[1] and kinds[0].kind == kinds[1].kind == "f" and kinds[0].itemsize > kinds[1].itemsize
     return found if found.shape == tensor.shape and (found.dtype == tensor.dtype or widened) else None
@@ -74,6 +70,7 @@ def is_near(one: TensorRef, other: TensorRef, context: ReadContext) -> Optional[
     return all(_cosine(a, b) > SAME for a, b in zip(found[0], found[1]))
 
 
+@if_unreadable(None)
 def ends_of(tensor: TensorRef, context: ReadContext) -> Optional[tuple[Any, Any]]:
     """Samples of the first and the last rows of a weight, or columns of an output."""
 
@@ -85,12 +82,7 @@ def ends_of(tensor: TensorRef, context: ReadContext) -> Optional[tuple[Any, Any]
         return None
     if kind.kind != "f" or 0 in payload.shape or not payload.shape:
         return None
-    try:
-        found = [np.concatenate([*blocks(view, context=context)]) for view in _corners(tensor, payload, kind.itemsize)]
-    except SystemFailure:
-        raise
-    except NpucmpError:
-        return None
+    found = [np.concatenate([*blocks(view, context=context)]) for view in _corners(tensor, payload, kind.itemsize)]
     with np.errstate(all="ignore"):
         first, last = (np.nan_to_num(one.astype(np.float64), posinf=0, neginf=0) for one in found)
     return first, last
@@ -115,7 +107,6 @@ def _corners(tensor: TensorRef, payload: Payload, itemsize: int) -> Iterator[Pay
 
 
 def _cosine(a: Any, b: Any) -> float:
-
     if len(a) != len(b):
         return 0.0
     size = float(np.sqrt((a @ a) * (b @ b)))

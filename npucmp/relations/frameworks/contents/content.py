@@ -18,7 +18,7 @@ import numpy as np
 
 from npucmp.align.content_hash import WIDTH, hash_values
 from npucmp.dump.readers.values import blocks
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.model import TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.relations.held_values import Values
@@ -123,6 +123,7 @@ class ContentReader:
         flat = self.flat(tensor)
         return None if flat is None else zlib.crc32(np.ascontiguousarray(flat, np.float32) + np.float32(0.0))
 
+    @if_unreadable(None)
     def picked(self, tensor: TensorRef, places: Any) -> Optional[Any]:
         """The values at these places of the C order, as float64; None if they cannot be read."""
 
@@ -130,24 +131,17 @@ class ContentReader:
         if flat is not None:
             return flat[places].astype(np.float64)
         found, start = np.empty(len(places)), 0
-        try:
-            for block in self._blocks(tensor):
-                inside = (places >= start) & (places < start + len(block))
-                found[inside] = block[places[inside] - start]
-                start += len(block)
-        except SystemFailure:
-            raise
-        except NpucmpError:
-            return None
+        for block in self._blocks(tensor):
+            inside = (places >= start) & (places < start + len(block))
+            found[inside] = block[places[inside] - start]
+            start += len(block)
         return found if start == math.prod(tensor.shape) else None
 
     def _blocks(self, tensor: TensorRef) -> Iterator[Any]:
-
         payload = self._values.payload(tensor)
         return iter(()) if payload is None else blocks(payload, _BLOCK, context=self._values.context)
 
     def _of_array(self, array: Any) -> Optional[Sketch]:
-
         wide = np.ascontiguousarray(array).reshape(-1)
         key = wide.size, hash_values(wide)
         if key not in self._sketches:
@@ -158,24 +152,20 @@ class ContentReader:
             self._sketches[key] = found
         return self._sketches[key]
 
+    @if_unreadable(None)
     def _of_blocks(self, tensor: TensorRef) -> Optional[Sketch]:
         """The sketch of a tensor that is too large to hold: quantiles from a histogram of the upper bits of float32
         numbers, with a linear interpolation inside of each."""
 
         total, count, squares, plain, varies = 0, 0, 0.0, 0.0, False
         levels = np.zeros(_LEVELS, np.int64)
-        try:
-            for block in self._blocks(tensor):
-                wide = block.astype(np.float64)
-                total = (total + hash_values(wide)) & WIDTH
-                valid = wide[np.isfinite(wide) & (wide > MASKED)]
-                varies = varies or _varies(wide)
-                count, plain, squares = count + valid.size, plain + valid.sum(), squares + float(valid @ valid)
-                levels += np.bincount(_level(valid.astype(np.float32)), minlength=_LEVELS)
-        except SystemFailure:
-            raise
-        except NpucmpError:
-            return None
+        for block in self._blocks(tensor):
+            wide = block.astype(np.float64)
+            total = (total + hash_values(wide)) & WIDTH
+            valid = wide[np.isfinite(wide) & (wide > MASKED)]
+            varies = varies or _varies(wide)
+            count, plain, squares = count + valid.size, plain + valid.sum(), squares + float(valid @ valid)
+            levels += np.bincount(_level(valid.astype(np.float32)), minlength=_LEVELS)
         if not varies or not count:
             return None
         quantiles = _from_levels(levels, count)

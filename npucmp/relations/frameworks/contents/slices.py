@@ -143,7 +143,6 @@ def _start(rows: Any, own: Any, limit: float) -> Optional[int]:
 
 
 def _first_rows(pairs: ContentPairs, content: Content, side: int) -> Any:
-
     width, rows = _width(content), min(ROWS, _rows(content))
     values = pairs.picked_values(side, content.number, np.arange(rows * width))
     return None if values is None else values.reshape(rows, width)
