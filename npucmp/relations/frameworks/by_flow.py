@@ -124,14 +124,13 @@ def _match(draft: _Draft, context: ReadContext) -> Match:
     rest = [one for one in last.tensors if one.slot not in golden and (one.own_slot or one.slot) not in written]
     for slot, (tensor, read) in draft.written.items():
         if alike(own[slot].shape, tensor.shape):
-            golden[slot] = reshape_leading(tensor.ref.in_slot(slot), own[slot].shape, context)
+            golden[slot] = _in_slot(tensor.ref, slot, own[slot].shape, context)
         else:  # in the axes in which partners read it
             own[slot], golden[slot] = read.target.ref.in_slot(slot), read.golden.ref.in_slot(slot)
     rest = [one.in_slot(f"{one.slot} of the golden") if one.slot in own else one for one in rest]
-    tensors = (*golden.values(), *rest)
-    return Match(
-        operator._replace(tensors=tuple(own.values())), last._replace(tensors=tensors), VIA, CONFIDENCE, settled=True
-    )
+    if (tensors := tuple(own.values())) != operator.tensors:
+        operator = operator._replace(tensors=tensors)
+    return Match(operator, last._replace(tensors=(*golden.values(), *rest)), VIA, CONFIDENCE, settled=True)
 
 
 def _with_inputs(
@@ -148,8 +147,13 @@ def _with_inputs(
     for match in found:
         golden = {one.slot: one for one in match.golden.tensors}
         for slot, tensor in flows[0].held(match.target).items():
-            pair = known.get(tensor.content) if slot not in golden and tensor.content is not None else None
-            if pair is not None and alike(pair.golden.shape, tensor.shape):
-                golden[slot] = reshape_leading(pair.golden.ref.in_slot(slot), tensor.shape, context)
+            read = known.get(tensor.content) if slot not in golden and tensor.content is not None else None
+            if read is not None and alike(read.golden.shape, tensor.shape):
+                golden[slot] = _in_slot(read.golden.ref, slot, tensor.shape, context)
         complete.append(match._replace(golden=match.golden._replace(tensors=tuple(golden.values()))))
     return complete
+
+
+def _in_slot(tensor: TensorRef, slot: str, shape: tuple[int, ...], context: ReadContext) -> TensorRef:
+    """The tensor in the slot and the shape of its partner."""
+    return reshape_leading(tensor if tensor.slot == slot else tensor.in_slot(slot), shape, context)

@@ -22,8 +22,8 @@ _MOST_AXES = 2  # axes: definition: batch and sequence
 
 
 class TokenShape(NamedTuple):
-    """The shape of the tokens of one run. `is_turned`: the sequence stands before the batch. `behind_heads`: whether the
-    sequence stands behind the heads, as the layout of attention says; None if no record says it."""
+    """The shape of the tokens of one run. `is_turned`: the sequence stands before the batch. `behind_heads`: whether
+    the sequence stands behind the heads, as the layout of attention says; None if no record says it."""
 
     sizes: Dims
     is_turned: bool = False
