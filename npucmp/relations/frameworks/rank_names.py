@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
-from typing import Iterable, Mapping, Optional, Sequence
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Operator, Report, Run, TensorRef
-from npucmp.model.arguments import tensor_name
+from npucmp.model.arguments import argument_name, named_arguments, tensor_name
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 from npucmp.relations.frameworks.by_name.slots import open_payload
@@ -78,6 +78,7 @@ class NamedRanks:
         return operator._replace(
             tensors=tuple(kept), name=partner.name, kind=partner.kind, op_type=partner.op_type, path=partner.path,
             call=partner.call, phase=partner.phase, unique=partner.unique, scope=partner.scope, own_name=operator.name,
+            arguments=_arguments(operator, partner),
         )  # fmt: skip
 
     def _may_be_part(self, tensor: TensorRef, other: TensorRef) -> bool:
@@ -176,6 +177,18 @@ def _slots(operator: Operator, partner: Operator) -> dict[str, str]:
     found = {one.slot: names.get(tensor_name(operator, one.slot), one.slot) for one in tensors}
     found = found if len({*found.values()}) == len(found) else {slot: slot for slot in found}
     return {slot: other for slot, other in found.items() if other in others}
+
+
+def _arguments(operator: Operator, partner: Operator) -> dict[str, Any]:
+    """The partner's arguments with the numbers of the operator. An argument that it does not have is spelled otherwise,
+    or was not recorded, as in dumps of kernels."""
+    own = named_arguments(operator)
+    found = {slot: (value, own.get(argument_name(partner, slot))) for slot, value in partner.arguments.items()}
+    numbers = int, float
+    return {
+        slot: number if isinstance(number, numbers) and isinstance(value, numbers) else value
+        for slot, (value, number) in found.items()
+    }
 
 
 def _is_float_input(tensor: TensorRef) -> bool:
