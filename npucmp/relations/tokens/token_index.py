@@ -95,7 +95,7 @@ class TokenIndex(NamedTuple):
             return self.target.has_shapes_of(self.golden) and bool((self.rows == self.places).all())
         step = place_of(int(self.rows[0]), self.target.shapes)[0]
         first = sum(shape.size for shape in self.target.shapes[:step])
-        is_same = self.target.shapes[step] == self.golden.shapes[0]
+        is_same = self.target.shapes[step][:2] == self.golden.shapes[0][:2]
         return is_same and bool((self.rows - first == self.places).all())
 
 
