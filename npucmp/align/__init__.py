@@ -120,7 +120,21 @@ def align(
         if contents is not None:
             return _of_contents(target, golden, Alignment((), (), ()), contents)
     _require_one_network(target, golden, matches)
-    return found
+    return _with_writers(target, golden, found, context) if method == "auto" else found
+
+
+def _with_writers(target: Run, golden: Run, found: Alignment, context: ReadContext) -> Alignment:
+    """The alignment with the partners of operators that wrote what partners read."""
+    if not found.only_target or not found.only_golden:
+        return found
+    from npucmp.relations.frameworks.by_flow import match_writers
+
+    more = match_writers(target, golden, found.matches, context)
+    if not more:
+        return found
+    matches = sorted([*found.matches, *more], key=lambda match: match.target.order)
+    only_target, only_golden = _unmatched(target, golden, matches)
+    return found._replace(matches=tuple(matches), only_target=tuple(only_target), only_golden=tuple(only_golden))
 
 
 def _by_residual_sum(match: Match, context: ReadContext) -> Match:

@@ -216,7 +216,9 @@ def buffers(both: RunPair) -> ItemResult:
                 continue
             if pair.target is None or pair.golden is None or (is_statistic and op is not None and _is_called_again(op)):
                 continue
-            target, golden = both.facts[id(pair.target)], both.facts[id(pair.golden)]
+            target, golden = both.facts.get(id(pair.target)), both.facts.get(id(pair.golden))
+            if target is None or golden is None:  # a view of another operator's tensor
+                continue
             kind, because = _relation_by_figures(target, golden)
             if kind == "differs":
                 kind, because = _compare_values(both, target, golden, because)

@@ -253,10 +253,12 @@ class GoldenGraph:
 
     def _is_of_module(self, at: int) -> bool:
         """Whether a module whose output was compared ends with the operator of a row: it wrote the same values, which
-        are not all equal, behind it."""
+        are not all equal, behind it. Or the row is of a module, and the output of an operator in it was compared."""
+        operator, same = self.operators[at], (row for row in self.ends(at, True) if self.decided[row])
         return constant_of(self.findings[at]) is None and any(
-            self.decided[row] and self.operators[row].path and self.orders[row] > self.orders[at]
-            for row in self.ends(at, True)
+            (self.operators[row].path and self.orders[row] > self.orders[at])
+            or (operator.path and self.operators[row].scope == operator.name)
+            for row in same
         )
 
     def is_known_constant(self, at: int) -> bool:

@@ -19,6 +19,7 @@ from typing import Iterable, Iterator, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
+from npucmp.flow.contents import contents_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.golden_graph import GoldenGraph, elements_of
 from npucmp.localise.golden_rows import GoldenRows, golden_round_off, golden_side
@@ -163,6 +164,7 @@ def still_open(golden: GoldenRows, context: Optional[ReadContext]) -> list[int]:
     if columns.missing[rows].any():
         weights = GoldenWeights(findings)
         rows = [at for at in rows if not weights.is_known(findings[at])]
+        rows = _without_local(golden, rows)
     graph = GoldenGraph(golden)
     left = _remaining_rows(graph, rows)
     proof = ValueProof(graph, Views(context)) if left and context is not None and columns.readable else None
@@ -170,6 +172,17 @@ def still_open(golden: GoldenRows, context: Optional[ReadContext]) -> list[int]:
         graph.prove(proven)
         left = _remaining_rows(graph, rows)
     return left
+
+
+def _without_local(golden: GoldenRows, rows: list[int]) -> list[int]:
+    """The rows that are no recording of an input in whose place each rank has a tensor of its own."""
+    relations = (pair.golden.relation if pair.golden else None for pair in golden.columns.pairs)
+    local = [at for at, relation in enumerate(relations) if relation is not None and relation.is_local]
+    if not local:
+        return rows
+    contents = contents_of(golden.findings)
+    known = {contents[at] for at in local if not golden.columns.outputs[at] and contents[at]}
+    return [at for at in rows if golden.columns.outputs[at] or contents[at] not in known]
 
 
 def _remaining_rows(graph: GoldenGraph, rows: Sequence[int]) -> list[int]:

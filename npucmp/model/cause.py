@@ -119,7 +119,8 @@ class Root(Statement):
 
     `input_error` and `output_error` are the largest errors of its inputs and outputs (None: unknown). If ranks were put
     together, `ranks` hold the tensor by a `relation`, `rank` stands out, and `collective` stands before it. If tokens
-    were compared, `request` and `position` are those of the first token that differs, from 0, as the golden counts.
+    were compared, `request` and `position` are those of the first token that differs, from 0, as the golden counts; if
+    batches of unequal sizes were, `request` is the sample.
     """
 
     place: int

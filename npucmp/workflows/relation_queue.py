@@ -48,6 +48,7 @@ OF_RUNS = (
     RelationModule("npucmp.relations.stated.workflow", lambda sides, options, in_doubt: options.mapping is not None),
     RelationModule("npucmp.relations.frameworks.rank_names", may_have_other_names),
     RelationModule("npucmp.relations.ranks.batch_size", may_have_other_batches),
+    RelationModule("npucmp.relations.tokens.token_places", may_have_other_ranks),
     RelationModule("npucmp.relations.tokens.workflow", may_hold_other_tokens),
     RelationModule("npucmp.relations.ranks.workflow", may_have_other_ranks),
 )

@@ -1,48 +1,53 @@
 """The relation of ranks with the names of another framework: operators of the ranks get the names of their partners in
 the golden, so that ranks can be put together (relations/ranks/).
 
-One rank is aligned with the golden as any two runs of two frameworks: by names, or by the values of tensors that the
-rank holds whole and of parts of them. All ranks run the same operators, so the partners hold for each.
+One rank shows the partners (rank_sequence.py). All ranks run the same operators, so the partners hold for each.
 
-If one framework merges batch and sequence into one axis, activations of the ranks are viewed in the axes of the other.
+If one framework merges batch and sequence into one axis, or has heads in another place, activations of the ranks are
+viewed in the axes of the other. Tensors that the partner does not have are left out: heads that are repeated before
+attention, what is added up to a product.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
-from typing import Hashable, Iterable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
-from npucmp.align import DifferentNetworks, align
-from npucmp.align.framework_names import function_prefix
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Match, Operator, Report, Run, TensorRef
-from npucmp.model.arguments import tensor_name
+from npucmp.model import Operator, Report, Run, TensorRef
+from npucmp.model.arguments import argument_name, named_arguments, tensor_name
+from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_activation, is_read_parameter
 from npucmp.relations.frameworks.by_name.slots import open_payload
-from npucmp.relations.held_values import RankOperator, Values
+from npucmp.relations.frameworks.rank_sequence import RankSequence
+from npucmp.relations.held_values import Values
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import Sides, most_ranks
 
+BEFORE, BEHIND, WITHIN = "before", "behind", "within"  # the sequence stands behind heads, before them, or has them
+LEAD = 2  # axes: definition: batch and sequence
+Dims = tuple[int, ...]
 LEAST = 0.3  # share of the golden's operators: chosen: with fewer partners the networks differ
 
 
 class NamedRanks:
     """The golden partner of each operator of the ranks, by name; `of_target`: the ranks are the target's. `axes`: the
-    lengths of leading axes of the ranks, and those of the other side, which hold the same rows."""
+    lengths of leading axes of the ranks, and those of the other side, which hold the same rows; `lead`: the lengths of
+    batch and sequence on the other side, () if it has one axis."""
 
     def __init__(
-        self, partners: Mapping[str, Operator], of_target: bool, by: Mapping[str, int], axes: tuple[Dims, Dims],
-        context: ReadContext,
-    ) -> None:  # fmt: skip
-        self._partners, self._of_target, self._by = partners, of_target, by
-        self._axes, self._context = axes, context
-        self._phase = next(iter(partners.values())).phase  # of an inference, whose operators have one phase
+        self, sequence: RankSequence, of_target: bool, axes: tuple[Dims, Dims], lead: Dims, context: ReadContext
+    ) -> None:
+        self._sequence, self._partners, self._of_target = sequence, dict(sequence.partners()), of_target
+        self._axes, self._lead, self._context = axes, lead, context
+        self._phase = next(iter(self._partners.values())).phase  # of an inference, whose operators have one phase
 
     def plan(self) -> Sequence[str]:
         """Return how many operators of a rank have partners, and by what."""
-        by = ", ".join(f"{count} by {name}" for name, count in self._by.items())
+        by = ", ".join(f"{count} by {name}" for name, count in self._sequence.by.items())
         side = "target" if self._of_target else "golden"
         return [f"names of two frameworks: {len(self._partners)} operators of a rank of the {side} are renamed ({by})"]
 
@@ -61,16 +66,53 @@ class NamedRanks:
         return replace(run, operators=tuple(map(self._operator, run.operators)))
 
     def _operator(self, operator: Operator) -> Operator:
-        operator = operator._replace(tensors=tuple(self._viewed(operator, one) for one in operator.tensors))
         partner = self._partners.get(operator.name)
+        tensors = [self._viewed(operator, one) for one in operator.tensors]
         if partner is None:
-            return operator if operator.phase else operator._replace(phase=self._phase)
-        slots = _slots(operator, partner)
+            return operator._replace(tensors=tuple(tensors), phase=operator.phase or self._phase)
+        slots, others = _slots(operator, partner), {one.slot: one for one in partner.tensors}
+        kept = [
+            self._in_axes_of(others[slots[one.slot]], one, one.shape != own.shape).in_slot(slots[one.slot])
+            for own, one in zip(operator.tensors, tensors)
+            if one.slot in slots and self._may_be_part(one, others[slots[one.slot]])
+        ]
         return operator._replace(
-            tensors=tuple(one.in_slot(slots[one.slot]) for one in operator.tensors),
-            name=partner.name, kind=partner.kind, op_type=partner.op_type, path=partner.path, call=partner.call,
-            phase=partner.phase, unique=partner.unique, scope=partner.scope, own_name=operator.name,
+            tensors=tuple(kept), name=partner.name, kind=partner.kind, op_type=partner.op_type, path=partner.path,
+            call=partner.call, phase=partner.phase, unique=partner.unique, scope=partner.scope, own_name=operator.name,
+            arguments=_arguments(operator, partner),
         )  # fmt: skip
+
+    def _may_be_part(self, tensor: TensorRef, other: TensorRef) -> bool:
+        """Whether a tensor may be a part of the partner's by its size."""
+        sizes = math.prod(tensor.shape), math.prod(other.shape)
+        return sizes[0] == sizes[1] or (sizes[0] > 0 and sizes[1] // sizes[0] <= self._sequence.ranks)
+
+    def _in_axes_of(self, other: TensorRef, tensor: TensorRef, is_merged: bool) -> TensorRef:
+        """A tensor with the heads where its partner has them. `is_merged`: its first axis was batch and sequence."""
+        own, wanted = _head_axes(tensor.shape, self._lead, is_merged), _head_axes(other.shape, self._lead)
+        width = other.shape[-1] if wanted in (BEFORE, BEHIND) else tensor.shape[-1]
+        if own == wanted or "" in (own, wanted) or math.prod(tensor.shape[2:]) % width:
+            return tensor
+        batch, places = self._lead
+        heads = math.prod(tensor.shape) // (batch * places * width)
+        steps = (places * width, width) if own == BEFORE else (width, heads * width)  # of heads and of places
+        shape = (batch, heads, places, width) if wanted == BEFORE else (batch, places, heads, width)
+        strides = (heads * places * width, *(steps if wanted == BEFORE else steps[::-1]), 1)
+        found = open_payload(tensor, self._context)
+        if found is None:
+            is_bare = not tensor.file and tensor.payload is None
+            return (
+                tensor._replace(shape=shape if wanted != WITHIN else (*self._lead, heads * width))
+                if is_bare
+                else tensor
+            )
+        if found.strides or found.parts or found.dataset or found.device:
+            return tensor
+        found = found._replace(shape=shape, strides=strides)
+        if wanted == WITHIN:
+            whole = batch, places, heads * width
+            found = found._replace(shape=whole, parts=(found,), strides=(), axis=0)
+        return tensor._replace(shape=found.shape, payload=found)
 
     def _viewed(self, operator: Operator, tensor: TensorRef) -> TensorRef:
         """A tensor in the leading axes of the other side; unchanged if it has others."""
@@ -89,7 +131,16 @@ class NamedRanks:
         return tensor._replace(shape=shape, payload=found._replace(shape=shape)) if is_plain else tensor
 
 
-Dims = tuple[int, ...]
+def _head_axes(shape: Dims, lead: Dims, is_behind: bool = False) -> str:
+    """Where a tensor with these axes of batch and sequence has heads; "" if it has other axes. `is_behind`: an axis of
+    heads stands behind them."""
+    if len(lead) < LEAD or not 1 <= len(shape) - LEAD <= LEAD:
+        return ""
+    if len(shape) == LEAD + 1:
+        return WITHIN if shape[:LEAD] == lead else ""
+    if (shape[0], shape[LEAD]) == lead and not is_behind:
+        return BEFORE
+    return BEHIND if shape[:LEAD] == lead else ""
 
 
 def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -> Optional[NamedRanks]:
@@ -97,24 +148,58 @@ def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -
     targets, goldens = sides.readable
     of_target = most_ranks(targets) > 1
     many, few = (targets[0], goldens[0]) if of_target else (goldens[0], targets[0])
-    try:
-        alignment = align(many, few, options.names(), context)
-    except DifferentNetworks:
+    names = options.names()
+    ranks = max(most_ranks(targets), most_ranks(goldens))
+    sequence = RankSequence(many, few, ranks, Values(context), names if isinstance(names, Mapping) else {})
+    if len(sequence.pairs) < LEAST * len(few.operators):
         return None
-    if len(alignment.matches) < LEAST * len(few.operators):
-        return None
-    partners = dict(_partners(alignment.matches, many, few, Values(context)))
+    partners = dict(sequence.partners())
     axes = _leading_axes(
         (operator, partners[operator.name]) for operator in many.operators if operator.name in partners
     )
-    return NamedRanks(partners, of_target, alignment.matched, axes, context) if partners else None
+    return NamedRanks(sequence, of_target, axes, _lead(few), context)
+
+
+def _lead(run: Run) -> Dims:
+    """The lengths of batch and sequence of most activations with three axes."""
+    activations = (one for operator in run.operators for one in operator.tensors if _is_activation(operator, one))
+    found = Counter(one.shape[:LEAD] for one in activations if len(one.shape) == LEAD + 1)
+    return found.most_common(1)[0][0] if found else ()
 
 
 def _slots(operator: Operator, partner: Operator) -> dict[str, str]:
-    """The partner's slot of each tensor, by the signatures: kernels of norms read no shape before their weight."""
+    """The partner's slot of each tensor that it has, by the signatures: kernels of norms read no shape before their
+    weight. Attention in a module reads queries, keys and values in the order of the function; a mask may mark what is
+    seen or what is hidden. Of an operator that adds the bias of a product, the outputs correspond alone."""
+    others = {one.slot for one in partner.tensors}
+    tensors = [one for one in operator.tensors if one.dtype != "bool" or operator.op_type == partner.op_type]
+    outputs = {one.slot: one.slot for one in tensors if one.is_output and one.slot in others}
+    if op_type_of(operator).has("sums") and not op_type_of(partner).has("sums"):
+        return outputs
+    if bool(operator.path) is not bool(partner.path):
+        sides = [[one.slot for one in side if _is_float_input(one)] for side in (tensors, partner.tensors)]
+        return {**dict(zip(*sides)), **outputs}
     names = {tensor_name(partner, one.slot): one.slot for one in partner.tensors}
-    found = {one.slot: names.get(tensor_name(operator, one.slot), one.slot) for one in operator.tensors}
-    return found if len({*found.values()}) == len(found) else {slot: slot for slot in found}
+    found = {one.slot: names.get(tensor_name(operator, one.slot), one.slot) for one in tensors}
+    found = found if len({*found.values()}) == len(found) else {slot: slot for slot in found}
+    return {slot: other for slot, other in found.items() if other in others}
+
+
+def _arguments(operator: Operator, partner: Operator) -> dict[str, Any]:
+    """The partner's arguments with the numbers of the operator. An argument that it does not have is spelled otherwise,
+    or was not recorded, as in dumps of kernels."""
+    own = named_arguments(operator)
+    found = {slot: (value, own.get(argument_name(partner, slot))) for slot, value in partner.arguments.items()}
+    numbers = int, float
+    return {
+        slot: number if isinstance(number, numbers) and isinstance(value, numbers) else value
+        for slot, (value, number) in found.items()
+    }
+
+
+def _is_float_input(tensor: TensorRef) -> bool:
+    kind = lookup(tensor.dtype)
+    return tensor.slot.startswith("input") and kind is not None and kind.kind == "f"
 
 
 def _leading_axes(pairs: Iterable[tuple[Operator, Operator]]) -> tuple[Dims, Dims]:
@@ -134,41 +219,3 @@ def _leading_axes(pairs: Iterable[tuple[Operator, Operator]]) -> tuple[Dims, Dim
             else:
                 found[(), ()] += len(shape) == len(other) and len(shape) > 1
     return found.most_common(1)[0][0] if found else ((), ())
-
-
-def _partners(matches: Sequence[Match], many: Run, few: Run, values: Values) -> Iterator[tuple[str, Operator]]:
-    """Yield the names of operators and their partners, each once: modules for modules, functions for functions. An
-    operator whose partner is of the other kind, or taken, gets the one that wrote the same tensor."""
-    by_name = {operator.name: operator for operator in few.operators}
-    alike: dict[Hashable, list[Operator]] = {}
-    for operator in few.operators:
-        alike.setdefault(_content(operator, values), []).append(operator)
-    taken: set[str] = set()
-    found: dict[str, Operator] = {}
-    for match in sorted(matches, key=lambda match: bool(match.target.path) is not bool(match.golden.path)):
-        if op_type_of(match.target).has("collective") or match.golden.name not in by_name:
-            continue
-        own = by_name[match.golden.name]
-        written = _content(own, values)
-        others = (own, *(alike.get(written, ()) if written is not None else ()))
-        for other in others:
-            if other.name not in taken and bool(other.path) is bool(match.target.path):
-                taken.add(other.name)
-                found[match.target.name] = other
-                break
-    yield from found.items()
-    for operator in many.operators:  # terms of sums, and what only a rank computes, have no partner by values
-        prefix = function_prefix(operator.name)
-        if operator.name in found or not prefix:
-            continue
-        rest = operator.name.partition(".")[2]
-        name = f"{prefix}.{rest}"
-        if name in by_name and name not in taken:
-            taken.add(name)
-            yield operator.name, by_name[name]
-
-
-def _content(operator: Operator, values: Values) -> Hashable:
-    """The key of the first output's values; None without values."""
-    outputs = RankOperator(operator, 0, values).outputs
-    return outputs[0].content if outputs else None

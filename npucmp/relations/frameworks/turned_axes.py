@@ -1,11 +1,11 @@
 """Runs of equal names that keep their tensors in other axes: NHWC against NCHW, HWIO against OIHW.
 
 Shapes propose an order of axes, values prove it: at least two tensors of one rank hold the golden's elements in that
-order. Then it holds for all tensors of this rank. An input of the network may be the only such tensor, if what reads it
-computes the golden's values: a converter of models adds a Transpose behind it. A tensor that merges these axes, as a
-flattened image does, is reordered if it agrees in that order alone. The run must keep these axes from its first tensor
-on. If a tensor of this rank agrees in the recorded order, and a later operator writes other axes, that operator is at
-fault.
+order, or one if all tensors of this rank have the shapes. Then it holds for all tensors of this rank. An input of the
+network may be the only such tensor, if what reads it computes the golden's values: a converter of models adds a
+Transpose behind it. A tensor that merges these axes, as a flattened image does, is reordered if it agrees in that order
+alone. The run must keep these axes from its first tensor on. If a tensor of this rank agrees in the recorded order, and
+a later operator writes other axes, that operator is at fault.
 """
 
 from __future__ import annotations
@@ -132,11 +132,14 @@ def _without_units(shape: tuple[int, ...], order: Axes) -> AxisOrder:
 
 
 def _order_of(family: Family, pairs: Sequence[Pair], values: Values) -> Optional[Axes]:
-    """The order of axes that most pairs show; None if too few show one."""
+    """The order of axes that most pairs show; None if too few show one. If all have the shapes that an order makes,
+    the values of one show it: behind a fault of the first operator, only the input agrees."""
     shown = [orders for orders in (_shown_orders(pair, values) for pair in pairs) if orders]
     votes = Counter(order for orders in shown for order in orders)
     likely = [
-        order for order, count in votes.items() if count >= min(WITNESSES, 1 if family.parameters else len(pairs))
+        order
+        for order, count in votes.items()
+        if count >= min(WITNESSES, len(pairs)) or family.parameters or _are_in(order, pairs)
     ]
     if not family.parameters:  # an image with rows for columns is turned, not kept in other axes
         likely = [order for order in likely if order[1] != 1]
@@ -144,6 +147,12 @@ def _order_of(family: Family, pairs: Sequence[Pair], values: Values) -> Optional
         return None
     order = max(likely, key=lambda order: (votes[order], _is_move(order)))
     return order if 2 * votes[order] > len(shown) else None
+
+
+def _are_in(order: Axes, pairs: Sequence[Pair]) -> bool:
+    """Whether all targets have the shapes that an order of axes makes of those of the golden."""
+    both = ((pair.target, pair.golden) for pair in pairs)
+    return all(one and other and _turned_shape(one.shape, order) == other.shape for one, other in both)
 
 
 def _shown_orders(pair: Pair, values: Values) -> list[Axes]:

@@ -6,13 +6,19 @@ import math
 from dataclasses import replace
 from typing import Optional, Sequence
 
+import numpy as np
+
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Comparison, Report, Run
+from npucmp.localise.evidence import reason
+from npucmp.model import Comparison, Pair, Report, Root, Run
 from npucmp.model.comparison import Coverage, OpenTensor
+from npucmp.relations.held_values import Values
 from npucmp.relations.ranks.batch_rows import BatchRows, batch_rows, with_samples
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import Sides, pair_runs
 
+LEAST = 1e-3  # share: chosen: a sample with so small a share of the largest error does not differ
+_TINY = 1e-300  # norm: definition: keeps a quotient finite
 NO_RECOMPUTATION = "--recompute all has no effect: runs with batches of unequal sizes are not recomputed"
 
 
@@ -38,9 +44,9 @@ class SampleRelation:
 
     def explain(self, report: Report) -> Report:
         """Return the report with what the batches differ in."""
-        rows = [rows for *_, rows in self._found]
+        rows, values = [rows for *_, rows in self._found], Values(self._context)
         notes = [*dict.fromkeys(row.words for row in rows), *[NO_RECOMPUTATION] * self._recomputes]
-        comparisons = tuple(map(_with_samples, report.comparisons, rows))
+        comparisons = tuple(_with_samples(*both, values) for both in zip(report.comparisons, rows))
         return replace(report, comparisons=comparisons, notes=(*report.notes, *notes))
 
 
@@ -62,8 +68,15 @@ def _runs(target: Run, golden: Run, rows: BatchRows, context: ReadContext) -> tu
     )
 
 
-def _with_samples(comparison: Comparison, rows: BatchRows) -> Comparison:
-    """Return the comparison in which the samples of the golden without a row are not covered."""
+def _with_samples(comparison: Comparison, rows: BatchRows, values: Values) -> Comparison:
+    """Return the comparison with the samples of its roots, in which those of the golden without a row are not
+    covered."""
+    pairs = {(finding.pair.order, finding.pair.slot): finding.pair for finding in comparison.findings}
+    roots = [
+        _with_sample(root, pairs.get((root.pair.order, root.slot), root.pair), rows, values)
+        for root in comparison.roots
+    ]
+    comparison = replace(comparison, roots=tuple(roots))
     lost = [sample for sample, row in enumerate(rows.rows) if row < 0]
     if not lost:
         return comparison
@@ -76,3 +89,22 @@ def _with_samples(comparison: Comparison, rows: BatchRows) -> Comparison:
     because = "the batch of the target has fewer samples"
     more = Coverage(missed=missed, tensors=len(lost), first=(OpenTensor(f"sample {lost[0]}", "", missed, "", because),))
     return replace(comparison, coverage=Coverage.sum([comparison.coverage, more]))
+
+
+def _with_sample(root: Root, pair: Pair, rows: BatchRows, values: Values) -> Root:
+    """Return a root with the first sample that differs, as the golden counts, and its row in the target."""
+    samples = rows.kept
+    if pair.target is None or pair.golden is None or pair.golden.shape[:1] != (len(samples),):
+        return root
+    x, y = values.array(pair.target), values.array(pair.golden)
+    if x is None or y is None or x.shape != y.shape:
+        return root
+    x, y = (np.nan_to_num(side.reshape(len(side), -1).astype(np.float64)) for side in (x, y))
+    errors = np.linalg.norm(x - y, axis=1) / np.maximum(np.linalg.norm(y, axis=1), _TINY)
+    bad = np.flatnonzero(errors > max(root.limit if root.metric == "rel_l2" else 0.0, LEAST * errors.max()))
+    if not len(bad):
+        return root
+    sample = samples[int(bad[0])]
+    words = "{count} of {every} samples differ, the first: sample {sample} of the golden, row {row} of the target"
+    own = reason("sample", words, count=len(bad), every=len(samples), sample=sample, row=rows.rows[sample])
+    return replace(root, request=sample, evidence=(*root.evidence, own))

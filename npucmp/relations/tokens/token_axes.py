@@ -13,18 +13,22 @@ from typing import NamedTuple, Optional
 from npucmp.dump.readers.strides import c_strides
 from npucmp.model import Run, TensorRef
 from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_activation
 
 Dims = tuple[int, ...]
 FEWEST = 0.2  # share of activations: chosen: attention has many by head, a network of images hardly any of rows
+_LAYOUTS = {"BNSD": True, "BSND": False}  # arguments: definition: of torch_npu and MindSpore
 _MOST_AXES = 2  # axes: definition: batch and sequence
 
 
 class TokenShape(NamedTuple):
-    """The shape of the tokens of one run. `is_turned`: the sequence stands before the batch."""
+    """The shape of the tokens of one run. `is_turned`: the sequence stands before the batch. `behind_heads`: whether
+    the sequence stands behind the heads, as the layout of attention says; None if no record says it."""
 
     sizes: Dims
     is_turned: bool = False
+    behind_heads: Optional[bool] = None
 
     @property
     def size(self) -> int:
@@ -77,7 +81,21 @@ def token_shape(run: Run, ranks: int = 1) -> Optional[TokenShape]:
     if not found or found[best] < FEWEST * every:
         return None
     gathered = (ranks * best[0],)
-    return TokenShape(gathered if len(best) == 1 and found[gathered] >= FEWEST * every else best)
+    sizes = gathered if len(best) == 1 and found[gathered] >= FEWEST * every else best
+    return TokenShape(sizes, behind_heads=_is_behind_heads(run))
+
+
+def _is_behind_heads(run: Run) -> Optional[bool]:
+    """Whether the sequence stands behind the heads in the tensors that attention reads; None if no record says it."""
+    for operator in run.operators:
+        layouts = {
+            _LAYOUTS[value] for value in operator.arguments.values() if isinstance(value, str) and value in _LAYOUTS
+        }
+        if operator.op_type == "scaled_dot_product_attention":
+            layouts.add(True)  # (batch, heads, sequence, width), by its signature
+        if len(layouts) == 1 and op_type_of(operator).name == "attention":
+            return layouts.pop()
+    return None
 
 
 def is_float(tensor: TensorRef) -> bool:
@@ -91,8 +109,10 @@ def token_axes(shape: Dims, strides: Dims, tokens: TokenShape) -> Optional[Token
     lead = tokens.sizes
     places = _of_one_axis(shape) if len(lead) == 1 else ((0, 1), (0, 2))
     found = [axes for axes in dict.fromkeys(places) if _fits(shape, axes, lead)]
-    if len(found) > 1 and len(shape) > len(lead) + 1:
-        return None  # as many heads as tokens
+    if len(found) > 1 and len(shape) > len(lead) + 1:  # as many heads as tokens
+        if tokens.behind_heads is None:
+            return None
+        found = found[-1:] if tokens.behind_heads else found
     if found:
         return _axes(shape, strides, found[0], tokens)
     if len(lead) == 1 or not shape:

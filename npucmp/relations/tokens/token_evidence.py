@@ -93,7 +93,7 @@ def gather_evidence(
     rows, tokens = _at_equal_positions(*_equal(left, classes), target, golden)
     counts, asked, in_place = np.zeros(len(rows), np.int64), 0, 0
     blank = np.ones(golden.size, bool)
-    are_same = target.shapes == golden.shapes and bool((left == classes).all())
+    are_same = target.has_shapes_of(golden) and bool((left == classes).all())
     is_same = are_same and (ids is not None or _tells_tokens(classes, golden))
     for one in _chosen([one for one in floats if one is not first], target, golden):
         sketches = _sketches(target, golden, tensors, one, context)
@@ -105,7 +105,7 @@ def gather_evidence(
             own = slice(start, start + CHUNK)
             limit = _limit(tensors[1][0][one.golden])
             counts[own] += _agree(sketches[0][rows[own]], sketches[1][tokens[own]], limit)
-        if target.shapes == golden.shapes:
+        if target.has_shapes_of(golden):
             in_place += float(_agree(*sketches, _limit(tensors[1][0][one.golden])).mean()) >= COUNTING
     return TokenEvidence(
         rows, tokens, counts, asked, first, ids is not None, classes, blank & (asked > 0), in_place, is_same

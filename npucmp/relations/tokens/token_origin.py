@@ -47,7 +47,7 @@ def with_tokens(one: Comparison, places: TokenPlaces, search: TokenErrors) -> Co
         one = replace(one, findings=with_root_verdict(one.findings, odd))
         kept = [each for each in roots if each.pair.order != odd.pair.order]
         roots = [odd, *(replace(each, place=at) for at, each in enumerate(kept, 2))]
-    return replace(one, roots=tuple(_with_place(root, one, places, search) for root in roots))
+    return replace(one, roots=tuple(with_place(root, one, places, search) for root in roots))
 
 
 class TokenErrors:
@@ -67,6 +67,11 @@ class TokenErrors:
             except NpucmpError as error:
                 self._found[key], self.problems[key] = None, str(error)
         return self._found[key]
+
+    def columns(self, pair: Pair, bad: Any) -> Optional[Any]:
+        """The errors of the columns of tokens; None without values by token. Raises NpucmpError if a side cannot be
+        read."""
+        return column_errors(pair, bad, self.context)
 
     def problem(self, pairs: Sequence[Pair]) -> str:
         """The reason why the tokens of a pair are unknown; "" if they could be read."""
@@ -137,7 +142,7 @@ def _odd_token(one: Comparison, search: TokenErrors) -> Optional[Root]:
     return None
 
 
-def _with_place(root: Root, one: Comparison, places: TokenPlaces, search: TokenErrors) -> Root:
+def with_place(root: Root, one: Comparison, places: TokenPlaces, search: TokenErrors) -> Root:
     """The root with the first token that differs, the pattern of all that do, and the row of the target."""
 
     own = [each.pair for each in one.findings if each.pair.order == root.pair.order and each.pair.slot == root.slot]
@@ -211,7 +216,7 @@ def _columns(pair: Pair, bad: Any, search: TokenErrors) -> Iterator[Evidence]:
     """The columns that differ, if they stand side by side and all others agree: a head."""
 
     try:
-        errors = column_errors(pair, bad, search.context)
+        errors = search.columns(pair, bad)
     except NpucmpError as error:
         yield reason("columns", "the columns that differ are unknown: {problem}", problem=str(error))
         return

@@ -59,6 +59,10 @@ class TokenSide:
             found[step] = one
         return found
 
+    def has_shapes_of(self, other: TokenSide) -> bool:
+        """Return whether both sides have tokens of the same sizes and order in all steps."""
+        return [shape[:2] for shape in self.shapes] == [shape[:2] for shape in other.shapes]
+
     @property
     def words(self) -> str:
         """The layout in words: "packed", "padded (3, 7)"."""

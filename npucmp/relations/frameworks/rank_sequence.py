@@ -1,0 +1,169 @@
+"""The partners of the operators of one rank in the run of another framework on one card.
+
+Both run the same operators in the same order, under other names and with parts of the tensors. The common sequence of
+the largest similarity is taken: of operators of one type whose outputs are parts of the golden's by their sizes.
+Weights show partners best, since a fault leaves them as they are. Values of activations are not asked: a faulty one has
+the partner of a right one.
+
+Modules are partners of modules and functions of functions. An operator that is left, as attention in a module against a
+function, is the partner of the only one of its type between the same partners. A sum that adds the bias of a product,
+which ranks do behind their reduction, is the partner of that product.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from typing import Hashable, Iterator, Mapping, Optional, Sequence
+
+import numpy as np
+
+from npucmp.model import Operator, Run
+from npucmp.model.optypes import same_type
+from npucmp.relations.held_values import SHORT, HeldTensor, RankOperator, Values
+
+OF_WEIGHTS = 2.0  # score: chosen: a weight shows a pair better than a place in the sequence
+NEXT = 0.01  # score: chosen: less than what anything else adds; of equal sequences that whose pairs follow each other
+DIGITS = 5  # digits: chosen: equal rows have projections that are equal to float64
+SAMPLE = 8  # rows and columns of a part: work: so many are looked for in the golden's weights
+CELLS = 1 << 25  # cells: work: longer runs have no partners here
+
+
+class RankSequence:
+    """The operators of a rank with their golden partners. `by` counts them by what shows them."""
+
+    def __init__(self, many: Run, few: Run, ranks: int, values: Values, names: Mapping[str, str]) -> None:
+        self.ranks, self._names = ranks, names
+        self.own = [one for one in _operators(many, values) if not one.is_collective]
+        self.golden = _operators(few, values)
+        self._weights = _Weights(self.golden, few)
+        self._hits = [self._weights.hits(one) for one in self.own]
+        inside: dict[str, set[int]] = defaultdict(set)
+        for one, hits in zip(self.own, self._hits):
+            if one.op.scope:
+                inside[one.op.scope] |= hits
+        self._hits = [hits | self._weights.modules(inside[one.name]) for one, hits in zip(self.own, self._hits)]
+        self._added = {content for one in self.own if one.type.has("sums") for content in _vectors(one)}
+        self.pairs = self._common() if len(self.own) * len(self.golden) <= CELLS else []
+        self.pairs = sorted([*self.pairs, *self._left()])
+
+    def partners(self) -> Iterator[tuple[str, Operator]]:
+        """Yield the names of operators and their partners."""
+        for place, other in self.pairs:
+            yield self.own[place].name, self.golden[other].op
+
+    @property
+    def by(self) -> Mapping[str, int]:
+        """The number of partners by what shows them."""
+        return Counter("weights" if other in self._hits[place] else "order" for place, other in self.pairs)
+
+    def _common(self) -> list[tuple[int, int]]:
+        """The common sequence of the largest similarity."""
+        by_type: dict[str, list[int]] = defaultdict(list)
+        for place, one in enumerate(self.golden):
+            by_type[same_type(one.op.op_type)].append(place)
+        best = np.zeros((len(self.own) + 1, len(self.golden) + 1), np.float32)
+        ends = np.zeros(best.shape, bool)  # whether a pair ends the best sequence
+        for i, one in enumerate(self.own):
+            gains = np.zeros(len(self.golden), np.float32)
+            for j in {*by_type.get(same_type(one.op.op_type), ()), *self._hits[i]}:
+                gains[j] = self._similarity(i, j)
+            diagonal = np.where(gains > 0, best[i, :-1] + gains + NEXT * ends[i, :-1], 0.0)
+            best[i + 1, 1:] = np.maximum.accumulate(np.maximum(best[i, 1:], diagonal))
+            ends[i + 1, 1:] = (diagonal > 0) & (diagonal == best[i + 1, 1:])
+        found, i, j, follows = [], len(self.own), len(self.golden), False
+        while i and j:
+            is_pair = follows and ends[i, j]
+            if not is_pair and best[i, j] == best[i, j - 1]:
+                j, follows = j - 1, False
+            elif not is_pair and best[i, j] == best[i - 1, j]:
+                i, follows = i - 1, False
+            else:
+                i, j, follows = i - 1, j - 1, True
+                found.append((i, j))
+        return found[::-1]
+
+    def _similarity(self, i: int, j: int) -> float:
+        """0 for operators that cannot be partners, else 1, and more if both read one weight."""
+        one, other, hits = self.own[i], self.golden[j], self._hits[i]
+        if self._names.get(one.name) == other.name:
+            return 2 * OF_WEIGHTS
+        if bool(one.op.path) is not bool(other.op.path) or not self._is_part(one, other) or (hits and j not in hits):
+            return 0.0
+        if self._is_bare(one, other):
+            return 0.0
+        return 1.0 + OF_WEIGHTS * (j in hits)
+
+    def _is_part(self, one: RankOperator, other: RankOperator) -> bool:
+        """Whether the first output of an operator may be a part of the golden's by its size."""
+        if not one.outputs or not other.outputs:
+            return not one.outputs and not other.outputs
+        part, whole = one.outputs[0].size, other.outputs[0].size
+        return bool(part) and not whole % part and whole // part <= self.ranks
+
+    def _is_bare(self, one: RankOperator, other: RankOperator) -> bool:
+        """Whether an operator lacks the bias of the golden's, which a later sum of the rank adds."""
+        return not one.type.has("sums") and bool((_vectors(other) & self._added) - _vectors(one))
+
+    def _left(self) -> Iterator[tuple[int, int]]:
+        """Yield the operators that are left, each the only one of its type between the same partners on both sides."""
+        ends = [place for place, _ in self.pairs], [place for _, place in self.pairs]
+        gaps: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        for side, operators in enumerate((self.own, self.golden)):
+            taken = {*ends[side]}
+            for place, one in enumerate(operators):
+                if place not in taken:
+                    gaps[bisect_right(ends[side], place), same_type(one.op.op_type)][side].append(place)
+        for own, golden in gaps.values():
+            if len(own) == len(golden) == 1:
+                one, other = self.own[own[0]], self.golden[golden[0]]
+                if self._is_part(one, other) and not self._is_bare(one, other):
+                    yield own[0], golden[0]
+
+
+def _operators(run: Run, values: Values) -> list[RankOperator]:
+    return [RankOperator(one, 0, values) for one in run.operators if one.phase != "backward"]
+
+
+def _vectors(operator: RankOperator) -> set[Hashable]:
+    """The contents of vectors that an operator reads: biases and weights of norms."""
+    vectors = (one for one in operator.inputs if one.is_float and len(one.shape) == 1 and one.size > 1)
+    return {one.content for one in vectors if one.content is not None}
+
+
+class _Weights:
+    """The places of golden operators by what they read: rows and columns of matrices, and vectors."""
+
+    def __init__(self, golden: Sequence[RankOperator], run: Run) -> None:
+        self._places: dict[Hashable, set[int]] = defaultdict(set)
+        self._around: dict[int, int] = {}
+        modules = {one.name: place for place, one in enumerate(golden) if one.op.path}
+        for place, one in enumerate(golden):
+            for key in (*_vectors(one), *(key for weight in one.weights for key in _lines(weight))):
+                self._places[key].add(place)
+            if one.op.scope in modules:
+                self._around[place] = modules[one.op.scope]
+
+    def hits(self, operator: RankOperator) -> set[int]:
+        """The places of operators that read a weight of which this one reads a part."""
+        found = [self._places.get(content, set()) for content in _vectors(operator)]
+        for one in operator.inputs:
+            counts = Counter(place for key in _lines(one, SAMPLE) for place in self._places.get(key, ()))
+            found.append({place for place, count in counts.items() if 2 * count >= max(counts.values())})
+        known = [places for places in found if places]
+        return set.intersection(*known) or known[0] if known else set()
+
+    def modules(self, places: set[int]) -> set[int]:
+        """The places of the modules in which operators run."""
+        return {self._around[place] for place in places if place in self._around}
+
+
+def _lines(tensor: HeldTensor, most: Optional[int] = None) -> Iterator[Hashable]:
+    """Yield a key of each row and column of a matrix of floats, or of so many of each."""
+    if not tensor.is_float or len(tensor.shape) != 2 or min(tensor.shape) < SHORT or tensor.array is None:
+        return
+    for axis in (0, 1):
+        marks = tensor.vector_marks(axis)[:, :2]
+        for row in marks if most is None else marks[:: max(1, len(marks) // most)]:
+            scale = 10.0 ** np.floor(np.log10(np.abs(row).max() or 1.0))
+            yield tensor.shape[1 - axis], *np.round(row / scale, DIGITS).tolist(), float(scale)
