@@ -162,7 +162,12 @@ def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -
 
 def _lead(run: Run) -> Dims:
     """The lengths of batch and sequence of most activations with three axes."""
-    activations = (one for operator in run.operators for one in operator.tensors if _is_activation(operator, one))
+    activations = (
+        one
+        for operator in run.operators
+        for one in operator.tensors
+        if is_activation(one) and not is_read_parameter(operator, one)
+    )
     found = Counter(one.shape[:LEAD] for one in activations if len(one.shape) == LEAD + 1)
     return found.most_common(1)[0][0] if found else ()
 

@@ -131,12 +131,12 @@ class TokenRuns:
 
     def _tensor(self, operator: Operator, key: Key, one: TensorRef, side: _Side) -> Optional[TensorRef]:
         """The tensor by token; unchanged if tokens have no part in it; None if it depends on the layout."""
+        if is_read_parameter(operator, one) and is_float(one):  # although it may have as many rows as there are tokens
+            return one
         if not one.slot or one.problem or not is_activation(one) or key in self.own:
             return None if key in self.own else one
         steps = side.steps_of(key)
         others = self.partner.get(key, [])
-        if steps is None and is_read_parameter(operator, one) and is_float(one):
-            return one
         if steps is None:
             if problem := side.problem(key):
                 return one._replace(problem=problem)

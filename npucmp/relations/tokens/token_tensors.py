@@ -13,7 +13,7 @@ from npucmp.align import DifferentNetworks, align, pairs
 from npucmp.align.msprobe_mapping import Names
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Operator, Run, TensorRef
-from npucmp.model.roles import is_activation
+from npucmp.model.roles import is_activation, is_read_parameter
 from npucmp.relations.held_values import Values
 from npucmp.relations.tokens.token_axes import TokenShape, token_axes, token_shape
 from npucmp.relations.tokens.token_rows import StepTensor, step_tensor
@@ -136,7 +136,8 @@ def _uniform(run: Run, tokens: TokenShape, count: int) -> Run:
     for operator in run.operators:
         tensors = []
         for one in operator.tensors:
-            axes = token_axes(one.shape, (), tokens) if is_activation(one) else None
+            is_weight = is_read_parameter(operator, one)
+            axes = token_axes(one.shape, (), tokens) if is_activation(one) and not is_weight else None
             bare = one._replace(file="", payload=None, statistics=None, checksum="", label="")
             if axes is not None:
                 shape = (count, axes.width) if axes.rest else (count,)
