@@ -31,7 +31,13 @@ PLACES = {  # canonical name of optypes.py → the arguments by position; - if s
     "max_pool2d": "input kernel_size stride padding dilation ceil_mode",
     "attention": "query key value attn_mask dropout_p is_causal scale",
 }
-OWN = {"npu_rms_norm": "self gamma epsilon", "rms_norm": "input normalized_shape weight eps"}  # of one spelling only
+OWN = {  # of one spelling only
+    "npu_rms_norm": "self gamma epsilon",
+    "rms_norm": "input normalized_shape weight eps",
+    "npu_fusion_attention": "query key value head_num input_layout",
+    "flash_attention_score": "query key value head_num real_shift drop_mask padding_mask attn_mask prefix",
+    "FlashAttentionScore": "query key value real_shift drop_mask padding_mask attn_mask prefix",
+}
 KERNELS = {"LayerNorm": "x gamma beta begin_norm_axis begin_params_axis eps"}  # of MindSpore, as in its dumps
 PREFIXED = {  # of one spelling with a prefix, where signatures of frameworks differ in their order
     ("Primitive", "layer_norm"): "input weight bias",

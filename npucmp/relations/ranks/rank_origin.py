@@ -185,6 +185,38 @@ def with_other_operators(root: Root, search: PlacementSearch, findings: Sequence
     return replace(root, pair=pair, slot=made.slot, evidence=(own, *root.evidence))
 
 
+def with_missing_reduction(root: Root, search: PlacementSearch, findings: Sequence[Finding]) -> Root:
+    """The root at the first output that holds terms of what a reduction is missing for, and no terms in other layers:
+    the operator that reduces there. A module returns what an operator in it wrote."""
+    golden = search.golden.by_name.get(root.pair.golden_op.name) if root.pair.golden_op is not None else None
+    tensor = tensor_in(golden, root.slot) if golden is not None else None
+    if tensor is None or tensor.content is None or not any(one.kind == NO_REDUCTION for one in root.evidence):
+        return root
+    by_place = {
+        (one.pair.golden_op.name, one.pair.slot): one.pair for one in findings if one.pair.golden_op is not None
+    }
+    for operator in search.golden.operators:
+        if operator is golden:
+            break
+        mesh = search.partners.mesh(operator)
+        same = [one for one in operator.outputs if one.content == tensor.content]
+        for one in same if mesh is not None else ():
+            place = _place(search, operator, mesh, one.slot) if mesh is not None else None
+            pair = by_place.get((operator.name, one.slot))
+            if place is None or pair is None or not _is_sum(place):
+                continue
+            role = search.role_of(operator)
+            mates = [mate for mate in _mates(search, place) if search.role_of(mate.golden) == role]
+            if all(map(_is_sum, mates)):
+                continue
+            return replace(root, pair=pair, slot=one.slot)
+    return root
+
+
+def _is_sum(place: _Place) -> bool:
+    return any(one.is_partial for one in place.decision.placements or ())
+
+
 def _sender(search: PlacementSearch, place: _Place, rank: Optional[int]) -> Optional[int]:
     """The rank that sent what a rank received and read, as it was sent; None if a rank received nothing, or other
     values."""

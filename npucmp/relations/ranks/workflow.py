@@ -24,6 +24,7 @@ from npucmp.relations.ranks.rank_mesh import stages_of
 from npucmp.relations.ranks.rank_origin import (
     with_first_moved,
     with_gaps_first,
+    with_missing_reduction,
     with_odd_part,
     with_odd_type,
     with_other_operators,
@@ -287,7 +288,9 @@ def _with_ranks(one: Comparison, found: Assembled, context: ReadContext, recompu
         roots = with_gaps_first(roots)
     if recomputes and found.search.values:
         roots = [_with_guilty_rank(root, found.search, context) if root.place <= ASKED else root for root in roots]
-    return replace(known, roots=tuple(with_other_operators(root, found.search, known.findings) for root in roots))
+    for moved in (with_other_operators, with_missing_reduction):
+        roots = [moved(root, found.search, known.findings) for root in roots]
+    return replace(known, roots=tuple(roots))
 
 
 def _with_guilty_rank(root: Root, search: PlacementSearch, context: ReadContext) -> Root:
