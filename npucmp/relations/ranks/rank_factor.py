@@ -15,7 +15,7 @@ from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.localise.rule_context import COMMON_SHARE
 from npucmp.model import Payload
-from npucmp.relations.held_values import BLOCK, HeldTensor
+from npucmp.relations.held_values import BLOCK, HeldTensor, tensor_in
 from npucmp.relations.ranks.placement import PAYLOADS, Placements, payload_of
 from npucmp.relations.ranks.placement_choice import Decision
 from npucmp.relations.ranks.placement_search import PlacementSearch
@@ -52,8 +52,10 @@ def rank_factors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decisi
         return []
     kinds = {one.kind for one, size in zip(fit.placements, mesh.sizes) if size > 1}
     get = search.parts_of(golden)
-    parts = {at: part for at, op in mesh.cells.items() if (part := get(op).payload) is not None}
-    whole = payload_of(mesh, get, fit) if kinds == {"sum"} else None
+    is_behind = search.is_made_behind(golden.operator.name, golden.slot)  # each rank wrote a term of it
+    held = {at: tensor_in(op, golden.slot) if is_behind else get(op) for at, op in mesh.cells.items()}
+    parts = {at: one.payload for at, one in held.items() if one is not None and one.payload is not None}
+    whole = payload_of(mesh, get, fit) if is_behind or kinds == {"sum"} else None
     if len(parts) < len(mesh.cells) or (whole is None and not kinds <= {"shard", "grouped", "zigzag", "whole"}):
         return []
     cut = PartOfRank({at: part.shape for at, part in parts.items()}, mesh.sizes, fit.placements, PAYLOADS)

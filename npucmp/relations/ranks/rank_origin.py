@@ -510,7 +510,11 @@ def _odd_factor(search: PlacementSearch, pair: Pair) -> Optional[tuple[int, floa
         return None
     for one in made[1]:
         given = _errors_of(search, one).get(own.rank)
-        if one.is_float and (given is None or abs(own.factor) <= OUTLIER_FACTOR * given):
+        is_read = one.is_float and search.state(one.operator, one) not in (
+            "local",
+            "shape",
+        )  # else a bias that is added behind
+        if is_read and (given is None or abs(own.factor) <= OUTLIER_FACTOR * given):
             return None
     known = {"rank": own.rank, "factor": 1.0 + own.factor, "rest": own.rest}
     words = "the part of rank {rank} is {factor:.4g} times the golden's"
