@@ -298,7 +298,7 @@ def _sentences(
     else:
         yield from _wrong_group(search, place)
         yield from _order(search, place) if root.cause is not Cause.PROPAGATED else ()
-    if rank is not None and len(errors) > 1:
+    if rank is not None and rank == odd_rank(errors):
         rest = max(error for other, error in errors.items() if other != rank)
         if place.decision.fit is not None and any(one.kind != "whole" for one in place.decision.fit.placements):
             words = "the part of rank {rank} differs ({error}), those of the others by at most {others}"
