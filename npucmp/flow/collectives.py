@@ -34,6 +34,7 @@ class Communications:
     senders  the operators of other ranks that send data to an operator
     joint    operators of other ranks with which it forms one collective; they wait for each other
     read     operators of other ranks that wrote or sent its inputs, as far as the caller knows
+    inside   groups of operators that communicate inside and record no collective, as far as the caller knows
     clocks   of all operators
     """
 
@@ -42,6 +43,7 @@ class Communications:
         sequences: Sequence[Sequence[Optional[Operator]]],
         numbers: Sequence[Optional[int]],
         read: Optional[Mapping[OperatorPlace, Sequence[OperatorPlace]]] = None,
+        inside: Sequence[Sequence[OperatorPlace]] = (),
     ) -> None:
         self._sequences, self._numbers = sequences, numbers
         self._read = read or {}
@@ -50,6 +52,9 @@ class Communications:
         if len(sequences) > 1:
             self._match_calls()
             self._match_peers()
+        for group in inside:
+            for place in group:
+                self.joint[place] = self.senders[place] = [one for one in group if one != place]
         self.clocks = self._clocks()
 
     @property

@@ -26,10 +26,12 @@ from npucmp.localise.search import RootSearch
 from npucmp.localise.sources import is_held, replace_source, source_of
 from npucmp.localise.sweep import TensorSource
 from npucmp.localise.thresholds import disregard
-from npucmp.model import Cause, Finding, Operator, Pair, Root
+from npucmp.model import Cause, Finding, Operator, Pair, Root, TensorRef
 from npucmp.model.optypes import op_type_of
-from npucmp.model.roles import is_buffer
+from npucmp.model.roles import is_buffer, is_parameter
 from npucmp.model.table import made_once
+
+FEWEST_ELEMENTS = 16  # elements: chosen: fewer are equal on ranks by chance, not measured
 
 
 class RemoteView(NamedTuple):
@@ -187,6 +189,55 @@ def _may_read_elsewhere(walks: Sequence[RootSearch]) -> bool:
     every = [np.unique(np.concatenate(side), return_index=True)[0] for side in (read, wrote)]
     both = np.sort(np.concatenate(every))
     return bool((both[1:] == both[:-1]).any())
+
+
+def reductions_inside(walks: Sequence[RootSearch]) -> list[list[OperatorPlace]]:
+    """Return the operators of several ranks that add or join what the ranks read inside them, and record no collective
+    for it: a row-parallel linear layer as a module. They read unequal tensors on these ranks of the golden, and write
+    one float tensor on all."""
+    alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for rank, walk in enumerate(walks):
+        network = walk.findings.network
+        alike[made_once(network.columns, (_names,), network.pairs)].append(rank)
+    found: list[list[OperatorPlace]] = []
+    for ranks in alike.values():
+        first = walks[ranks[0]]
+        rows = made_once(first.findings.network.columns, (_rows_joined,), first) if len(ranks) > 1 else None
+        if not rows:
+            continue
+        contents = np.array([walks[rank].edges.contents for rank in ranks], dtype=np.uint64)
+        written = np.sort(contents[:, [output for _, output, _ in rows]], axis=0)
+        is_shared = ((written[1:] == written[:-1]) & (written[1:] > 0)).any(axis=0)
+        for shared in np.flatnonzero(is_shared).tolist():
+            at, output, inputs = rows[shared]
+            holders: dict[int, list[int]] = defaultdict(list)
+            for place, content in enumerate(contents[:, output].tolist()):
+                holders[content].append(place)
+            for content, places in holders.items():
+                if content and len({*map(tuple, contents[places][:, inputs].tolist())}) > 1:
+                    found.append([OperatorPlace(ranks[place], at) for place in places])
+    return found
+
+
+def _names(pairs: Sequence[Pair]) -> tuple[str, ...]:
+    """The operators and slots of all rows, which ranks of one structure share."""
+    return tuple(f"{pair.operator.name} {pair.slot}" for pair in pairs)
+
+
+def _rows_joined(walk: RootSearch) -> list[tuple[int, int, list[int]]]:
+    """The operators that may add or join inside what ranks read: their number, the row of a float output, and the rows
+    of the float tensors that they read and no parameters."""
+    pairs, found = walk.findings.network.pairs, []
+    for at, node in enumerate(walk.nodes.rows):
+        read = [row for row in node.inputs if round_off_of(pairs[row]) and not is_parameter(pairs[row])]
+        written = next((row for row in node.outputs if _is_large(pairs[row].golden)), None)
+        if read and written is not None and not op_type_of(node.operator).has("collective"):
+            found.append((at, written, read))
+    return found
+
+
+def _is_large(tensor: Optional[TensorRef]) -> bool:
+    return tensor is not None and math.prod(tensor.shape) >= FEWEST_ELEMENTS
 
 
 class Inequality(NamedTuple):

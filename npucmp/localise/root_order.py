@@ -153,14 +153,14 @@ class _Ranks:
     def _communications(self) -> Communications:
         """The communication between the ranks; `_read` gets the tensors of other ranks that each operator reads."""
         from npucmp.flow.collectives import Communications
-        from npucmp.localise.remote_inputs import golden_of, read_elsewhere, without_buffers
+        from npucmp.localise.remote_inputs import golden_of, read_elsewhere, reductions_inside, without_buffers
 
         for walk, number in zip(self._walks, self._numbers):
             without_buffers(walk, number)
         self._read = read_elsewhere(self._walks)
         sequences = [[golden_of(row.pair) for row in walk.nodes.rows] for walk in self._walks]
         read = {place: [sent for sent, _ in operators] for place, operators in self._read.items()}
-        return Communications(sequences, self._numbers, read)
+        return Communications(sequences, self._numbers, read, reductions_inside(self._walks))
 
     def _in_order(self) -> Iterable[list[OperatorPlace]]:
         """Yield all operators; those of one clock together."""
