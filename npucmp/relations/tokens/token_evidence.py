@@ -114,17 +114,18 @@ def gather_evidence(
 
 def _at_equal_positions(rows: Any, tokens: Any, target: TokenSide, golden: TokenSide) -> tuple[Any, Any]:
     """The candidates at equal positions, if both sides record positions and most tokens have such a candidate; all
-    candidates of tokens without one. One side may count its positions from another number."""
+    candidates of tokens without one, and of rows without one, whose position may be wrong. One side may count its
+    positions from another number."""
 
     left, right = recorded_positions(target), recorded_positions(golden)
     if left is None or right is None:
         return rows, tokens
     are_equal = left[rows] == right[tokens]
-    has_equal = np.zeros(golden.size, bool)
-    has_equal[tokens[are_equal]] = True
+    has_equal, is_placed = np.zeros(golden.size, bool), np.zeros(target.size, bool)
+    has_equal[tokens[are_equal]] = is_placed[rows[are_equal]] = True
     if has_equal.sum() < PLACED * len(np.unique(tokens)):
         return rows, tokens
-    keep = are_equal | ~has_equal[tokens]
+    keep = are_equal | ~has_equal[tokens] | ~is_placed[rows]
     return rows[keep], tokens[keep]
 
 

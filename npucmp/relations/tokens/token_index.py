@@ -342,6 +342,7 @@ def _index(
         if rows[at] >= 0 < matched.rounds[at] and ends and not any(_follows(*end, rows, lines) for end in ends):
             rows[at] = -1
     _close_breaks(rows, requests, evidence, lines)
+    _fill_gaps(rows, requests, evidence, lines)
     is_padding, words = padding_of(rows, requests, padding)
     likely = is_padding
     if padding.golden.named is None and not words:
@@ -381,6 +382,25 @@ def _close_breaks(rows: Any, requests: Any, evidence: TokenEvidence, lines: Line
             is_free = lines.lane[wanted] == lines.lane[rows[near]] and not np.any(rows == wanted)
             if is_free and wanted * size + at in keys:
                 rows[at] = wanted
+
+
+def _fill_gaps(rows: Any, requests: Any, evidence: TokenEvidence, lines: Lines) -> None:
+    """Give a token without a row the one free candidate behind the token before it and before the token behind it, if
+    that row is the candidate of no other such token: a wrong token agrees in less than half of the tensors."""
+    is_free = np.ones(len(lines.lane), bool)
+    is_free[rows[rows >= 0]] = False
+    open_pairs = np.flatnonzero(is_free[evidence.rows] & (rows[evidence.tokens] < 0))
+    fitting = []
+    for row, token in zip(evidence.rows[open_pairs].tolist(), evidence.tokens[open_pairs].tolist()):
+        own = np.flatnonzero((requests == requests[token]) & (rows >= 0))
+        before, behind = own[own < token][-1:], own[own > token][:1]
+        trial = {token: row, **{int(near): int(rows[near]) for near in (*before, *behind)}}
+        order = sorted(trial)
+        if len(before) and all(_follows(*both, trial, lines) for both in zip(order, order[1:])):
+            fitting.append((row, token))
+    for row, token in fitting:
+        if sum(row == other or token == another for other, another in fitting) == 1:
+            rows[token] = row
 
 
 def _follows(before: int, after: int, rows: Any, lines: Lines) -> bool:
