@@ -343,6 +343,7 @@ def _index(
             rows[at] = -1
     _close_breaks(rows, requests, evidence, lines)
     _fill_gaps(rows, requests, evidence, lines)
+    _sort_equal(rows, requests, evidence, lines)
     is_padding, words = padding_of(rows, requests, padding)
     likely = is_padding
     if padding.golden.named is None and not words:
@@ -384,22 +385,36 @@ def _close_breaks(rows: Any, requests: Any, evidence: TokenEvidence, lines: Line
                 rows[at] = wanted
 
 
+def _sort_equal(rows: Any, requests: Any, evidence: TokenEvidence, lines: Lines) -> None:
+    """Give the rows of equal tokens of a request to them in the order of steps and rows. If positions are wrong, they
+    agree as well in another."""
+    known = np.flatnonzero(rows >= 0)
+    if not evidence.is_ids:
+        return
+    own, kinds = rows[known], (evidence.classes[known], requests[known])
+    rows[known[np.lexsort((known, *kinds))]] = own[np.lexsort((own, lines.step[own], *kinds))]
+
+
 def _fill_gaps(rows: Any, requests: Any, evidence: TokenEvidence, lines: Lines) -> None:
     """Give a token without a row the one free candidate behind the token before it and before the token behind it, if
     that row is the candidate of no other such token: a wrong token agrees in less than half of the tensors."""
     is_free = np.ones(len(lines.lane), bool)
     is_free[rows[rows >= 0]] = False
     open_pairs = np.flatnonzero(is_free[evidence.rows] & (rows[evidence.tokens] < 0))
+    known = {request: np.flatnonzero((requests == request) & (rows >= 0))
+             for request in np.unique(requests[evidence.tokens[open_pairs]]).tolist()}  # fmt: skip
     fitting = []
     for row, token in zip(evidence.rows[open_pairs].tolist(), evidence.tokens[open_pairs].tolist()):
-        own = np.flatnonzero((requests == requests[token]) & (rows >= 0))
-        before, behind = own[own < token][-1:], own[own > token][:1]
-        trial = {token: row, **{int(near): int(rows[near]) for near in (*before, *behind)}}
+        own = known[int(requests[token])]
+        at = int(own.searchsorted(token))
+        near = own[max(0, at - 1) : at + 1].tolist()
+        trial = {token: row, **{one: int(rows[one]) for one in near}}
         order = sorted(trial)
-        if len(before) and all(_follows(*both, trial, lines) for both in zip(order, order[1:])):
+        if at and all(_follows(*both, trial, lines) for both in zip(order, order[1:])):
             fitting.append((row, token))
+    counts = Counter(number for both in fitting for number in (("row", both[0]), ("token", both[1])))
     for row, token in fitting:
-        if sum(row == other or token == another for other, another in fitting) == 1:
+        if counts["row", row] == counts["token", token] == 1:
             rows[token] = row
 
 
