@@ -20,11 +20,17 @@ from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import first_of
 from npucmp.relations.weights import free_numbers, low_rank
 from npucmp.relations.weights.checkpoint_pair import CheckpointPair, PairedWeights
-from npucmp.relations.weights.expert_map import ExpertMap, expert_maps, is_expert_map
-from npucmp.relations.weights.expert_order import Order, expert_orders, in_order, is_alike
-from npucmp.relations.weights.free_numbers import LAYERS, FreeNumber
+from npucmp.relations.weights.expert_order import (
+    ExpertMap,
+    Order,
+    expert_maps,
+    expert_orders,
+    in_order,
+    is_alike,
+    is_expert_map,
+)
+from npucmp.relations.weights.free_numbers import LAYERS, DeclaredLayout, FreeNumber
 from npucmp.relations.weights.limits import limit_of
-from npucmp.relations.weights.network_settings import DeclaredLayout
 from npucmp.relations.weights.part import Part, add_part, changed
 from npucmp.relations.weights.parts import PartBuilder
 from npucmp.relations.weights.role import Role

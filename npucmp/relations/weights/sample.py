@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Optional, Sequence
 
 import numpy as np
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import sliced
 from npucmp.dump.readers.values import blocks
-from npucmp.model import Payload
+from npucmp.errors import NpucmpError
+from npucmp.model import Payload, TensorRef
 
 Array = NDArray[np.float64]
 ROWS = 16  # rows of a part that are read: work: so many rows do not agree by chance
@@ -65,3 +67,13 @@ def part_agrees(
         return None
     numbers = row_numbers(x.shape[0])
     return agrees(rows_of(x, numbers, context), rows_of(y, numbers, context), rtol, quantised, atol)
+
+
+def only_value(ref: TensorRef, context: ReadContext) -> Optional[float]:
+    """Return the value of a tensor of one element; None for others, or if it cannot be read."""
+    if ref.payload is None or math.prod(ref.shape) != 1:
+        return None
+    try:
+        return float(next(iter(blocks(ref.payload, 1, context=context)))[0])
+    except NpucmpError:
+        return None

@@ -31,13 +31,12 @@ from npucmp.dump.readers.weight_payloads import steps_of, transposed
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.localise.root_values import TYPES, is_rounded, shows_type
 from npucmp.model import Payload
-from npucmp.relations.weights.checkpoint_pair import CheckpointPair
+from npucmp.relations.weights.checkpoint_pair import CheckpointPair, Fact, WeightFault
 from npucmp.relations.weights.element_ranks import rank_of_all, rank_of_whole
 from npucmp.relations.weights.low_rank import simple_numbers
 from npucmp.relations.weights.part import Part
 from npucmp.relations.weights.role import Role
 from npucmp.relations.weights.sample import ELEMENTS, Array, agrees, row_numbers, rows_of, whole_values
-from npucmp.relations.weights.weight_fault import Fact, WeightFault
 
 CODES = 1e-6  # of a code: chosen: one rounding of a product to float32 and of its quotient
 BIAS = 127  # of an exponent: definition: of the exponent of float8_e8m0
@@ -307,15 +306,25 @@ class FaultFinder:
         if limit.is_quantised:
             slack = slack + STEP_SHARE * np.abs(y).max(initial=0.0)
         bad = ~((np.abs(x - y) <= slack) | (x == y) | (np.isnan(x) & np.isnan(y)))
-        rounded = _rounded(x, y)
-        if rounded is not None and pair.role.is_shift_free:
+        found = _rounded(x, y)
+        if found is not None and pair.role.is_shift_free:
             before, after = sorted((len({*x.tolist()}), len({*y.tolist()})), reverse=True)
-            facts = {**rounded.facts, "before": before, "after": after}
-            rounded = WeightFault(rounded.label, f"{rounded.words}: {{before}} values become {{after}}", facts)
+            facts = {**found.facts, "before": before, "after": after}
+            found = WeightFault(found.label, f"{found.words}: {{before}} values become {{after}}", facts)
         if not bad.any():
             steps = WeightFault("steps", "single codes are off by more than half a step")
-            return rounded or (steps if limit.is_quantised else DIFFERS)
-        found = rounded or self._of_elements(pair, target, golden, x, y, slack, bad)
+            return found or (steps if limit.is_quantised else DIFFERS)
+        found = (
+            found
+            or self._update(pair, x, y)
+            or _moved_parts(pair.role, x, y, slack)
+            or self._moved(x, y, slack)
+            or other_scales(target, golden, x, y, slack, self.context)
+            or (_linear(pair, x, y, slack) if bad.mean() > MOSTLY else None)
+            or _zero(x, bad)
+            or _sorted_alike(pair, x, y)
+            or _places(bad)
+        )
         rank = rank_of_all(target, bad, self._ranks)
         return found if rank is None else found._replace(rank=rank)
 
@@ -323,43 +332,20 @@ class FaultFinder:
         """Return the rank that holds the whole parameter of the target; None if several do, or it is not known."""
         return rank_of_whole(pair.target.payload if pair.target is not None else None, self._ranks)
 
-    def _of_elements(
-        self,
-        pair: CheckpointPair,
-        target: Payload,
-        golden: Payload,
-        x: Array,
-        y: Array,
-        slack: Array,
-        bad: NDArray[np.bool_],
-    ) -> WeightFault:
-        """The fault of elements beyond their limits, which `bad` marks."""
-        related = self._update(pair, x, y) or _moved_parts(pair.role, x, y, slack)
-        if related is not None:
-            return related
-        if len(x.shape) == 1 and (moved := self._moved_shards(x, y, slack)) is not None:
-            return moved
-        if len(x.shape) > 1:
-            a, b, c = (one.reshape(-1, one.shape[-1]) for one in (x, y, slack))  # the rows of all experts of a stack
-            moved = self._moved(a, b, c, 0) or self._moved(a.T, b.T, c.T, 1)
-            if moved is not None:
-                return moved
-        scales = other_scales(target, golden, x, y, slack, self.context)
-        linear = _linear(pair, x, y, slack) if scales is None and bad.mean() > MOSTLY else None
-        return scales or linear or _zero(x, bad) or _sorted_alike(pair, x, y) or _places(bad)
-
-    def _moved(self, x: Array, y: Array, slack: Array, axis: int) -> Optional[WeightFault]:
-        """Return a fault if the target holds the golden's rows in another order."""
-        shards = self._moved_shards(x, y, slack)
-        if shards is not None:
-            return shards
-        order = _order_of(x, y, slack)
-        if order is None:
-            return None
-        what = "rows" if axis == 0 else "columns"
-        moved = [at for at, one in enumerate(order) if at != one]
-        facts: dict[str, Fact] = {"what": what, "first": moved[0], "last": moved[-1]}
-        return WeightFault(f"{what} moved", "the golden's {what} {first} to {last} stand in another order", facts)
+    def _moved(self, x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
+        """Return a fault if the target holds the golden's rows or columns in another order."""
+        if x.ndim == 1:
+            return self._moved_shards(x, y, slack)
+        rows = [one.reshape(-1, one.shape[-1]) for one in (x, y, slack)]  # of all experts of a stack
+        for what, values in (("rows", rows), ("columns", [one.T for one in rows])):
+            if (shards := self._moved_shards(*values)) is not None:
+                return shards
+            if (order := _order_of(*values)) is not None:
+                moved = [at for at, one in enumerate(order) if at != one]
+                facts: dict[str, Fact] = {"what": what, "first": moved[0], "last": moved[-1]}
+                words = "the golden's {what} {first} to {last} stand in another order"
+                return WeightFault(f"{what} moved", words, facts)
+        return None
 
     def _moved_shards(self, x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
         """Return a fault if the rows of tensor-parallel ranks stand in the order of other ranks."""

@@ -24,11 +24,10 @@ from npucmp.measure import metrics
 from npucmp.measure.quantised_steps import StepLimit, elements_beyond
 from npucmp.model import DIFFERS, Cause, Evidence, Finding, Root, Verdict, first_of
 from npucmp.model.cause import Fact
-from npucmp.relations.weights.checkpoint_pair import CheckpointPair
+from npucmp.relations.weights.checkpoint_pair import CheckpointPair, JudgedWeight, WeightFault
 from npucmp.relations.weights.expert_order import ROUTERS, STACKS, Order, matched_rows, sampled_experts
 from npucmp.relations.weights.next_update import ParameterUpdate, UpdateFinder
 from npucmp.relations.weights.part import Part
-from npucmp.relations.weights.weight_fault import JudgedWeight, WeightFault
 from npucmp.relations.weights.weight_faults import DIFFERS as UNDESCRIBED
 from npucmp.relations.weights.weight_faults import FaultFinder
 
