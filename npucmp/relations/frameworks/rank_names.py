@@ -20,7 +20,7 @@ from npucmp.model import Match, Operator, Report, Run, TensorRef
 from npucmp.model.arguments import tensor_name
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_activation, is_read_parameter
-from npucmp.relations.frameworks.by_name.slots import open_payload
+from npucmp.relations.frameworks.by_name.slots import reshape_leading
 from npucmp.relations.held_values import RankOperator, Values
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import Sides, most_ranks
@@ -82,11 +82,7 @@ class NamedRanks:
             or tensor.shape[: len(own)] != own
         ):
             return tensor
-        shape, found = (*other, *tensor.shape[len(own) :]), open_payload(tensor, self._context)
-        if found is None:
-            return tensor if tensor.file or tensor.payload is not None else tensor._replace(shape=shape)
-        is_plain = not (found.strides or found.parts or found.dataset or found.device)
-        return tensor._replace(shape=shape, payload=found._replace(shape=shape)) if is_plain else tensor
+        return reshape_leading(tensor, (*other, *tensor.shape[len(own) :]), self._context)
 
 
 Dims = tuple[int, ...]

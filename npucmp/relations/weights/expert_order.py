@@ -25,13 +25,13 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import joined, sliced
 from npucmp.dump.readers.checkpoint_files import EXPERT_MAP
-from npucmp.errors import NpucmpError, SystemFailure, if_unreadable
+from npucmp.errors import if_unreadable
 from npucmp.model import Payload
 from npucmp.relations.weights.limits import WeightLimit, limit_of
 from npucmp.relations.weights.part import Part, changed
 from npucmp.relations.weights.role import Role
 from npucmp.relations.weights.sample import Array, agrees, row_numbers, rows_of, whole_values
-from npucmp.relations.weights.structure import CheckpointStructure
+from npucmp.relations.weights.structure import CheckpointStructure, Piece
 
 Order = tuple[int, ...]  # the golden's expert that each expert of the target is
 STACKS = ("gu_stack", "down_stack")
@@ -57,14 +57,9 @@ def expert_orders(
         other = golden.get(role)
         if role.kind != "router" or role.param != "weight" or role.part or other is None:
             continue
-        try:
-            order = _order_of_rows(part, other, context)
-            if order is not None and _follow(role, order, target, golden, context):
-                yield ExpertOrder(role.layer, order, _keeps_groups(order, groups or 1))
-        except SystemFailure:
-            raise
-        except NpucmpError:
-            continue
+        order = _order_of_rows(part, other, context)
+        if order is not None and _follow(role, order, target, golden, context):
+            yield ExpertOrder(role.layer, order, _keeps_groups(order, groups or 1))
 
 
 def in_order(parts: dict[Role, Part], layer: Optional[int], order: Order) -> dict[Role, Part]:
@@ -85,6 +80,7 @@ def _rows_in_order(places: Sequence[int], payload: Payload) -> Payload:
     return joined([sliced(payload, 0, place, place + 1) for place in places], 0)
 
 
+@if_unreadable(None)
 def _order_of_rows(target: Part, golden: Part, context: ReadContext) -> Optional[Order]:
     """Return the golden's row for each row of a router; None for the same order, or if a row has no equal."""
     if target.shape != golden.shape or len(target.shape) != 2 or target.payload is None or golden.payload is None:
@@ -102,8 +98,8 @@ def matched_rows(x: Array, y: Array, limit: WeightLimit) -> Optional[Order]:
         order = squares.argmin(1).tolist()
     if order == [*range(len(order))] or len({*order}) < len(order):
         return None
-    fits = agrees(x, y[order], limit.rtol, limit.is_quantised, limit.atol)
-    return tuple(order) if fits and not agrees(x, y, limit.rtol, limit.is_quantised, limit.atol) else None
+    fits = agrees(x, y[order], limit)
+    return tuple(order) if fits and not agrees(x, y, limit) else None
 
 
 @if_unreadable(False)
@@ -113,7 +109,7 @@ def is_alike(target: Part, golden: Part, context: ReadContext) -> bool:
         return False
     x, y = (sampled_experts([part], context) for part in (target, golden))
     limit = limit_of(target, golden)
-    return x is not None and y is not None and agrees(x, y, limit.rtol, limit.is_quantised, limit.atol)
+    return x is not None and y is not None and agrees(x, y, limit)
 
 
 def sampled_experts(parts: Sequence[Part], context: ReadContext) -> Optional[Array]:
@@ -136,6 +132,7 @@ def _sample(stack: Payload, at: int, context: ReadContext) -> Array:
     return np.concatenate([whole_values(sliced(one, 1, row, row + 1), context).reshape(-1) for row in numbers])
 
 
+@if_unreadable(False)
 def _follow(
     router: Role, order: Order, target: Mapping[Role, Part], golden: Mapping[Role, Part], context: ReadContext
 ) -> bool:
@@ -156,7 +153,7 @@ def _follow(
         limit = limit_of(part, other)
         for at in range(len(x)):
             own = (x[at : at + 1], y[order[at] : order[at] + 1] if is_stack else y)
-            if agrees(*own, limit.rtol, limit.is_quantised, limit.atol):
+            if agrees(*own, limit):
                 fits.add(at if role.expert is None else role.expert)
     return len(fits) >= MOSTLY * len(order)
 
@@ -183,20 +180,19 @@ def expert_maps(side: CheckpointStructure, layers: Sequence[Layer], context: Rea
     for table in _tables(side.checkpoint.config.get(EXPERT_MAP)):
         found.update(_by_layer(table, layers))
     for held in side.held.values():
-        ref = held.pieces[0].ref
-        if held.pieces[0].name.rpartition(".")[2].startswith(_KEYS) and 0 < len(ref.shape) < 3:
-            if ref.payload is None or np.prod(ref.shape) > LARGEST:
-                continue
-            try:
-                values = whole_values(ref.payload, context)
-            except SystemFailure:
-                raise
-            except NpucmpError:
-                continue
-            named = _LAYER.search(held.pieces[0].name)
-            table = values.astype(np.int64).tolist()
-            found.update({int(named[1]): tuple(table)} if named and values.ndim == 1 else _by_layer(table, layers))
+        found.update(_recorded_map(held.pieces[0], layers, context) or {})
     return found
+
+
+@if_unreadable(None)
+def _recorded_map(piece: Piece, layers: Sequence[Layer], context: ReadContext) -> Optional[dict[Layer, ExpertMap]]:
+    """Return what a tensor says of the experts of layers; None if it is no map."""
+    ref, is_named = piece.ref, piece.name.rpartition(".")[2].startswith(_KEYS)
+    if not is_named or not 0 < len(ref.shape) < 3 or ref.payload is None or np.prod(ref.shape) > LARGEST:
+        return None
+    layer = _LAYER.search(piece.name)
+    table = whole_values(ref.payload, context).astype(np.int64).tolist()
+    return {int(layer[1]): tuple(table)} if layer and len(ref.shape) == 1 else _by_layer(table, layers)
 
 
 def is_expert_map(name: str) -> bool:

@@ -17,7 +17,6 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import joined, sliced
 from npucmp.dump.readers.weight_payloads import paired_rows
-from npucmp.errors import if_unreadable
 from npucmp.model import Payload
 from npucmp.relations.weights.limits import limit_of
 from npucmp.relations.weights.part import Part, changed
@@ -101,13 +100,10 @@ def query_groups(
     return decided(votes, parts)
 
 
-@if_unreadable(False)
 def _is_same(part: Part, payload: Payload, other: Optional[Part], context: ReadContext) -> bool:
     if other is None or other.payload is None:
         return False
-    limit = limit_of(part, other)
-    same = part_agrees(payload, other.payload, limit.rtol, context, limit.is_quantised, limit.atol)
-    return bool(same)
+    return part_agrees(payload, other.payload, limit_of(part, other), context)
 
 
 # order of rotary embedding

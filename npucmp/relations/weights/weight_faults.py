@@ -28,7 +28,7 @@ from npucmp.dump.readers.assembly import sliced
 from npucmp.dump.readers.computed_weights import SCALED
 from npucmp.dump.readers.values import blocks
 from npucmp.dump.readers.weight_payloads import steps_of, transposed
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import NpucmpError
 from npucmp.localise.root_values import TYPES, is_rounded, shows_type
 from npucmp.model import Payload
 from npucmp.relations.weights.checkpoint_pair import CheckpointPair, Fact, WeightFault
@@ -36,7 +36,7 @@ from npucmp.relations.weights.element_ranks import rank_of_all, rank_of_whole
 from npucmp.relations.weights.low_rank import simple_numbers
 from npucmp.relations.weights.part import Part
 from npucmp.relations.weights.role import Role
-from npucmp.relations.weights.sample import ELEMENTS, Array, agrees, row_numbers, rows_of, whole_values
+from npucmp.relations.weights.sample import ELEMENTS, Array, agrees, row_numbers, rows_of, sampled_rows, whole_values
 
 CODES = 1e-6  # of a code: chosen: one rounding of a product to float32 and of its quotient
 BIAS = 127  # of an exponent: definition: of the exponent of float8_e8m0
@@ -238,9 +238,7 @@ class FaultFinder:
         return None
 
     def _same(self, pair: CheckpointPair, x: Array, other: Payload, numbers: Sequence[int]) -> bool:
-        return agrees(
-            x, rows_of(other, numbers, self.context), pair.limit.rtol, pair.limit.is_quantised, pair.limit.atol
-        )
+        return agrees(x, rows_of(other, numbers, self.context), pair.limit)
 
     def _held(self, pair: CheckpointPair, x: Array, y: Array, numbers: Sequence[int]) -> Optional[WeightFault]:
         """Return the other golden parameter whose values the target holds."""
@@ -250,17 +248,12 @@ class FaultFinder:
         for role, other in self._goldens:
             if role == pair.role or other.payload is None or other.shape != (pair.target.shape if pair.target else ()):
                 continue
-            try:
-                sample = rows_of(other.payload, own, self.context)
-                near = agrees(x[few], sample, limit.rtol, limit.is_quantised, limit.atol)
-                if not near or agrees(y[few], sample, limit.rtol, limit.is_quantised, limit.atol):
-                    continue
-                if self._same(pair, x, other.payload, numbers):
-                    return _holds(pair.role, role, other)
-            except SystemFailure:
-                raise
-            except NpucmpError:
+            sample = sampled_rows(other.payload, own, self.context)
+            if sample is None or not agrees(x[few], sample, limit) or agrees(y[few], sample, limit):
                 continue
+            every = sampled_rows(other.payload, numbers, self.context)
+            if every is not None and agrees(x, every, limit):
+                return _holds(pair.role, role, other)
         return None
 
     def _update(self, pair: CheckpointPair, x: Array, y: Array) -> Optional[WeightFault]:
