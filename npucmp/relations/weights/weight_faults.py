@@ -219,7 +219,7 @@ class FaultFinder:
             return None
         numbers = row_numbers(target.shape[0])
         x, y = (rows_of(one, numbers, self.context) for one in (target, golden))
-        if not x.any() and y.any() and not _any_value(target, self.context):
+        if not x.any() and y.any() and not any(map(np.any, blocks(target, ELEMENTS, context=self.context))):
             return WeightFault("zero", "all its elements are zero")
         if len({*x.reshape(-1).tolist()}) > DISTINCT:
             held = self._held(pair, x, y, numbers)
@@ -413,10 +413,6 @@ def _swapped(holds: Sequence[Optional[int]]) -> Optional[WeightFault]:
         return WeightFault(f"shards {moved}", "shards {one} and {other} are swapped", facts)
     facts = {"first": moved[0], "other": holds[moved[0]] or 0}
     return WeightFault("shards", "shard {first} is that of rank {other}", facts)
-
-
-def _any_value(payload: Payload, context: ReadContext) -> bool:
-    return any(one.any() for one in blocks(payload, ELEMENTS, context=context))
 
 
 def _of_shapes(target: tuple[int, ...], golden: tuple[int, ...]) -> WeightFault:
