@@ -30,7 +30,7 @@ CODE = {  # modules whose strings are code, names or columns
     "recompute/repro_case.py", "recompute/numpy_case.py", "recompute/call_table.py", "report/network.py",
     "report/page_words.py", "report/chinese.py", "report/translation.py", "model/optypes.py", "model/table.py",
     "model/moments.py", "model/network.py", "model/__init__.py", "measure/kernel/native.py",
-    "commands/help_formatter.py", "commands/man_page.py", "report/error_object.py",
+    "measure/kernel/library.py", "commands/help_formatter.py", "commands/man_page.py", "report/error_object.py",
     "report/sarif.py", "report/github_annotations.py", "report/markdown.py", "report/json_lines.py",
     "report/summary_types.py", "report/next_commands.py", "report/object_json.py",
 }  # fmt: skip

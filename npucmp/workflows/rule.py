@@ -67,7 +67,6 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
         "npucmp.relations.weights.next_update npucmp.localise.update_roots npucmp.localise.updated_parameters "
         "npucmp.relations.weights.element_ranks npucmp.relations.weights.expert_order npucmp.relations.weights.pairing "
         "npucmp.relations.weights.free_numbers npucmp.relations.weights.limits npucmp.relations.weights.low_rank "
-        "npucmp.relations.weights.network_settings "
         "npucmp.relations.weights.parts npucmp.relations.weights.role npucmp.relations.weights.sample "
         "npucmp.relations.weights.training_states"
     ).split()),

@@ -56,7 +56,7 @@ EXCEPTIONS = {  # (module, function, number) → why that number has no name
     ("relations.token_records", "record_of", 4): "axes of a mask",
     ("relations.tokens.token_axes", "_fits", 4): "axes: batch, heads, sequence, width",
     ("relations.tokens.token_lengths", "*", 4): "axes of a mask",
-    ("relations.weights.expert_map", "expert_maps", 3): "axes: layers and experts at most",
+    ("relations.weights.expert_order", "_recorded_map", 3): "axes: layers and experts at most",
     ("relations.weights.parts", "_qkv_rows", 3): "parts: q, k and v",
     ("relations.weights.structure", "holds_turned_experts", 3): "axes of stacked matrices",
     ("relations.weights.structure", "_places", 3): "numbers in the name of a rank: tensor, pipeline, experts",

@@ -21,7 +21,7 @@ from npucmp.model.arguments import argument_name, named_arguments, tensor_name
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_activation, is_read_parameter
-from npucmp.relations.frameworks.by_name.slots import open_payload
+from npucmp.relations.frameworks.by_name.slots import open_payload, reshape_leading
 from npucmp.relations.frameworks.rank_sequence import RankSequence
 from npucmp.relations.held_values import Values
 from npucmp.workflows.options import Options
@@ -124,11 +124,7 @@ class NamedRanks:
             or tensor.shape[: len(own)] != own
         ):
             return tensor
-        shape, found = (*other, *tensor.shape[len(own) :]), open_payload(tensor, self._context)
-        if found is None:
-            return tensor if tensor.file or tensor.payload is not None else tensor._replace(shape=shape)
-        is_plain = not (found.strides or found.parts or found.dataset or found.device)
-        return tensor._replace(shape=shape, payload=found._replace(shape=shape)) if is_plain else tensor
+        return reshape_leading(tensor, (*other, *tensor.shape[len(own) :]), self._context)
 
 
 def _head_axes(shape: Dims, lead: Dims, is_behind: bool = False) -> str:

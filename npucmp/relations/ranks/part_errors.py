@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from typing import Optional, Sequence
 
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import if_unreadable
 from npucmp.model import Payload
 from npucmp.relations.held_values import HeldTensor, RankOperator
 from npucmp.relations.ranks.placement import ARRAYS, PAYLOADS, Get, distance, fit_figures, streamed_distance
@@ -53,24 +53,20 @@ def _part_errors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decisi
     return found
 
 
+@if_unreadable(None, Misfit, ValueError, IndexError)
 def _error(part: HeldTensor, golden: HeldTensor, whole: PartOfRank, at: Coordinates, scale: float) -> Optional[float]:
     """The error of one part; None if its values are not known or do not fit."""
-    try:
-        if golden.array is None:
-            own = whole.of(golden.payload, at)
-            return None if part.payload is None else _streamed_error(part.payload, own, golden, scale)
-        values = part.array
-        if values is None:
-            return None
-        exact = whole.of(golden.array, at)
-        error = distance(values, exact, scale)
-        if math.isinf(error) and not exact.any():
-            return math.sqrt(float((values * values).sum(dtype=float))) / scale
-        return error
-    except SystemFailure:
-        raise
-    except (Misfit, NpucmpError, ValueError, IndexError):
+    if golden.array is None:
+        own = whole.of(golden.payload, at)
+        return None if part.payload is None else _streamed_error(part.payload, own, golden, scale)
+    values = part.array
+    if values is None:
         return None
+    exact = whole.of(golden.array, at)
+    error = distance(values, exact, scale)
+    if math.isinf(error) and not exact.any():
+        return math.sqrt(float((values * values).sum(dtype=float))) / scale
+    return error
 
 
 def _streamed_error(part: Payload, exact: Payload, golden: HeldTensor, scale: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Sequence
 
 from npucmp.model.relation import TokenBits
@@ -15,11 +16,8 @@ COLUMNS = tuple("step op op_type slot golden_op tokens equal_tokens equal_ratio 
 
 def invariance_table(bits: Sequence[TokenBits]) -> ReportTable:
     """Return the table: operators that originate differences first, then by share of equal tokens."""
-    return table("batch_invariance.csv", COLUMNS, lambda: map(_row, _sorted(bits)))
-
-
-def _sorted(bits: Sequence[TokenBits]) -> list[TokenBits]:
-    return sorted(bits, key=lambda one: (not one.originated, one.equal / max(1, one.tokens)))
+    order = partial(sorted, bits, key=lambda one: (not one.originated, one.equal / max(1, one.tokens)))
+    return table("batch_invariance.csv", COLUMNS, lambda: map(_row, order()))
 
 
 def _row(one: TokenBits) -> Row:

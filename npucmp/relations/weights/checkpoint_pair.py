@@ -1,10 +1,11 @@
-"""A golden parameter and what the relations make of the target for it."""
+"""A golden parameter, what the relations make of the target for it, the verdict, and the description of a wrong one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from typing import Mapping, NamedTuple, Optional, Union
 
+from npucmp.model import Finding
 from npucmp.relations.weights.limits import WeightLimit
 from npucmp.relations.weights.part import Part
 from npucmp.relations.weights.role import Role
@@ -43,3 +44,24 @@ class PairedWeights:
     pairs: list[CheckpointPair] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     only_target: list[str] = field(default_factory=list)
+
+
+Fact = Union[str, int, float]
+
+
+class WeightFault(NamedTuple):
+    """A description of a wrong parameter: a label that is equal in all layers of a fault, the sentence, its facts, and
+    the rank that alone holds the wrong elements, if one does."""
+
+    label: str
+    words: str
+    facts: Mapping[str, Fact] = {}
+    rank: Optional[int] = None
+
+
+class JudgedWeight(NamedTuple):
+    """A finding, the pair that it belongs to, and the share of its elements beyond the limit."""
+
+    finding: Finding
+    pair: CheckpointPair
+    share: float

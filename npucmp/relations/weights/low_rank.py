@@ -41,7 +41,7 @@ class LowRankSample(NamedTuple):
     def share(self, scale: float) -> float:
         """Return the share of elements that agree if the update is merged with a scale."""
         slack = self.limit.atol + abs(scale) * self.rounding
-        return share_agreeing(self.merged, self.base + scale * self.update, self.limit.rtol, atol=slack)
+        return share_agreeing(self.merged, self.base + scale * self.update, WeightLimit(self.limit.rtol, slack))
 
 
 @if_unreadable(None)

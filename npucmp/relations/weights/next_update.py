@@ -24,8 +24,7 @@ from npucmp.dump.readers.training_state import TrainingState
 from npucmp.errors import if_unreadable
 from npucmp.model import Payload
 from npucmp.relations.weights.checkpoint_pair import CheckpointPair
-from npucmp.relations.weights.sample import Array, row_numbers, rows_of, whole_values
-from npucmp.relations.weights.training_states import only_value
+from npucmp.relations.weights.sample import Array, only_value, row_numbers, rows_of, whole_values
 
 FEWEST = 8  # elements: chosen: fewer fit two numbers by chance
 WORK = 1 << 26  # elements of all parameters that are read: work

@@ -16,19 +16,24 @@ from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import sliced
-from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.model import first_of
 from npucmp.relations.weights import free_numbers, low_rank
 from npucmp.relations.weights.checkpoint_pair import CheckpointPair, PairedWeights
-from npucmp.relations.weights.expert_map import ExpertMap, expert_maps, is_expert_map
-from npucmp.relations.weights.expert_order import Order, expert_orders, in_order, is_alike
-from npucmp.relations.weights.free_numbers import LAYERS, FreeNumber
+from npucmp.relations.weights.expert_order import (
+    ExpertMap,
+    Order,
+    expert_maps,
+    expert_orders,
+    in_order,
+    is_alike,
+    is_expert_map,
+)
+from npucmp.relations.weights.free_numbers import LAYERS, DeclaredLayout, FreeNumber
 from npucmp.relations.weights.limits import limit_of
-from npucmp.relations.weights.network_settings import DeclaredLayout
 from npucmp.relations.weights.part import Part, add_part, changed
 from npucmp.relations.weights.parts import PartBuilder
 from npucmp.relations.weights.role import Role
-from npucmp.relations.weights.sample import Array, agrees, row_numbers, rows_of
+from npucmp.relations.weights.sample import Array, agrees, row_numbers, sampled_rows
 from npucmp.relations.weights.structure import CheckpointStructure, query_rows
 
 SHOWN_SLOTS = 16  # slots in a line: work
@@ -128,18 +133,13 @@ class ExpertSlots:
             return False
         x, y = self._sample(0, slot, own), self._sample(1, expert, other)
         limit = limit_of(own, other)
-        return x is not None and y is not None and agrees(x, y, limit.rtol, limit.is_quantised, limit.atol)
+        return x is not None and y is not None and agrees(x, y, limit)
 
     def _sample(self, side: int, role: Role, part: Part) -> Optional[Array]:
         """Return some rows of a part; None if they cannot be read."""
         if (side, role) not in self._samples:
-            try:
-                rows = row_numbers(part.shape[0], ROWS) if part.payload is not None and part.shape else []
-                found = rows_of(part.payload, rows, self._context) if part.payload is not None and rows else None
-            except SystemFailure:
-                raise
-            except NpucmpError:
-                found = None
+            numbers = row_numbers(part.shape[0], ROWS) if part.payload is not None and part.shape else []
+            found = sampled_rows(part.payload, numbers, self._context) if part.payload is not None and numbers else None
             self._samples[side, role] = found
         return self._samples[side, role]
 

@@ -18,8 +18,8 @@ from npucmp.dump.readers.strides import c_strides
 from npucmp.dump.readers.weight_payloads import ENTRIES, paired_rows, scaled, selected, stack_entries, transposed
 from npucmp.errors import NpucmpError, UnsupportedError
 from npucmp.model import Payload, TensorRef
-from npucmp.relations.weights.expert_map import has_expert_map
-from npucmp.relations.weights.network_settings import NetworkSettings
+from npucmp.relations.weights.expert_order import has_expert_map
+from npucmp.relations.weights.free_numbers import NetworkSettings
 from npucmp.relations.weights.part import MakePart, Part, Shape, add_part
 from npucmp.relations.weights.role import COLUMN, ROW, Role
 from npucmp.relations.weights.structure import (

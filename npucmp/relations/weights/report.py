@@ -8,7 +8,7 @@ from typing import Iterator
 
 from npucmp.model import Report, Verdict
 from npucmp.model.relation import WeightFacts
-from npucmp.report.answer import Answer, Detail, Line, Row, Section, Suspect, Suspects
+from npucmp.report.answer import Answer, Detail, Line, Section, Suspect, Suspects
 from npucmp.report.coverage import covered_words, open_words
 from npucmp.report.phrases import count_of, percent
 
@@ -33,7 +33,11 @@ def weight_answer(found: Answer, report: Report, facts: WeightFacts) -> Answer:
         title=title if suspects.first else found.title,
         compared="Compared checkpoints",
         nothing=[line.replace("operator", "parameter") for line in found.nothing],
-        facts=lambda: {**found.facts(), "next_dump": None, "weights": weight_facts(facts)},
+        facts=lambda: {
+            **found.facts(),
+            "next_dump": None,
+            "weights": {"relations": [*facts.lines], "only_target": [*facts.only_target]},
+        },
         remarks=lambda folder: [],
         texts=tuple,
         meaning=MEANING,
@@ -92,8 +96,3 @@ def _sentence(report: Report, words: str) -> str:
     if status == 2 and report.coverage.tensors and counts[Verdict.MATCH]:
         return open_words(report.coverage, counts[Verdict.MATCH]).replace(" or set partners with --mapping", "")
     return words
-
-
-def weight_facts(facts: WeightFacts) -> Row:
-    """Return the relations for summary.json."""
-    return {"relations": [*facts.lines], "only_target": [*facts.only_target]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Optional, Sequence
 
 import numpy as np
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.assembly import sliced
 from npucmp.dump.readers.values import blocks
-from npucmp.model import Payload
+from npucmp.errors import if_unreadable
+from npucmp.model import Payload, TensorRef
+from npucmp.relations.weights.limits import WeightLimit
 
 Array = NDArray[np.float64]
 ROWS = 16  # rows of a part that are read: work: so many rows do not agree by chance
@@ -41,27 +44,40 @@ def rows_of(payload: Payload, numbers: Sequence[int], context: ReadContext) -> A
     return np.concatenate(found) if found else np.zeros((0, 0))
 
 
-def agrees(x: Array, y: Array, rtol: float, quantised: bool = False, atol: float = 0.0) -> bool:
+@if_unreadable(None)
+def sampled_rows(payload: Payload, numbers: Sequence[int], context: ReadContext) -> Optional[Array]:
+    """Return some rows as `rows_of`; None if they cannot be read."""
+    return rows_of(payload, numbers, context)
+
+
+def agrees(x: Array, y: Array, limit: WeightLimit) -> bool:
     """Return whether most elements of two samples of one shape agree; False for samples without a value."""
-    return share_agreeing(x, y, rtol, quantised, atol) >= PART
+    return share_agreeing(x, y, limit) >= PART
 
 
-def share_agreeing(x: Array, y: Array, rtol: float, quantised: bool = False, atol: float = 0.0) -> float:
+def share_agreeing(x: Array, y: Array, limit: WeightLimit) -> float:
     """Return the share of elements of two samples of one shape that agree; 0 for samples without a value."""
     if x.shape != y.shape or not x.size or not y.any():
         return 0.0
     with np.errstate(all="ignore"):
-        limit = rtol * np.abs(y) + atol
-        if quantised:
-            limit = limit + EIGHT_BITS * np.abs(y) + QUANTISED * np.abs(y).max(1, keepdims=True)
-        return float((np.abs(x - y) <= limit).mean())
+        slack = limit.rtol * np.abs(y) + limit.atol
+        if limit.is_quantised:
+            slack = slack + EIGHT_BITS * np.abs(y) + QUANTISED * np.abs(y).max(1, keepdims=True)
+        return float((np.abs(x - y) <= slack).mean())
 
 
-def part_agrees(
-    x: Payload, y: Payload, rtol: float, context: ReadContext, quantised: bool = False, atol: float = 0.0
-) -> Optional[bool]:
-    """Return whether a sample of the rows of two payloads agrees; None for other shapes."""
+@if_unreadable(False)
+def part_agrees(x: Payload, y: Payload, limit: WeightLimit, context: ReadContext) -> bool:
+    """Return whether a sample of the rows of two payloads agrees; False for other shapes, or if it cannot be read."""
     if x.shape != y.shape or not x.shape:
-        return None
+        return False
     numbers = row_numbers(x.shape[0])
-    return agrees(rows_of(x, numbers, context), rows_of(y, numbers, context), rtol, quantised, atol)
+    return agrees(rows_of(x, numbers, context), rows_of(y, numbers, context), limit)
+
+
+@if_unreadable(None)
+def only_value(ref: TensorRef, context: ReadContext) -> Optional[float]:
+    """Return the value of a tensor of one element; None for others, or if it cannot be read."""
+    if ref.payload is None or math.prod(ref.shape) != 1:
+        return None
+    return float(next(iter(blocks(ref.payload, 1, context=context)))[0])

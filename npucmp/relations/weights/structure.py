@@ -13,7 +13,7 @@ from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 from npucmp.dump.readers.checkpoint_files import CheckpointFiles, CheckpointRank
 from npucmp.errors import UsageError
 from npucmp.model import TensorRef
-from npucmp.relations.weights.network_settings import NetworkSettings
+from npucmp.relations.weights.free_numbers import NetworkSettings
 from npucmp.relations.weights.role import NamedRole, Role, is_buffer, named_role, named_roles, renumbered
 
 CODES = ("int8", "float8_e4m3fn", "float8_e5m2", "hifloat8")  # types of codes, whose values need a scale

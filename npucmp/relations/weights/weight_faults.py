@@ -28,16 +28,15 @@ from npucmp.dump.readers.assembly import sliced
 from npucmp.dump.readers.computed_weights import SCALED
 from npucmp.dump.readers.values import blocks
 from npucmp.dump.readers.weight_payloads import steps_of, transposed
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import NpucmpError
 from npucmp.localise.root_values import TYPES, is_rounded, shows_type
 from npucmp.model import Payload
-from npucmp.relations.weights.checkpoint_pair import CheckpointPair
+from npucmp.relations.weights.checkpoint_pair import CheckpointPair, Fact, WeightFault
 from npucmp.relations.weights.element_ranks import rank_of_all, rank_of_whole
 from npucmp.relations.weights.low_rank import simple_numbers
 from npucmp.relations.weights.part import Part
 from npucmp.relations.weights.role import Role
-from npucmp.relations.weights.sample import ELEMENTS, Array, agrees, row_numbers, rows_of, whole_values
-from npucmp.relations.weights.weight_fault import Fact, WeightFault
+from npucmp.relations.weights.sample import ELEMENTS, Array, agrees, row_numbers, rows_of, sampled_rows, whole_values
 
 CODES = 1e-6  # of a code: chosen: one rounding of a product to float32 and of its quotient
 BIAS = 127  # of an exponent: definition: of the exponent of float8_e8m0
@@ -220,7 +219,7 @@ class FaultFinder:
             return None
         numbers = row_numbers(target.shape[0])
         x, y = (rows_of(one, numbers, self.context) for one in (target, golden))
-        if not x.any() and y.any() and not _any_value(target, self.context):
+        if not x.any() and y.any() and not any(map(np.any, blocks(target, ELEMENTS, context=self.context))):
             return WeightFault("zero", "all its elements are zero")
         if len({*x.reshape(-1).tolist()}) > DISTINCT:
             held = self._held(pair, x, y, numbers)
@@ -239,9 +238,7 @@ class FaultFinder:
         return None
 
     def _same(self, pair: CheckpointPair, x: Array, other: Payload, numbers: Sequence[int]) -> bool:
-        return agrees(
-            x, rows_of(other, numbers, self.context), pair.limit.rtol, pair.limit.is_quantised, pair.limit.atol
-        )
+        return agrees(x, rows_of(other, numbers, self.context), pair.limit)
 
     def _held(self, pair: CheckpointPair, x: Array, y: Array, numbers: Sequence[int]) -> Optional[WeightFault]:
         """Return the other golden parameter whose values the target holds."""
@@ -251,17 +248,12 @@ class FaultFinder:
         for role, other in self._goldens:
             if role == pair.role or other.payload is None or other.shape != (pair.target.shape if pair.target else ()):
                 continue
-            try:
-                sample = rows_of(other.payload, own, self.context)
-                near = agrees(x[few], sample, limit.rtol, limit.is_quantised, limit.atol)
-                if not near or agrees(y[few], sample, limit.rtol, limit.is_quantised, limit.atol):
-                    continue
-                if self._same(pair, x, other.payload, numbers):
-                    return _holds(pair.role, role, other)
-            except SystemFailure:
-                raise
-            except NpucmpError:
+            sample = sampled_rows(other.payload, own, self.context)
+            if sample is None or not agrees(x[few], sample, limit) or agrees(y[few], sample, limit):
                 continue
+            every = sampled_rows(other.payload, numbers, self.context)
+            if every is not None and agrees(x, every, limit):
+                return _holds(pair.role, role, other)
         return None
 
     def _update(self, pair: CheckpointPair, x: Array, y: Array) -> Optional[WeightFault]:
@@ -307,15 +299,25 @@ class FaultFinder:
         if limit.is_quantised:
             slack = slack + STEP_SHARE * np.abs(y).max(initial=0.0)
         bad = ~((np.abs(x - y) <= slack) | (x == y) | (np.isnan(x) & np.isnan(y)))
-        rounded = _rounded(x, y)
-        if rounded is not None and pair.role.is_shift_free:
+        found = _rounded(x, y)
+        if found is not None and pair.role.is_shift_free:
             before, after = sorted((len({*x.tolist()}), len({*y.tolist()})), reverse=True)
-            facts = {**rounded.facts, "before": before, "after": after}
-            rounded = WeightFault(rounded.label, f"{rounded.words}: {{before}} values become {{after}}", facts)
+            facts = {**found.facts, "before": before, "after": after}
+            found = WeightFault(found.label, f"{found.words}: {{before}} values become {{after}}", facts)
         if not bad.any():
             steps = WeightFault("steps", "single codes are off by more than half a step")
-            return rounded or (steps if limit.is_quantised else DIFFERS)
-        found = rounded or self._of_elements(pair, target, golden, x, y, slack, bad)
+            return found or (steps if limit.is_quantised else DIFFERS)
+        found = (
+            found
+            or self._update(pair, x, y)
+            or _moved_parts(pair.role, x, y, slack)
+            or self._moved(x, y, slack)
+            or other_scales(target, golden, x, y, slack, self.context)
+            or (_linear(pair, x, y, slack) if bad.mean() > MOSTLY else None)
+            or _zero(x, bad)
+            or _sorted_alike(pair, x, y)
+            or _places(bad)
+        )
         rank = rank_of_all(target, bad, self._ranks)
         return found if rank is None else found._replace(rank=rank)
 
@@ -323,43 +325,20 @@ class FaultFinder:
         """Return the rank that holds the whole parameter of the target; None if several do, or it is not known."""
         return rank_of_whole(pair.target.payload if pair.target is not None else None, self._ranks)
 
-    def _of_elements(
-        self,
-        pair: CheckpointPair,
-        target: Payload,
-        golden: Payload,
-        x: Array,
-        y: Array,
-        slack: Array,
-        bad: NDArray[np.bool_],
-    ) -> WeightFault:
-        """The fault of elements beyond their limits, which `bad` marks."""
-        related = self._update(pair, x, y) or _moved_parts(pair.role, x, y, slack)
-        if related is not None:
-            return related
-        if len(x.shape) == 1 and (moved := self._moved_shards(x, y, slack)) is not None:
-            return moved
-        if len(x.shape) > 1:
-            a, b, c = (one.reshape(-1, one.shape[-1]) for one in (x, y, slack))  # the rows of all experts of a stack
-            moved = self._moved(a, b, c, 0) or self._moved(a.T, b.T, c.T, 1)
-            if moved is not None:
-                return moved
-        scales = other_scales(target, golden, x, y, slack, self.context)
-        linear = _linear(pair, x, y, slack) if scales is None and bad.mean() > MOSTLY else None
-        return scales or linear or _zero(x, bad) or _sorted_alike(pair, x, y) or _places(bad)
-
-    def _moved(self, x: Array, y: Array, slack: Array, axis: int) -> Optional[WeightFault]:
-        """Return a fault if the target holds the golden's rows in another order."""
-        shards = self._moved_shards(x, y, slack)
-        if shards is not None:
-            return shards
-        order = _order_of(x, y, slack)
-        if order is None:
-            return None
-        what = "rows" if axis == 0 else "columns"
-        moved = [at for at, one in enumerate(order) if at != one]
-        facts: dict[str, Fact] = {"what": what, "first": moved[0], "last": moved[-1]}
-        return WeightFault(f"{what} moved", "the golden's {what} {first} to {last} stand in another order", facts)
+    def _moved(self, x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
+        """Return a fault if the target holds the golden's rows or columns in another order."""
+        if x.ndim == 1:
+            return self._moved_shards(x, y, slack)
+        rows = [one.reshape(-1, one.shape[-1]) for one in (x, y, slack)]  # of all experts of a stack
+        for what, values in (("rows", rows), ("columns", [one.T for one in rows])):
+            if (shards := self._moved_shards(*values)) is not None:
+                return shards
+            if (order := _order_of(*values)) is not None:
+                moved = [at for at, one in enumerate(order) if at != one]
+                facts: dict[str, Fact] = {"what": what, "first": moved[0], "last": moved[-1]}
+                words = "the golden's {what} {first} to {last} stand in another order"
+                return WeightFault(f"{what} moved", words, facts)
+        return None
 
     def _moved_shards(self, x: Array, y: Array, slack: Array) -> Optional[WeightFault]:
         """Return a fault if the rows of tensor-parallel ranks stand in the order of other ranks."""
@@ -434,10 +413,6 @@ def _swapped(holds: Sequence[Optional[int]]) -> Optional[WeightFault]:
         return WeightFault(f"shards {moved}", "shards {one} and {other} are swapped", facts)
     facts = {"first": moved[0], "other": holds[moved[0]] or 0}
     return WeightFault("shards", "shard {first} is that of rank {other}", facts)
-
-
-def _any_value(payload: Payload, context: ReadContext) -> bool:
-    return any(one.any() for one in blocks(payload, ELEMENTS, context=context))
 
 
 def _of_shapes(target: tuple[int, ...], golden: tuple[int, ...]) -> WeightFault:

@@ -19,16 +19,15 @@ from typing import Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.weight_payloads import steps_of
-from npucmp.errors import NpucmpError, SystemFailure
+from npucmp.errors import NpucmpError, if_unreadable
 from npucmp.measure import metrics
 from npucmp.measure.quantised_steps import StepLimit, elements_beyond
 from npucmp.model import DIFFERS, Cause, Evidence, Finding, Root, Verdict, first_of
 from npucmp.model.cause import Fact
-from npucmp.relations.weights.checkpoint_pair import CheckpointPair
+from npucmp.relations.weights.checkpoint_pair import CheckpointPair, JudgedWeight, WeightFault
 from npucmp.relations.weights.expert_order import ROUTERS, STACKS, Order, matched_rows, sampled_experts
 from npucmp.relations.weights.next_update import ParameterUpdate, UpdateFinder
 from npucmp.relations.weights.part import Part
-from npucmp.relations.weights.weight_fault import JudgedWeight, WeightFault
 from npucmp.relations.weights.weight_faults import DIFFERS as UNDESCRIBED
 from npucmp.relations.weights.weight_faults import FaultFinder
 
@@ -68,12 +67,7 @@ def moved_experts(wrong: Rows, rows: Rows, context: ReadContext) -> list[MovedEx
     left = MOST_READ
     for layer, own in by_layer.items():
         left -= len(own)
-        try:
-            moved = _moved(own, context) if left >= 0 else None
-        except SystemFailure:
-            raise
-        except NpucmpError:
-            continue
+        moved = _moved(own, context) if left >= 0 else None
         if moved is not None:
             found[moved, _router(layer, rows)][layer] = own
     return [
@@ -82,6 +76,7 @@ def moved_experts(wrong: Rows, rows: Rows, context: ReadContext) -> list[MovedEx
     ]
 
 
+@if_unreadable(None)
 def _moved(own: Rows, context: ReadContext) -> Optional[_Layer]:
     """Return the order in which the wrong experts of a layer stand; None if they do not stand in one."""
     by_kind: dict[tuple[str, str], list[JudgedWeight]] = defaultdict(list)

@@ -21,17 +21,21 @@ from npucmp.model.optypes import is_weight
 from npucmp.model.relation import WeightFacts, WeightRelation
 from npucmp.model.table import Table
 from npucmp.relations.layout_sizes import LayoutSizes, stated_layout
-from npucmp.relations.weights.checkpoint_pair import CheckpointPair, PairedWeights
+from npucmp.relations.weights.checkpoint_pair import CheckpointPair, JudgedWeight, PairedWeights
 from npucmp.relations.weights.element_ranks import ranks_of_files
-from npucmp.relations.weights.network_settings import DeclaredLayout
+from npucmp.relations.weights.free_numbers import DeclaredLayout
 from npucmp.relations.weights.next_update import UpdateFinder
 from npucmp.relations.weights.pairing import paired_weights
 from npucmp.relations.weights.part import Part
 from npucmp.relations.weights.role import is_buffer, named_role
-from npucmp.relations.weights.state_roots import lost_state, number_findings, state_roots
 from npucmp.relations.weights.structure import CheckpointStructure, structure_of
-from npucmp.relations.weights.training_states import PairedStates, paired_states
-from npucmp.relations.weights.weight_fault import JudgedWeight
+from npucmp.relations.weights.training_states import (
+    PairedStates,
+    lost_state,
+    number_findings,
+    paired_states,
+    state_roots,
+)
 from npucmp.relations.weights.weight_faults import FaultFinder
 from npucmp.relations.weights.weight_roots import judged, weight_roots
 from npucmp.workflows.option_fields import StrPath

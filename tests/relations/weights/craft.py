@@ -8,7 +8,7 @@ from npucmp.dump.limits import ANYWHERE
 from npucmp.dump.readers.checkpoint_files import CheckpointFiles, CheckpointRank
 from npucmp.dump.readers.values import blocks
 from npucmp.model import Payload, TensorRef
-from npucmp.relations.weights.network_settings import DeclaredLayout
+from npucmp.relations.weights.free_numbers import DeclaredLayout
 from npucmp.relations.weights.pairing import paired_weights
 from npucmp.relations.weights.structure import structure_of
 

@@ -11,10 +11,10 @@ from npucmp.dump.readers.training_state import no_state
 from npucmp.dump.readers.weight_payloads import scaled
 from npucmp.model import Finding, Measurement, Moments, Operator, Pair, TensorRef, Verdict
 from npucmp.relations.weights import weight_roots as roots
+from npucmp.relations.weights.checkpoint_pair import JudgedWeight
 from npucmp.relations.weights.limits import WeightLimit
 from npucmp.relations.weights.next_update import UpdateFinder
 from npucmp.relations.weights.role import Role
-from npucmp.relations.weights.weight_fault import JudgedWeight
 from npucmp.relations.weights.weight_faults import WeightFault
 from npucmp.relations.weights.weight_roots import judged
 from tests.localise.weight_craft import Weights, drawn

@@ -60,7 +60,8 @@ def _match(pairs: ContentPairs, near: Sequence[NearContents], rivals: dict[int, 
             continue
         error, order = pairs.best_order(one.target, one.golden, first.distance + _ROOM)
         if error is not None and error <= enough:
-            scored.append((error, not _same_type(pairs, one), abs(_place(pairs, one)), one, order))
+            is_other_type = not pairs.target.types_of(one.target) & pairs.golden.types_of(one.golden)
+            scored.append((error, is_other_type, abs(_place(pairs, one)), one, order))
     if not scored:
         if pairs.golden.contents[first.golden].sketch.quantiles is None:
             _match_figures(pairs, near, rivals)
@@ -96,10 +97,6 @@ def _match_figures(pairs: ContentPairs, near: Sequence[NearContents], rivals: di
         return
     reason = "recorded statistics of no other tensor of this size are near"
     pairs.add(ContentPair(first.target, first.golden, VIA, NEAR_SECOND, reason, SAME_ORDER))
-
-
-def _same_type(pairs: ContentPairs, one: NearContents) -> bool:
-    return bool(pairs.target.types_of(one.target) & pairs.golden.types_of(one.golden))
 
 
 def _place(pairs: ContentPairs, one: NearContents) -> float:
