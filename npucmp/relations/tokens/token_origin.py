@@ -24,6 +24,7 @@ GROWN = 3.0  # times: chosen: an operator enlarges the errors of a token by less
 LEAST = 1e-3  # share: chosen: a token with so small a share of the largest error does not differ
 PART = 0.1  # share: chosen: columns with so small a share of the largest error do not differ
 ODD = 2.0  # limits: chosen: the errors of the tokens of a clean tensor are within two limits of the whole
+ALL = "all tokens differ"
 HALF = 0.5  # share of columns: chosen: a wider stretch of columns is no head
 
 
@@ -195,7 +196,7 @@ def _sentences(bad: Any, places: TokenPlaces) -> Iterator[Evidence]:
     whole = all(bad[own].all() for own in owns)
     suffix = all(bad[own[int(bad[own].argmax()) :]].all() for own in owns)
     if count == every:
-        yield reason("tokens", "all tokens differ")
+        yield reason("tokens", ALL)
     elif count == 1:
         yield reason("tokens", "one token differs: request {request}, position {position}", **facts)
     elif len(requests) == 1 and whole:
