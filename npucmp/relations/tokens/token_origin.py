@@ -37,6 +37,16 @@ class TokenPlaces(NamedTuple):
     target: Sequence[tuple[int, str]]
     steps: int
 
+    @property
+    def order(self) -> Any:
+        """The rows in the order of requests and positions, in which ranks and steps need not hold them."""
+        return np.lexsort((self.positions, self.requests))
+
+    def in_order(self, order: Any) -> TokenPlaces:
+        """The places of the rows in an order."""
+        target = [self.target[at] for at in order]
+        return self._replace(requests=self.requests[order], positions=self.positions[order], target=target)
+
 
 def with_tokens(one: Comparison, places: TokenPlaces, search: TokenErrors) -> Comparison:
     """The comparison with the tokens of its roots, and with a root for the first output that differs at single tokens
@@ -161,8 +171,10 @@ def with_place(root: Root, one: Comparison, places: TokenPlaces, search: TokenEr
         bad = found >= found.max()
     if not found.max():
         return root
+    order, columns = places.order, [*_columns(pair, bad, search)]
+    places, bad = places.in_order(order), bad[order]
     first = int(bad.argmax())
-    evidence = [*_sentences(bad, places), *_columns(pair, bad, search)]
+    evidence = [*_sentences(bad, places), *columns]
     step, row = places.target[first]
     where = "in the target: step {step}, row {row}" if places.steps > 1 else "in the target: row {row}"
     evidence.append(reason("row", where, step=step, row=row))
