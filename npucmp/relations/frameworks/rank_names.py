@@ -88,8 +88,8 @@ class NamedRanks:
     def _renamed(
         self, operator: Operator, partner: Operator, tensors: Sequence[tuple[TensorRef, TensorRef, str]]
     ) -> Operator:
-        """An operator with the name of its partner. `tensors`: as they are viewed, as they were recorded, and their
-        slots of the partner."""
+        """An operator with the name of its partner, and tensors in the slots of the partner: each one in a view, as
+        it was recorded, and its slot."""
         others = {one.slot: one for one in partner.tensors}
         kept = [
             self._in_axes_of(others[slot], one, one.shape != own.shape).in_slot(slot)
@@ -185,7 +185,7 @@ def _lead(run: Run) -> Dims:
 def _slots(operator: Operator, partner: Operator) -> dict[str, str]:
     """The partner's slot of each tensor that it has, by the signatures: kernels of norms read no shape before their
     weight. Attention in a module reads queries, keys and values in the order of the function; a mask may mark what is
-    seen or what is hidden. Of an operator that adds the bias of a product, the outputs correspond alone."""
+    seen or what is hidden. An operator that adds the bias of a product shares the outputs alone."""
     others = {one.slot for one in partner.tensors}
     tensors = [one for one in operator.tensors if one.dtype != "bool" or operator.op_type == partner.op_type]
     outputs = {one.slot: one.slot for one in tensors if one.is_output and one.slot in others}

@@ -2,8 +2,8 @@
 
 Both run the same operators in the same order, under other names and with parts of the tensors. The common sequence of
 the largest similarity is taken: of operators of one type whose outputs are parts of the golden's by their sizes.
-Weights show partners best, since a fault leaves them as they are. Values of activations are not asked: a faulty one has
-the partner of a right one.
+A fault does not change weights, so these show partners best. Values of activations are not asked: a faulty one has the
+partner of a right one.
 
 Modules are partners of modules and functions of functions. An operator that is left, as attention in a module against a
 function, is the partner of the only one of its type between the same partners. A sum that adds the bias of a product,
@@ -62,7 +62,7 @@ class RankSequence:
             yield self.own[place].name, self.golden[other].op
 
     def composites(self) -> Iterator[tuple[str, Operator, list[Source]]]:
-        """Yield operators that stand for several, their golden partners, and the tensors of these several."""
+        """Yield an operator in place of several, its golden partner, and the tensors of all of them."""
         flows = _Writers(self.own), _Writers(self.golden)
         taken = {place for place, _ in self.pairs}, {other for _, other in self.pairs}
         partners = {other: place for place, other in self.pairs}
@@ -221,5 +221,4 @@ def _lines(tensor: HeldTensor, most: Optional[int] = None) -> Iterator[Hashable]
     for axis in (0, 1):
         marks = tensor.vector_marks(axis)[:, :2]
         for row in marks if most is None else marks[:: max(1, len(marks) // most)]:
-            scale = 10.0 ** np.floor(np.log10(np.abs(row).max() or 1.0))
-            yield tensor.shape[1 - axis], *np.round(row / scale, DIGITS).tolist(), float(scale)
+            yield tensor.shape[1 - axis], *(f"{number:.{DIGITS}e}" for number in row.tolist())

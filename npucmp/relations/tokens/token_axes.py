@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 from npucmp.dump.readers.strides import c_strides
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.model.optypes import op_type_of
+from npucmp.model.optypes import op_type_of, reads_heads_first
 
 Dims = tuple[int, ...]
 FEWEST = 0.2  # share of activations: chosen: attention has many by head, a network of images hardly any of rows
@@ -90,7 +90,7 @@ def _is_behind_heads(run: Run) -> Optional[bool]:
         layouts = {
             _LAYOUTS[value] for value in operator.arguments.values() if isinstance(value, str) and value in _LAYOUTS
         }
-        if operator.op_type == "scaled_dot_product_attention":
+        if reads_heads_first(operator.op_type):
             layouts.add(True)  # (batch, heads, sequence, width), by its signature
         if len(layouts) == 1 and op_type_of(operator).name == "attention":
             return layouts.pop()

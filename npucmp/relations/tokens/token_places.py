@@ -22,8 +22,6 @@ from npucmp.relations.tokens.token_tensors import TokenSide
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import Sides
 
-TINY = 1e-300  # norm: definition: keeps a quotient finite
-
 
 class BatchTokens:
     """The tokens of a batch that both sides hold alike. `real` marks those that are no padding, lane by lane. If all of
