@@ -175,14 +175,16 @@ def still_open(golden: GoldenRows, context: Optional[ReadContext]) -> list[int]:
 
 
 def _without_local(golden: GoldenRows, rows: list[int]) -> list[int]:
-    """The rows that are no recording of an input in whose place each rank has a tensor of its own."""
+    """The rows that are no recording, by an operator of the golden alone, of an input in whose place each rank has a
+    tensor of its own."""
     relations = (pair.golden.relation if pair.golden else None for pair in golden.columns.pairs)
     local = [at for at, relation in enumerate(relations) if relation is not None and relation.is_local]
     if not local:
         return rows
     contents = contents_of(golden.findings)
     known = {contents[at] for at in local if not golden.columns.outputs[at] and contents[at]}
-    return [at for at in rows if golden.columns.outputs[at] or contents[at] not in known]
+    alone = golden.columns.alone
+    return [at for at in rows if golden.columns.outputs[at] or not alone[at] or contents[at] not in known]
 
 
 def _remaining_rows(graph: GoldenGraph, rows: Sequence[int]) -> list[int]:

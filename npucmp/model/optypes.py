@@ -403,6 +403,11 @@ def same_type(spelled: str) -> str:
     return known or (op_type(end[0]).name if end else key)
 
 
+def reads_heads_first(spelled: str) -> bool:
+    """Whether attention reads (batch, heads, sequence, width) by its signature."""
+    return _key(spelled) == "scaleddotproductattention"
+
+
 @lru_cache(maxsize=1 << 10)
 def _unknown(traits: frozenset[str]) -> OpType:
     return OpType("", traits)  # one object for all spellings with these traits

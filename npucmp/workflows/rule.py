@@ -27,6 +27,7 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
         "npucmp.align.updates npucmp.align.fused npucmp.align.pairing_coverage npucmp.align.shape_match"
     ).split()),
     ("compare", "frameworks", (
+        "npucmp.relations.frameworks.by_flow npucmp.relations.frameworks.rank_sequence "
         "npucmp.relations.frameworks.by_name.alignment npucmp.relations.frameworks.by_name.slots "
         "npucmp.relations.frameworks.by_name.weight_match npucmp.relations.frameworks.turned_axes "
         "npucmp.relations.frameworks.contents.axis_orders npucmp.relations.frameworks.contents.matches "
@@ -81,7 +82,7 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
         "npucmp.relations.ranks.cache_blocks npucmp.relations.ranks.lane_match npucmp.relations.ranks.layer_mates "
         "npucmp.relations.ranks.placement_choice npucmp.relations.ranks.placement_search "
         "npucmp.relations.ranks.rank_partners npucmp.relations.ranks.rank_shares npucmp.relations.ranks.row_order "
-        "npucmp.relations.ranks.split_updates"
+        "npucmp.relations.ranks.split_updates npucmp.relations.ranks.batch_size"
     ).split()),
     ("compare", "tokens", (
         "npucmp.relations.tokens.token_axes npucmp.relations.tokens.token_chains "

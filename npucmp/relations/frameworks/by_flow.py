@@ -25,7 +25,7 @@ VIA = "fused"
 CONFIDENCE = 0.8  # confidence: chosen: as of pairs by structure
 
 
-class TensorPair(NamedTuple):
+class FlowPair(NamedTuple):
     """Two tensors that correspond."""
 
     target: HeldTensor
@@ -68,7 +68,7 @@ class _Draft(NamedTuple):
     partners read them."""
 
     operator: RankOperator
-    written: dict[str, tuple[HeldTensor, TensorPair]]
+    written: dict[str, tuple[HeldTensor, FlowPair]]
 
 
 def match_writers(target: Run, golden: Run, matches: Sequence[Match], context: ReadContext) -> list[Match]:
@@ -101,12 +101,12 @@ def match_writers(target: Run, golden: Run, matches: Sequence[Match], context: R
     return _with_inputs(found, matches, flows, context)
 
 
-def _pairs(match: Match, flows: tuple[_Flow, _Flow]) -> Iterator[TensorPair]:
+def _pairs(match: Match, flows: tuple[_Flow, _Flow]) -> Iterator[FlowPair]:
     """Yield the float tensors of one slot."""
     goldens = flows[1].held(match.golden)
     for slot, tensor in flows[0].held(match.target).items():
         if slot in goldens:
-            yield TensorPair(tensor, goldens[slot])
+            yield FlowPair(tensor, goldens[slot])
 
 
 def _match(draft: _Draft, context: ReadContext) -> Match:
@@ -137,7 +137,7 @@ def _with_inputs(
     found: Sequence[Match], matches: Sequence[Match], flows: tuple[_Flow, _Flow], context: ReadContext
 ) -> list[Match]:
     """The matches with the golden tensors of inputs that partners read or wrote too."""
-    known: dict[Hashable, TensorPair] = {}
+    known: dict[Hashable, FlowPair] = {}
     sizes = {one.size for match in found for one in flows[0].held(match.target).values()}
     for match in (*matches, *found):
         for pair in _pairs(match, flows):

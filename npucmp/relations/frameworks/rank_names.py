@@ -42,6 +42,7 @@ class NamedRanks:
         self, sequence: RankSequence, of_target: bool, axes: tuple[Dims, Dims], lead: Dims, context: ReadContext
     ) -> None:
         self._sequence, self._partners, self._of_target = sequence, dict(sequence.partners()), of_target
+        self._composites = {name: (partner, sources) for name, partner, sources in sequence.composites()}
         self._axes, self._lead, self._context = axes, lead, context
         self._phase = next(iter(self._partners.values())).phase  # of an inference, whose operators have one phase
 
@@ -63,18 +64,38 @@ class NamedRanks:
         return replace(report, notes=(*report.notes, *self.plan()))
 
     def _run(self, run: Run) -> Run:
-        return replace(run, operators=tuple(map(self._operator, run.operators)))
+        by_name = {operator.name: operator for operator in run.operators}
+        composites = {name: self._composite(name, by_name) for name in self._composites if name in by_name}
+        operators = (composites.get(operator.name) or self._operator(operator) for operator in run.operators)
+        return replace(run, operators=tuple(operators))
+
+    def _composite(self, name: str, by_name: Mapping[str, Operator]) -> Operator:
+        """An operator with the tensors of several, as the partner of the module that they are."""
+        partner, sources = self._composites[name]
+        tensors = {(one.name, tensor.slot): (one, tensor) for one in by_name.values() for tensor in one.tensors}
+        both = [(tensors[source[:2]], source.golden) for source in sources if source[:2] in tensors]
+        own = [(self._viewed(*found), found[1], slot) for found, slot in both]
+        return self._renamed(by_name[name], partner, own)
 
     def _operator(self, operator: Operator) -> Operator:
         partner = self._partners.get(operator.name)
         tensors = [self._viewed(operator, one) for one in operator.tensors]
         if partner is None:
             return operator._replace(tensors=tuple(tensors), phase=operator.phase or self._phase)
-        slots, others = _slots(operator, partner), {one.slot: one for one in partner.tensors}
+        slots = _slots(operator, partner)
+        own = [(one, own, slots[one.slot]) for one, own in zip(tensors, operator.tensors) if one.slot in slots]
+        return self._renamed(operator, partner, own)
+
+    def _renamed(
+        self, operator: Operator, partner: Operator, tensors: Sequence[tuple[TensorRef, TensorRef, str]]
+    ) -> Operator:
+        """An operator with the name of its partner, and tensors in the slots of the partner: each one in a view, as
+        it was recorded, and its slot."""
+        others = {one.slot: one for one in partner.tensors}
         kept = [
-            self._in_axes_of(others[slots[one.slot]], one, one.shape != own.shape).in_slot(slots[one.slot])
-            for own, one in zip(operator.tensors, tensors)
-            if one.slot in slots and self._may_be_part(one, others[slots[one.slot]])
+            self._in_axes_of(others[slot], one, one.shape != own.shape).in_slot(slot)
+            for one, own, slot in tensors
+            if self._may_be_part(one, others[slot])
         ]
         return operator._replace(
             tensors=tuple(kept), name=partner.name, kind=partner.kind, op_type=partner.op_type, path=partner.path,
@@ -171,7 +192,7 @@ def _lead(run: Run) -> Dims:
 def _slots(operator: Operator, partner: Operator) -> dict[str, str]:
     """The partner's slot of each tensor that it has, by the signatures: kernels of norms read no shape before their
     weight. Attention in a module reads queries, keys and values in the order of the function; a mask may mark what is
-    seen or what is hidden. Of an operator that adds the bias of a product, the outputs correspond alone."""
+    seen or what is hidden. An operator that adds the bias of a product shares the outputs alone."""
     others = {one.slot for one in partner.tensors}
     tensors = [one for one in operator.tensors if one.dtype != "bool" or operator.op_type == partner.op_type]
     outputs = {one.slot: one.slot for one in tensors if one.is_output and one.slot in others}

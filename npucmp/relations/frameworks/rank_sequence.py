@@ -2,19 +2,20 @@
 
 Both run the same operators in the same order, under other names and with parts of the tensors. The common sequence of
 the largest similarity is taken: of operators of one type whose outputs are parts of the golden's by their sizes.
-Weights show partners best, since a fault leaves them as they are. Values of activations are not asked: a faulty one has
-the partner of a right one.
+A fault does not change weights, so these show partners best. Values of activations are not asked: a faulty one has the
+partner of a right one.
 
 Modules are partners of modules and functions of functions. An operator that is left, as attention in a module against a
 function, is the partner of the only one of its type between the same partners. A sum that adds the bias of a product,
-which ranks do behind their reduction, is the partner of that product.
+which ranks do behind their reduction, is the partner of that product. Several functions that write what partners read
+are together the partner of the module that writes all of it, as rotary embeddings of queries and keys.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from typing import Hashable, Iterator, Mapping, Optional, Sequence
+from typing import Hashable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -27,6 +28,14 @@ NEXT = 0.01  # score: chosen: less than what anything else adds; of equal sequen
 DIGITS = 5  # digits: chosen: equal rows have projections that are equal to float64
 SAMPLE = 8  # rows and columns of a part: work: so many are looked for in the golden's weights
 CELLS = 1 << 25  # cells: work: longer runs have no partners here
+
+
+class Source(NamedTuple):
+    """A tensor of a rank, by its operator and slot, in a slot of the golden partner."""
+
+    operator: str
+    slot: str
+    golden: str
 
 
 class RankSequence:
@@ -51,6 +60,32 @@ class RankSequence:
         """Yield the names of operators and their partners."""
         for place, other in self.pairs:
             yield self.own[place].name, self.golden[other].op
+
+    def composites(self) -> Iterator[tuple[str, Operator, list[Source]]]:
+        """Yield an operator in place of several, its golden partner, and the tensors of all of them."""
+        flows = _Writers(self.own), _Writers(self.golden)
+        taken = {place for place, _ in self.pairs}, {other for _, other in self.pairs}
+        partners = {other: place for place, other in self.pairs}
+        for place, other in self.pairs:
+            sides = [[one for one in side.inputs if one.is_float] for side in (self.own[place], self.golden[other])]
+            wrote, whole = (
+                [found for one in side if (found := flow.of(one)) is not None and flow.place(found) not in used]
+                for side, flow, used in zip(sides, flows, taken)
+            )
+            if len({flows[1].place(one) for one in whole}) != 1 or len({flows[0].place(one) for one in wrote}) < 2:
+                continue
+            golden = whole[0].operator
+            outputs = [one for one in golden.outputs if one.is_float]
+            if len(outputs) != len(wrote):
+                continue
+            sources = [Source(one.operator.name, one.slot, output.slot) for one, output in zip(wrote, outputs)]
+            for one in golden.inputs:
+                found = flows[1].of(one)
+                own = partners.get(flows[1].place(found)) if found is not None and one.is_float else None
+                if own is not None:
+                    sources.append(Source(self.own[own].name, self.own[own].outputs[0].slot, one.slot))
+            taken[1].add(flows[1].place(whole[0]))
+            yield max((one.operator for one in wrote), key=lambda one: one.order).name, golden.op, sources
 
     @property
     def by(self) -> Mapping[str, int]:
@@ -121,6 +156,27 @@ class RankSequence:
                     yield own[0], golden[0]
 
 
+class _Writers:
+    """The operators of a run that wrote its tensors."""
+
+    def __init__(self, operators: Sequence[RankOperator]) -> None:
+        self._places = {one.name: place for place, one in enumerate(operators)}
+        self._first: dict[Hashable, HeldTensor] = {}
+        for operator in operators:
+            for one in operator.outputs:
+                if one.is_float and one.size > 1 and one.content is not None:
+                    self._first.setdefault(one.content, one)
+
+    def of(self, tensor: HeldTensor) -> Optional[HeldTensor]:
+        """The output that held what an operator reads first."""
+        found = self._first.get(tensor.content) if tensor.content is not None else None
+        return found if found is not None and found.operator.order < tensor.operator.order else None
+
+    def place(self, tensor: HeldTensor) -> int:
+        """The place of the operator of a tensor."""
+        return self._places[tensor.operator.name]
+
+
 def _operators(run: Run, values: Values) -> list[RankOperator]:
     return [RankOperator(one, 0, values) for one in run.operators if one.phase != "backward"]
 
@@ -165,5 +221,4 @@ def _lines(tensor: HeldTensor, most: Optional[int] = None) -> Iterator[Hashable]
     for axis in (0, 1):
         marks = tensor.vector_marks(axis)[:, :2]
         for row in marks if most is None else marks[:: max(1, len(marks) // most)]:
-            scale = 10.0 ** np.floor(np.log10(np.abs(row).max() or 1.0))
-            yield tensor.shape[1 - axis], *np.round(row / scale, DIGITS).tolist(), float(scale)
+            yield tensor.shape[1 - axis], *(f"{number:.{DIGITS}e}" for number in row.tolist())

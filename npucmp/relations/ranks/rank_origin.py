@@ -172,6 +172,9 @@ def with_other_operators(root: Root, search: PlacementSearch, findings: Sequence
     made = search.golden.origin(tensor).tensor if tensor is not None and not tensor.ref.is_output else None
     if made is None or made.operator.is_collective or search.partners.found.get(made.operator.name):
         return root
+    writers = (one for one in search.golden.operators if search.partners.found.get(one.name))
+    if any(each.content == made.content is not None for one in writers for each in one.outputs):
+        return root  # a module around it returns what an operator of the ranks makes
     if any(one.key == made.operator.key for run in search.partners.ranks.values() for one in run.operators):
         return root  # the ranks have such operators: another one may be missing
     if golden is not None and search.golden.is_update(golden) and not search.golden.is_update(made.operator):

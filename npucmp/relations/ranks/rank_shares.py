@@ -109,14 +109,17 @@ class RankShares:
         own = [each for each in readers if one.operator.is_backward or not each.operator.is_backward] or readers
         if own and all(self._is_closed(one, each) for each in own):
             self._add(one, any(self._is_proof(each) or self._key(each) in self._proven for each in own))
-        elif not own and (self._behind or any(map(self._is_proof, one.operator.outputs))):
-            again = self._golden.origin(one).tensor  # a module returns what an operator in it wrote
+            return
+        again = self._golden.origin(one).tensor  # a module returns what an operator in it wrote
+        is_again = again is not None and self._is_proof(again)
+        is_shown = self._behind or any(map(self._is_proof, one.operator.outputs)) or (is_again and one.operator.op.path)
+        if not own and is_shown:
             is_fed = self._phase(one.operator) in self._fed  # or, of a gradient that adds up, the optimizer step
             is_fed = is_fed or (self._golden.is_within_backward(one.operator) and UPDATE in self._fed)
             is_read = is_fed and self._search.state(one.operator, one) != "differs"  # by code that is not recorded
             if one.operator.is_gradient_record and self._update_agrees and self._error(one) in (None, math.inf):
                 self._add(one, True)  # parts of one micro batch that do not make the golden's; the update reads the sum
-            elif not self._wrong and (is_read or (again is not None and self._is_proof(again))):
+            elif not self._wrong and (is_read or is_again):
                 self._add(one, True)
             elif not one.is_float or self._has_gradient(one.operator):
                 self._add(one, False)

@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 from npucmp.dump.readers.strides import c_strides
 from npucmp.model import Run, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.model.optypes import op_type_of
+from npucmp.model.optypes import op_type_of, reads_heads_first
 from npucmp.model.roles import is_activation
 
 Dims = tuple[int, ...]
@@ -91,7 +91,7 @@ def _is_behind_heads(run: Run) -> Optional[bool]:
         layouts = {
             _LAYOUTS[value] for value in operator.arguments.values() if isinstance(value, str) and value in _LAYOUTS
         }
-        if operator.op_type == "scaled_dot_product_attention":
+        if reads_heads_first(operator.op_type):
             layouts.add(True)  # (batch, heads, sequence, width), by its signature
         if len(layouts) == 1 and op_type_of(operator).name == "attention":
             return layouts.pop()

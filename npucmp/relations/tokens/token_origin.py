@@ -24,6 +24,7 @@ GROWN = 3.0  # times: chosen: an operator enlarges the errors of a token by less
 LEAST = 1e-3  # share: chosen: a token with so small a share of the largest error does not differ
 PART = 0.1  # share: chosen: columns with so small a share of the largest error do not differ
 ODD = 2.0  # limits: chosen: the errors of the tokens of a clean tensor are within two limits of the whole
+ALL = "all tokens differ"
 HALF = 0.5  # share of columns: chosen: a wider stretch of columns is no head
 
 
@@ -35,6 +36,16 @@ class TokenPlaces(NamedTuple):
     positions: Any
     target: Sequence[tuple[int, str]]
     steps: int
+
+    @property
+    def order(self) -> Any:
+        """The rows in the order of requests and positions, in which ranks and steps need not hold them."""
+        return np.lexsort((self.positions, self.requests))
+
+    def in_order(self, order: Any) -> TokenPlaces:
+        """The places of the rows in an order."""
+        target = [self.target[at] for at in order]
+        return self._replace(requests=self.requests[order], positions=self.positions[order], target=target)
 
 
 def with_tokens(one: Comparison, places: TokenPlaces, search: TokenErrors) -> Comparison:
@@ -160,8 +171,10 @@ def with_place(root: Root, one: Comparison, places: TokenPlaces, search: TokenEr
         bad = found > STANDS_OUT * float(np.median(found))  # a factor, or single elements are wrong
     if not bad.any():
         return root
+    order, columns = places.order, [*_columns(pair, bad, search)]
+    places, bad = places.in_order(order), bad[order]
     first = int(bad.argmax())
-    evidence = [*_sentences(bad, places), *_columns(pair, bad, search)]
+    evidence = [*_sentences(bad, places), *columns]
     step, row = places.target[first]
     where = "in the target: step {step}, row {row}" if places.steps > 1 else "in the target: row {row}"
     evidence.append(reason("row", where, step=step, row=row))
@@ -195,7 +208,7 @@ def _sentences(bad: Any, places: TokenPlaces) -> Iterator[Evidence]:
     whole = all(bad[own].all() for own in owns)
     suffix = all(bad[own[int(bad[own].argmax()) :]].all() for own in owns)
     if count == every:
-        yield reason("tokens", "all tokens differ")
+        yield reason("tokens", ALL)
     elif count == 1:
         yield reason("tokens", "one token differs: request {request}, position {position}", **facts)
     elif len(requests) == 1 and whole:

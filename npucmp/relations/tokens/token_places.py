@@ -12,21 +12,20 @@ from typing import Any, Optional, Sequence
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Pair, Report, Root
+from npucmp.model import Comparison, Pair, Report, Root
 from npucmp.relations.held_values import Values
 from npucmp.relations.tokens.row_errors import RowErrors
 from npucmp.relations.tokens.token_axes import TokenShape, token_axes, token_shape
 from npucmp.relations.tokens.token_lengths import recorded_lengths
-from npucmp.relations.tokens.token_origin import TokenErrors, TokenPlaces, with_place
+from npucmp.relations.tokens.token_origin import ALL, TokenErrors, TokenPlaces, with_place
 from npucmp.relations.tokens.token_tensors import TokenSide
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import Sides
 
-TINY = 1e-300  # norm: definition: keeps a quotient finite
-
 
 class BatchTokens:
-    """The tokens of a batch that both sides hold alike. `real` marks those that are no padding, lane by lane."""
+    """The tokens of a batch that both sides hold alike. `real` marks those that are no padding, lane by lane. If all of
+    them differ, nothing is said."""
 
     def __init__(self, shape: TokenShape, real: Any, context: ReadContext) -> None:
         self._errors = _BatchErrors(shape, real, context)
@@ -50,9 +49,13 @@ class BatchTokens:
         ]
         return replace(report, comparisons=comparisons)
 
-    def _root(self, root: Root, one: Any) -> Root:
-        placed = with_place(root, one, self._places, self._errors) if root.request is None else root
-        return replace(placed, relation=root.relation)
+    def _root(self, root: Root, one: Comparison) -> Root:
+        found = with_place(root, one, self._places, self._errors) if root.request is None else root
+        added = found.evidence[len(root.evidence) :]
+        if any(reason.words == ALL for reason in added):
+            return root
+        kept = (reason for reason in added if reason.kind == "tokens")
+        return replace(found, relation=root.relation, evidence=(*root.evidence, *kept))
 
 
 class _BatchErrors(TokenErrors):
@@ -95,10 +98,15 @@ def _row_errors(x: Any, y: Any) -> Optional[RowErrors]:
 
 
 def find(sides: Sides, options: Options, context: ReadContext, in_doubt: bool) -> Optional[BatchTokens]:
-    """Return the tokens of a batch; None if the golden has none, or several steps."""
+    """Return the tokens of a batch; None if the golden has none, or several steps, or trains."""
     goldens = sides.readable[1]
     shape = token_shape(goldens[0])
-    if shape is None or not shape.has_batch or len(goldens) > 1:
+    if (
+        shape is None
+        or not shape.has_batch
+        or len(goldens) > 1
+        or any(op.phase == "backward" for op in goldens[0].operators)
+    ):
         return None
     named = recorded_lengths(TokenSide((goldens[0],), (shape,), Values(context))).named
     real = np.ones(shape.size, bool) if named is None else named.astype(bool)
