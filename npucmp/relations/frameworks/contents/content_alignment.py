@@ -19,7 +19,7 @@ from npucmp.relations.frameworks.contents.content_pairs import CERTAIN, ContentP
 from npucmp.relations.frameworks.contents.learned_types import LearnedTypes
 from npucmp.relations.frameworks.contents.similarity import Likeness, match_similar
 from npucmp.relations.frameworks.contents.slices import ContentSlice, find_slices
-from npucmp.relations.frameworks.contents.structure_match import add_copies, match_structure
+from npucmp.relations.frameworks.contents.structure_match import add_copies, match_first, match_structure
 from npucmp.relations.frameworks.contents.value_match import VIA as BY_VALUE
 from npucmp.relations.frameworks.contents.value_match import match_values
 from npucmp.relations.frameworks.contents.weight_anchors import match_operands, match_weights
@@ -168,7 +168,7 @@ def _match_graph(pairs: ContentPairs, types: LearnedTypes, patterns: LayerPatter
             near = pairs.take_recent()
         elif near is not None:
             near = None
-        elif not patterns.match():
+        elif not (patterns.match() or match_first(pairs, types)):
             return
         else:
             near = pairs.take_recent()

@@ -292,7 +292,7 @@ class OperatorPairs:
 
     def _inner(self, taken: set[int]) -> list[OperatorDraft]:
         """Operators of the target that compute a part of what a golden operator computes: their inputs are compared
-        with the inputs of the golden operator that reads most of them."""
+        with the inputs of the golden operator that reads most of them, of one type if there is one."""
         found = []
         for place, operator in enumerate(self._target.operators):
             if place in taken or not any(tensor.is_output for tensor in operator.tensors):
@@ -307,8 +307,8 @@ class OperatorPairs:
             )
             if not readers:
                 continue
-            most = max(readers.values())
-            golden = min(one for one, count in readers.items() if count == most)
+            kind = self._target.type_at(place)
+            golden = max(readers, key=lambda one: (readers[one], self._golden.type_at(one) == kind, -one))
             draft = OperatorDraft(place, operator, golden, via=next(pair.via for pair in pairs if pair is not None))
             self._add_inputs(draft)
             if draft.partners:
