@@ -22,7 +22,7 @@ from npucmp.relations.frameworks.contents.slices import ContentSlice, find_slice
 from npucmp.relations.frameworks.contents.structure_match import add_copies, match_first, match_structure
 from npucmp.relations.frameworks.contents.value_match import VIA as BY_VALUE
 from npucmp.relations.frameworks.contents.value_match import match_values
-from npucmp.relations.frameworks.contents.weight_anchors import match_operands, match_weights
+from npucmp.relations.frameworks.contents.weight_anchors import match_operands, match_other_weights, match_weights
 from npucmp.relations.held_values import Values
 
 VIA = "pattern"
@@ -151,7 +151,7 @@ def align_contents(target: Run, golden: Run, anchors: Sequence[Match], context: 
     likenesses: Sequence[Likeness] = ()
     for _ in range(TURNS):
         count, likenesses = match_similar(pairs, types)
-        if not count:
+        if not count + match_other_weights(pairs, types):
             break
         _match_graph(pairs, types, patterns)
     add_copies(pairs)

@@ -20,6 +20,7 @@ from npucmp.relations.frameworks.contents.content import Content, ContentReader,
 _HANDING = ("views", "hands on", "copies", "drops", "collective", "constant", "stored", "in place")
 HOPS = 6  # steps: chosen: the farthest ancestor that is looked for, more than any fused operator has
 
+WEIGHT_REACH = 5  # steps: chosen: a decomposed norm has its weight so far above what it writes
 
 _Edges = Union[Mapping[int, Collection[int]], Sequence[Collection[int]]]
 
@@ -221,6 +222,20 @@ class ContentGraph:
             inner = [one for one in level if one not in stop and not self.contents[one].is_weight]
             level = {parent for one in inner for parent in self.parents[one]}
         return found
+
+    def is_network_input(self, number: int) -> bool:
+        """Whether no operator computes a content, and products and norms read it, but none as a parameter."""
+        places = []
+        for one in self.tensors_of(number):
+            kind, at = op_type(self.operators[one.operator].op_type), one.tensor.slot.partition(":")[2]
+            if kind.parameters:
+                places.append(one.tensor.is_output or not at.isdecimal() or int(at) in kind.parameters)
+        return bool(places) and not any(places)
+
+    def weights_above(self, number: int, known: Container[int]) -> set[int]:
+        """The weights from which a content is computed, behind the contents that are `known`."""
+        above = (one for one in self.cone(number, known, WEIGHT_REACH) if self.contents[one].is_weight)
+        return {one for one in above if not self.is_network_input(one)}
 
     def among(self, numbers: Optional[AbstractSet[int]]) -> Iterable[Content]:
         """The contents with these numbers, or all."""

@@ -61,8 +61,17 @@ def pair_leftovers(
         _pair_equal(draft, mine, theirs, used, pairs)
         if target.type_at(draft.place) == golden.type_at(draft.golden):
             _pair_last(draft, mine, theirs, used)
-            if written and not draft.open_inputs and draft.partners:
+            if written and not draft.open_inputs and _read_the_same(draft, golden):
                 _pair_outputs(draft, target, golden, used)
+
+
+def _read_the_same(draft: OperatorDraft, golden: ContentGraph) -> bool:
+    """Whether an operator reads the partners of the contents that its partner reads, each as often (x·x is no multiple
+    of x)."""
+    read = [one.pair.golden for slot, one in draft.partners.items() if slot.startswith("input")]
+    tensors = [one for one in golden.operators[draft.golden].tensors if not one.is_output]
+    numbers = (golden.content_of.get((draft.golden, one.slot)) for one in tensors)
+    return bool(read) and sorted(read) == sorted(one for one in numbers if one is not None)
 
 
 def _pair_outputs(draft: OperatorDraft, target: ContentGraph, golden: ContentGraph, used: set[tuple[int, str]]) -> None:
