@@ -490,8 +490,10 @@ class OperatorPairs:
                 row = TensorRow(tensor.slot, own, *shaped, draft.via_of, draft.confidence_of, reason)
         if row is not None:
             return [row]
-        number = self._target.content_of.get((draft.place, tensor.slot)) if tensor.is_output else None
-        found = [] if number is None else self._sliced(draft, tensor, number, used)
+        number = self._target.content_of.get((draft.place, tensor.slot))
+        found = []
+        if number is not None and (tensor.is_output or number in self._slices):
+            found = self._sliced(draft, tensor, number, used)
         note = "the golden run has no such tensor"
         read = self._target.content_of.get((draft.place, tensor.slot))
         if not tensor.is_output and read is not None and not self._target.is_bounded(read, self._pairs.with_copies):
@@ -591,6 +593,8 @@ class OperatorPairs:
         direct = {one.pair.target for one in draft.partners.values()}
         found: dict[int, tuple[TensorRef, str, ContentPair]] = {}
         for number in draft.open_inputs:
+            if number in self._slices:
+                continue  # compared in parts
             for ancestor in sorted(self._target.ancestors(number, known, UPSTREAM)):
                 pair = self._partner_pair(ancestor)
                 if ancestor in direct or ancestor in found or pair is None:

@@ -44,9 +44,8 @@ def match_structure(pairs: ContentPairs, types: LearnedTypes, near: Near = None)
             if len(fitting) != 1 or sum(types.alike(one, fitting[0]) for one in numbers) != 1:
                 continue
             golden = fitting[0]
-            same = pairs.target.types_of(target) & pairs.golden.types_of(golden)
             hidden = target in pairs.right[0] or golden in pairs.right[1]
-            if types.are_inner(target, golden) or (hidden and not same):
+            if types.are_inner(target, golden) or (hidden and types.fit(target, golden) < PARTNER_TYPES):
                 continue
             if _read_alike(pairs, target, golden) and pairs.same_pass(target, golden):
                 partners = len(pairs.target.parents[target])
