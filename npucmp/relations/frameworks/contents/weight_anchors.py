@@ -53,7 +53,7 @@ def _data_of_product(graph: ContentGraph, weight: int) -> Optional[int]:
     readers = [place for place in readers if not graph.operators[place].path] or readers  # else modules alone
     if len(readers) != 1 or not op_type(graph.operators[readers[0]].op_type).has("contracts"):
         return None
-    data = [one for one in graph.reads[readers[0]] if not graph.contents[one].is_weight]
+    data = graph.data_of(readers[0])
     return data[0] if len(data) == 1 else None
 
 
@@ -82,8 +82,8 @@ def match_weights(pairs: ContentPairs, types: LearnedTypes, near: Near = None) -
 
 def _match(pairs: ContentPairs, types: LearnedTypes, view: _View, number: int) -> bool:
     own, known = view.own, view.known
-    weights = [one for one in own.parents[number] if own.contents[one].is_weight and not own.is_network_input(one)]
-    data = [one for one in own.parents[number] if one not in weights]
+    data = [one for one in own.parents[number] if own.is_data(one)]
+    weights = [one for one in own.parents[number] if one not in data]
     if not weights or any(one not in known for one in weights):
         return False
     if sum({*weights} <= {*own.parents[child]} for child in own.children[weights[0]]) != 1:
@@ -112,11 +112,7 @@ def match_other_weights(pairs: ContentPairs, types: LearnedTypes) -> int:
     """Add the pairs of weights with other values; return their number. Both are the only ones of their size without a
     partner: of all, or of those from which two partners are computed, if no compiler folds weights of their types."""
     targets, goldens = (
-        {
-            one.number
-            for one in graph.contents
-            if one.is_weight and pairs.is_open(side, one.number) and not graph.is_network_input(one.number)
-        }
+        {one.number for one in graph.contents if pairs.is_open(side, one.number) and not graph.is_data(one.number)}
         for side, graph in enumerate((pairs.target, pairs.golden))
     )
     count = 0
