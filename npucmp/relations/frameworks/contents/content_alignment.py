@@ -76,6 +76,29 @@ class LayerPatterns:
                 count += self._pairs.add(ContentPair(above[0], read, VIA, CERTAIN_INPUT, reason))
         return count
 
+    def match_executions(self) -> int:
+        """Add the pairs of what the executions of one module read: in the order in which the target computes contents
+        of one pattern, if other executions show where the order begins; return their number."""
+        pairs, count = self._pairs, 0
+        series: dict[Hashable, list[int]] = defaultdict(list)
+        for place, operator in enumerate(pairs.golden.operators):
+            data = pairs.golden.data_of(place) if operator.path else []
+            if len(data) == 1 and data[0] not in series[operator.path]:
+                series[operator.path].append(data[0])
+        for goldens in series.values() if pairs.target.run.ordered and pairs.golden.run.ordered else ():
+            shown = [(pairs.to_target[one], place) for place, one in enumerate(goldens) if one in pairs.to_target]
+            patterns = {self._pattern(0, target) for target, _ in shown if pairs.is_by_value(0, target)}
+            for pattern in patterns if len(shown) < len(goldens) else ():
+                targets = [one.number for one in pairs.target.contents if self._pattern(0, one.number) == pattern]
+                begins = {place - targets.index(target) for target, place in shown if target in targets}
+                for at, target in enumerate(targets if len(begins) == 1 else ()):
+                    place = at + min(begins)
+                    golden = goldens[place] if 0 <= place < len(goldens) else target
+                    if 0 <= place < len(goldens) and pairs.is_open(0, target) and pairs.is_open(1, golden):
+                        reason = "read by one module, computed as for its other executions"
+                        count += pairs.add(ContentPair(target, golden, VIA, CERTAIN_INPUT, reason))
+        return count
+
     def match(self) -> int:
         """Add the pairs by pattern; return their number."""
         pairs = self._pairs
@@ -204,7 +227,9 @@ def _match_graph(pairs: ContentPairs, types: LearnedTypes, patterns: LayerPatter
             near = pairs.take_recent()
         elif near is not None:
             near = None
-        elif not (patterns.match() or patterns.match_inputs() or match_first(pairs, types)):
+        elif not (
+            patterns.match() or patterns.match_inputs() or patterns.match_executions() or match_first(pairs, types)
+        ):
             return
         else:
             near = pairs.take_recent()
