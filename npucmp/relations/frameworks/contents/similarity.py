@@ -107,7 +107,7 @@ def _likenesses(pairs: ContentPairs, types: LearnedTypes) -> Iterator[Likeness]:
             common, kin = relatives.of(target.number, golden.number)
             below = relatives.share_reader(target.number, golden.number)
             bare = not (target.makers and golden.makers)
-            if not (common or below or distance < CLOSE or (bare and apart <= BESIDE)):
+            if not (common or below or (bare and apart <= BESIDE)):
                 continue
             if bare:
                 kin = BARE_KIN if distance < BARE_FARTHEST and (apart <= BESIDE or below) else 0.0

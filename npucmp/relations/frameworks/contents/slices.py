@@ -102,10 +102,10 @@ def _views(pairs: ContentPairs) -> Iterator[ContentSlice]:
     known = pairs.with_copies
     for content in pairs.target.contents:
         children = [pairs.target.contents[one] for one in pairs.target.children[content.number]]
-        if content.number in known or content.is_weight or not children or len(content.tensor.shape) < 2:
+        if content.number in known or not content.makers or not children or len(content.tensor.shape) < 2:
             continue
         is_moved = pairs.target.hands_on(content.makers[0]) or content.number in pairs.right[0]
-        if is_moved or not all(pairs.target.hands_on(one.makers[0]) for one in children):
+        if is_moved or not all(one.makers and pairs.target.hands_on(one.makers[0]) for one in children):
             continue
         rows = _first_rows(pairs, content, 0)
         for part in children:
