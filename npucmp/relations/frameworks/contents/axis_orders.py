@@ -39,6 +39,12 @@ def reaches(order: AxisOrder, target: Shape, golden: Shape) -> bool:
     return _borders(tuple(turned[axis] for axis in order.axes)) >= _borders(other)
 
 
+def of_other_side(order: AxisOrder) -> AxisOrder:
+    """The same order, told by the axes of the other side."""
+    axes = tuple(sorted(range(len(order.axes)), key=order.axes.__getitem__))
+    return AxisOrder(axes, bool(axes) and not order.of_golden)
+
+
 def _borders(shape: Shape) -> set[int]:
     return {*accumulate(shape, mul)}
 
@@ -135,7 +141,7 @@ class AxisOrders:
             if count < LEARNED or order == SAME_ORDER:
                 continue
             if len(target) < rank:
-                order = AxisOrder(tuple(sorted(range(rank), key=order.axes.__getitem__)), True)
+                order = of_other_side(order)
             if reaches(order, target, golden):
                 found.append(order)
         return found

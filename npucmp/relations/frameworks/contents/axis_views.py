@@ -9,15 +9,22 @@ from npucmp.dump.readers.assembly import JOIN, permuted
 from npucmp.dump.readers.strides import c_strides
 from npucmp.model import Payload, TensorRef
 from npucmp.model.dtypes import lookup, offset_of
+from npucmp.model.dump import Statistics
 from npucmp.model.relation import SAME_ORDER, AxisOrder, SliceRelation
 from npucmp.relations.frameworks.by_name.slots import open_payload
+from npucmp.relations.frameworks.contents.content import MASKED
 
 
 def in_one_shape(
     target: TensorRef, golden: TensorRef, order: AxisOrder, context: ReadContext
 ) -> Optional[tuple[TensorRef, TensorRef]]:
     """Return both tensors in one shape, the target's elements in the golden's order of axes; None if the values of a
-    tensor cannot be read in another order."""
+    tensor cannot be read in another order, or if both hold nothing but other masks."""
+    if not any(one.file or one.payload for one in (target, golden)):
+        found = _without_masks(target, golden)
+        if found is None:
+            return None
+        target, golden = found
     if order == SAME_ORDER:
         shaped = _reshaped(target, golden.shape, context)
         return None if shaped is None else (shaped, golden)
@@ -31,6 +38,17 @@ def in_one_shape(
     if order.of_golden:
         return target._replace(relation=relation), view
     return view._replace(relation=relation), golden
+
+
+def _without_masks(target: TensorRef, golden: TensorRef) -> Optional[tuple[TensorRef, TensorRef]]:
+    """Return two tensors of statistics alone, with their maxima alone if their minima are different masks; None if one
+    holds nothing else."""
+    x, y = target.statistics, golden.statistics
+    if x is None or y is None or x.min == y.min or max(x.min or 0.0, y.min or 0.0) >= MASKED:
+        return target, golden
+    if min(x.max or 0.0, y.max or 0.0) < MASKED:
+        return None
+    return target._replace(statistics=Statistics(max=x.max)), golden._replace(statistics=Statistics(max=y.max))
 
 
 def columns_of(

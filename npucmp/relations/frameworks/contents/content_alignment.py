@@ -18,15 +18,16 @@ from npucmp.relations.frameworks.contents.content_graph import ContentGraph
 from npucmp.relations.frameworks.contents.content_pairs import CERTAIN, ContentPair, ContentPairs, Near
 from npucmp.relations.frameworks.contents.learned_types import LearnedTypes
 from npucmp.relations.frameworks.contents.similarity import Likeness, match_similar
-from npucmp.relations.frameworks.contents.slices import ContentSlice, find_slices
-from npucmp.relations.frameworks.contents.structure_match import add_copies, match_structure
+from npucmp.relations.frameworks.contents.slices import ContentSlice, close_wholes, find_slices
+from npucmp.relations.frameworks.contents.structure_match import add_copies, match_first, match_structure
 from npucmp.relations.frameworks.contents.value_match import VIA as BY_VALUE
 from npucmp.relations.frameworks.contents.value_match import match_values
-from npucmp.relations.frameworks.contents.weight_anchors import match_operands, match_weights
+from npucmp.relations.frameworks.contents.weight_anchors import match_operands, match_other_weights, match_weights
 from npucmp.relations.held_values import Values
 
 VIA = "pattern"
 CONFIDENCE = 0.75  # confidence: chosen: 4,189 right and 8 wrong on 389 pairs
+CERTAIN_INPUT = 0.8  # confidence: chosen: as of pairs by structure
 _HOPS = 4  # steps: chosen: partners upstream are looked for within so many
 
 
@@ -37,9 +38,66 @@ class LayerPatterns:
         self._pairs = pairs
         self._patterns: tuple[dict[int, Hashable], dict[int, Hashable]] = ({}, {})
         self._partners: dict[Hashable, set[Hashable]] = defaultdict(set)
+        self._cuts: dict[tuple[str, str], set[int]] = defaultdict(set)
         for one in pairs:
             if one.via == BY_VALUE:
                 self._partners[self._pattern(0, one.target)].add(self._pattern(1, one.golden))
+                self._learn_input(one)
+
+    def _learn_input(self, pair: ContentPair) -> None:
+        """Note which data of the target are the only data that a golden operator reads."""
+        read = self._only_data(pair.golden)
+        target = None if read is None else self._pairs.to_target.get(read)
+        if target is not None:
+            cuts = self._pairs.target.data_cuts(pair.target)
+            self._cuts[self._types(pair)].add(cuts.index(target) if target in cuts else -1)
+
+    def _only_data(self, number: int) -> Optional[int]:
+        makers = self._pairs.golden.contents[number].makers
+        data = self._pairs.golden.data_of(makers[0]) if makers else []
+        return data[0] if len(data) == 1 else None
+
+    def _types(self, pair: ContentPair) -> tuple[str, str]:
+        return self._pairs.target.type_of(pair.target), self._pairs.golden.type_of(pair.golden)
+
+    def match_inputs(self) -> int:
+        """Add the pairs of the only data that partners are computed from, as many operators above as in other layers;
+        return their number."""
+        count = 0
+        for pair in [*self._pairs]:
+            read = self._only_data(pair.golden)
+            cuts = self._cuts.get(self._types(pair), set())
+            if read is None or not self._pairs.is_open(1, read) or len(cuts) != 1 or -1 in cuts:
+                continue
+            above = self._pairs.target.data_cuts(pair.target)[min(cuts) :][:1]
+            sizes = [self._pairs.target.contents[one].size == self._pairs.golden.contents[read].size for one in above]
+            if any(sizes) and self._pairs.is_open(0, above[0]):
+                reason = "read as in another layer, by operators that are partners"
+                count += self._pairs.add(ContentPair(above[0], read, VIA, CERTAIN_INPUT, reason))
+        return count
+
+    def match_executions(self) -> int:
+        """Add the pairs of what the executions of one module read: in the order in which the target computes contents
+        of one pattern, if other executions show where the order begins; return their number."""
+        pairs, count = self._pairs, 0
+        series: dict[Hashable, list[int]] = defaultdict(list)
+        for place, operator in enumerate(pairs.golden.operators):
+            data = pairs.golden.data_of(place) if operator.path else []
+            if len(data) == 1 and data[0] not in series[operator.path]:
+                series[operator.path].append(data[0])
+        for goldens in series.values() if pairs.target.run.ordered and pairs.golden.run.ordered else ():
+            shown = [(pairs.to_target[one], place) for place, one in enumerate(goldens) if one in pairs.to_target]
+            patterns = {self._pattern(0, target) for target, _ in shown if pairs.is_by_value(0, target)}
+            for pattern in patterns if len(shown) < len(goldens) else ():
+                targets = [one.number for one in pairs.target.contents if self._pattern(0, one.number) == pattern]
+                begins = {place - targets.index(target) for target, place in shown if target in targets}
+                for at, target in enumerate(targets if len(begins) == 1 else ()):
+                    place = at + min(begins)
+                    golden = goldens[place] if 0 <= place < len(goldens) else target
+                    if 0 <= place < len(goldens) and pairs.is_open(0, target) and pairs.is_open(1, golden):
+                        reason = "read by one module, computed as for its other executions"
+                        count += pairs.add(ContentPair(target, golden, VIA, CERTAIN_INPUT, reason))
+        return count
 
     def match(self) -> int:
         """Add the pairs by pattern; return their number."""
@@ -148,10 +206,11 @@ def align_contents(target: Run, golden: Run, anchors: Sequence[Match], context: 
     add_copies(pairs)
     _match_graph(pairs, types, patterns)
     add_copies(pairs)
+    close_wholes(pairs)
     likenesses: Sequence[Likeness] = ()
     for _ in range(TURNS):
         count, likenesses = match_similar(pairs, types)
-        if not count:
+        if not count + match_other_weights(pairs, types):
             break
         _match_graph(pairs, types, patterns)
     add_copies(pairs)
@@ -168,7 +227,9 @@ def _match_graph(pairs: ContentPairs, types: LearnedTypes, patterns: LayerPatter
             near = pairs.take_recent()
         elif near is not None:
             near = None
-        elif not patterns.match():
+        elif not (
+            patterns.match() or patterns.match_inputs() or patterns.match_executions() or match_first(pairs, types)
+        ):
             return
         else:
             near = pairs.take_recent()

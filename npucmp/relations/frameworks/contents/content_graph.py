@@ -20,6 +20,8 @@ from npucmp.relations.frameworks.contents.content import Content, ContentReader,
 _HANDING = ("views", "hands on", "copies", "drops", "collective", "constant", "stored", "in place")
 HOPS = 6  # steps: chosen: the farthest ancestor that is looked for, more than any fused operator has
 
+WEIGHT_REACH = 5  # steps: chosen: a decomposed norm has its weight so far above what it writes
+CUT_STEPS = 16  # steps: chosen: more operators than a decomposed norm or activation has
 
 _Edges = Union[Mapping[int, Collection[int]], Sequence[Collection[int]]]
 
@@ -221,6 +223,40 @@ class ContentGraph:
             inner = [one for one in level if one not in stop and not self.contents[one].is_weight]
             level = {parent for one in inner for parent in self.parents[one]}
         return found
+
+    def is_data(self, number: int) -> bool:
+        """Whether an operator computes a content, or products and norms read it, but none as a parameter: an input of
+        the network, or of a module, if modules alone are recorded."""
+        if not self.contents[number].is_weight:
+            return True
+        places = []
+        for one in self.tensors_of(number):
+            kind, at = op_type(self.operators[one.operator].op_type), one.tensor.slot.partition(":")[2]
+            if kind.parameters and min(kind.parameters) < 2:  # either operand of a matrix product may be a weight
+                places.append(one.tensor.is_output or not at.isdecimal() or int(at) in kind.parameters)
+        return bool(places) and not any(places)
+
+    def data_of(self, place: int) -> list[int]:
+        """The contents that an operator reads, without weights."""
+        return [one for one in self.reads[place] if self.is_data(one)]
+
+    def data_cuts(self, number: int) -> list[int]:
+        """The contents upstream through which all data pass that a content is computed from, the nearest first; none if
+        the order of execution is unknown."""
+        found: list[int] = []
+        front = {one for one in self.parents[number] if self.is_data(one)} if self.run.ordered else set()
+        for _ in range(CUT_STEPS):
+            if len(front) == 1:
+                found += front
+            last = max(front, key=lambda one: self.contents[one].first, default=None)
+            if last is None or not self.parents[last]:
+                break
+            front = front - {last} | {one for one in self.parents[last] if self.is_data(one)}
+        return found
+
+    def weights_above(self, number: int, known: Container[int]) -> set[int]:
+        """The weights from which a content is computed, behind the contents that are `known`."""
+        return {one for one in self.cone(number, known, WEIGHT_REACH) if not self.is_data(one)}
 
     def among(self, numbers: Optional[AbstractSet[int]]) -> Iterable[Content]:
         """The contents with these numbers, or all."""

@@ -7,9 +7,9 @@ it has none at all, because the other run does not compute it.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
-from npucmp.relations.frameworks.contents.content_pairs import ContentPairs
+from npucmp.relations.frameworks.contents.content_pairs import ContentPair, ContentPairs
 from npucmp.relations.frameworks.contents.value_match import VIA
 
 KNOWN = 0.1  # score: chosen: types that are partners elsewhere
@@ -29,20 +29,36 @@ class LearnedTypes:
         self.together: Counter[tuple[str, str]] = Counter()
         self.seen: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         _agree_on_weights(pairs)
+        self._whole: dict[tuple[str, str], set[bool]] = defaultdict(set)
         self._learn_partners()
+        self._learn_whole()
         self._learn_right()
 
     def _learn_partners(self) -> None:
         for one in self._pairs:
-            here, there = self._pairs.target.type_of(one.target), self._pairs.golden.type_of(one.golden)
+            here, there = self._types(one.target, one.golden)
             if one.via == VIA and here and there:
                 self.together[here, there] += 1
                 self.seen[0][here] += 1
                 self.seen[1][there] += 1
 
-    def _learn_right(self) -> None:
+    def _types(self, target: int, golden: int) -> tuple[str, str]:
+        return self._pairs.target.type_of(target), self._pairs.golden.type_of(golden)
+
+    def _agreeing(self) -> list[ContentPair]:
         limit = self._pairs.noise * ROUNDING
-        agreeing = [one for one in self._pairs if one.error is not None and one.error < limit]
+        return [one for one in self._pairs if one.error is not None and one.error < limit]
+
+    def _learn_whole(self) -> None:
+        known, back = self._pairs.to_golden, self._pairs.to_target
+        for one in self._agreeing():
+            targets = self._pairs.target.weights_above(one.target, known)
+            goldens = self._pairs.golden.weights_above(one.golden, back)
+            is_whole = targets <= known.keys() and goldens <= back.keys()
+            self._whole[self._types(one.target, one.golden)].add(is_whole)
+
+    def _learn_right(self) -> None:
+        agreeing = self._agreeing()
         by_figures = [one for one in self._pairs if one.error is None and one.via == VIA]
         sides = (
             (
@@ -70,22 +86,26 @@ class LearnedTypes:
                 if one not in known and not graph.contents[one].is_weight:
                     self.alone[side][graph.type_of(one)] += 1
 
+    def read_all_weights(self, target: int, golden: int) -> bool:
+        """Whether all weights of operators of these types have partners wherever they agree: no compiler folds them."""
+        return self._whole[self._types(target, golden)] == {True}
+
     def alike(self, target: int, golden: int) -> bool:
         """Whether two contents are computed by operators of one type, or of types that are partners elsewhere."""
         if self._pairs.target.types_of(target) & self._pairs.golden.types_of(golden):
             return True
-        return self.together[self._pairs.target.type_of(target), self._pairs.golden.type_of(golden)] > 1
+        return self.together[self._types(target, golden)] > 1
 
     def are_inner(self, target: int, golden: int) -> bool:
         """Whether the types of both contents had no partner wherever the runs agree: each computes what lies inside an
         operator of the other run."""
-        types = self._pairs.target.type_of(target), self._pairs.golden.type_of(golden)
+        types = self._types(target, golden)
         return all(self.alone[side][one] and not self.seen[side][one] for side, one in enumerate(types))
 
     def fit(self, target: int, golden: int) -> float:
         """How much the types speak for a pair, from -0.6 to 0.4: how often they are partners, and how often one of them
         has none."""
-        here, there = self._pairs.target.type_of(target), self._pairs.golden.type_of(golden)
+        here, there = self._types(target, golden)
         count = self.together[here, there]
         lonely = self.alone[0][here], self.alone[1][there]
         if count:

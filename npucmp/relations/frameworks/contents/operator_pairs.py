@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Operator, TensorRef
@@ -27,7 +27,15 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.finding import UNBOUNDED
 from npucmp.model.optypes import op_type, same_type
 from npucmp.model.relation import SAME_ORDER, AxisOrder, SliceRelation
-from npucmp.relations.frameworks.contents.axis_orders import LEARNED, AxisOrders, Shape, possible_orders, without_units
+from npucmp.relations.frameworks.contents.axis_orders import (
+    LEARNED,
+    AxisOrders,
+    Shape,
+    of_other_side,
+    possible_orders,
+    reaches,
+    without_units,
+)
 from npucmp.relations.frameworks.contents.axis_views import columns_of, in_one_shape
 from npucmp.relations.frameworks.contents.content import FEWEST, Recording
 from npucmp.relations.frameworks.contents.content_alignment import ContentAlignment
@@ -61,8 +69,17 @@ def pair_leftovers(
         _pair_equal(draft, mine, theirs, used, pairs)
         if target.type_at(draft.place) == golden.type_at(draft.golden):
             _pair_last(draft, mine, theirs, used)
-            if written and not draft.open_inputs and draft.partners:
+            if written and not draft.open_inputs and _read_the_same(draft, golden):
                 _pair_outputs(draft, target, golden, used)
+
+
+def _read_the_same(draft: OperatorDraft, golden: ContentGraph) -> bool:
+    """Whether an operator reads the partners of the contents that its partner reads, each as often (x·x is no multiple
+    of x)."""
+    read = [one.pair.golden for slot, one in draft.partners.items() if slot.startswith("input")]
+    tensors = [one for one in golden.operators[draft.golden].tensors if not one.is_output]
+    numbers = (golden.content_of.get((draft.golden, one.slot)) for one in tensors)
+    return bool(read) and sorted(read) == sorted(one for one in numbers if one is not None)
 
 
 def _pair_outputs(draft: OperatorDraft, target: ContentGraph, golden: ContentGraph, used: set[tuple[int, str]]) -> None:
@@ -162,8 +179,9 @@ class OperatorPairs:
             if not operator.path and self._golden.hands_on(place)
         }
         self._own_orders: dict[tuple[int, tuple[Shape, Shape]], AxisOrder] = {}  # of a content in shapes of both runs
-        self._showing: dict[tuple[tuple[Shape, Shape], AxisOrder], set[int]] = defaultdict(set)  # contents
+        self._showing: dict[tuple[int, int], dict[AxisOrder, set[int]]] = defaultdict(lambda: defaultdict(set))
         self._orders = self._learned_orders()
+        self._first_orders = {ranks: self._first_order(showing) for ranks, showing in self._showing.items()}
         self._partners: dict[tuple[int, int], Operator] = {}
         self.rows: dict[int, list[TensorRow]] = {}
         self.matches: list[Match] = []
@@ -292,7 +310,7 @@ class OperatorPairs:
 
     def _inner(self, taken: set[int]) -> list[OperatorDraft]:
         """Operators of the target that compute a part of what a golden operator computes: their inputs are compared
-        with the inputs of the golden operator that reads most of them."""
+        with the inputs of the golden operator that reads most of them, of one type if there is one."""
         found = []
         for place, operator in enumerate(self._target.operators):
             if place in taken or not any(tensor.is_output for tensor in operator.tensors):
@@ -307,8 +325,8 @@ class OperatorPairs:
             )
             if not readers:
                 continue
-            most = max(readers.values())
-            golden = min(one for one, count in readers.items() if count == most)
+            kind = self._target.type_at(place)
+            golden = max(readers, key=lambda one: (readers[one], self._golden.type_at(one) == kind, -one))
             draft = OperatorDraft(place, operator, golden, via=next(pair.via for pair in pairs if pair is not None))
             self._add_inputs(draft)
             if draft.partners:
@@ -344,18 +362,36 @@ class OperatorPairs:
 
     def _note_order(self, number: int, shapes: tuple[Shape, Shape], order: AxisOrder) -> None:
         self._own_orders[number, shapes] = order
-        self._showing[shapes, order].add(number)
+        if not self._target.contents[number].is_weight:
+            self._showing[len(shapes[0]), len(shapes[1])][order].add(number)
+
+    def _first_order(self, showing: Mapping[AxisOrder, set[int]]) -> Optional[AxisOrder]:
+        """The order that several contents show, and one before all contents that show others: behind exchanged axes
+        most contents may show that order."""
+        golden = self._golden.run.ordered
+
+        def place(number: int) -> int:
+            pair = self._pairs.found[number]
+            return self._golden.contents[pair.golden].first if golden else self._target.contents[number].first
+
+        several = [order for order, numbers in showing.items() if len(numbers) >= LEARNED]
+        return min(several, key=lambda order: min(map(place, showing[order])), default=None)
 
     def _shown_orders(self, number: int, shapes: tuple[Shape, Shape]) -> list[AxisOrder]:
         """The orders that other contents show for a content, the most frequent first."""
         learned = self._orders.learned(*shapes, self._own_orders.get((number, shapes)))
-        return [*learned[:1], *(one for one in learned[1:] if self._is_shown_apart(number, shapes, one))]
+        ranks = len(shapes[0]), len(shapes[1])
+        found = [one for one in learned if self._is_shown_apart(ranks, one)]
+        first = self._first_orders.get(ranks)
+        return found or [one for one in (first, SAME_ORDER) if one is not None and reaches(one, *shapes)][:1]
 
-    def _is_shown_apart(self, number: int, shapes: tuple[Shape, Shape], order: AxisOrder) -> bool:
-        """Whether a content that is not near in the data flow shows an order: behind exchanged axes all contents show
-        that order."""
-        near = self._target.near_upstream(number) | self._target.near_downstream(number) | {number}
-        return not self._showing[shapes, order] <= near
+    def _is_shown_apart(self, ranks: tuple[int, int], order: AxisOrder) -> bool:
+        """Whether an order is the first one of tensors with so many axes, or contents show it that are computed from no
+        other content that shows it: behind exchanged axes all are computed from one."""
+        numbers = self._showing[ranks].get(order, set()) if ranks in self._showing else set()
+        if not numbers or self._first_orders[ranks] in (None, order):
+            return True
+        return sum(self._target.near_upstream(one).isdisjoint(numbers) for one in numbers) >= LEARNED
 
     def _order_of(self, tensor: TensorRef, partner: TensorPartner) -> Optional[AxisOrder]:
         """The order of axes in which two tensors are compared; None if none is learned."""
@@ -364,12 +400,26 @@ class OperatorPairs:
         pair = partner.pair
         if pair.error is None and pair.via == "content":
             return SAME_ORDER
-        learned = self._shown_orders(pair.target, shapes)
+        learned = self._orders_of_view(tensor, partner) or self._shown_orders(pair.target, shapes)
         if self._are_weights(pair) and pair.error is not None:
             learned += [one for one in possible_orders(*shapes) if one not in learned]
         if len(learned) < 2:
             return learned[0] if learned else None
         return self._pairs.tensor_order(tensor, other, shapes, learned, strict=False)
+
+    def _orders_of_view(self, tensor: TensorRef, partner: TensorPartner) -> list[AxisOrder]:
+        """The orders of two contents, for tensors that have the elements of the contents in other shapes; none if the
+        order of one differs."""
+        pair, other = partner.pair, partner.recording.tensor
+        contents = self._target.contents[pair.target], self._golden.contents[pair.golden]
+        own = self._pairs.shapes(pair.target, pair.golden)
+        shapes = without_units(tensor.shape), without_units(other.shape)
+        if shapes == own or self._are_weights(pair) or contents[0].size < TELLING:
+            return []
+        if not (contents[0].is_in_order(tensor) and contents[1].is_in_order(other)):
+            return []
+        orders = (one for order in self._shown_orders(pair.target, own) for one in (order, of_other_side(order)))
+        return [one for one in orders if reaches(one, *shapes)][:1]
 
     def _are_weights(self, pair: ContentPair) -> bool:
         return self._target.contents[pair.target].is_weight and self._golden.contents[pair.golden].is_weight
@@ -440,8 +490,10 @@ class OperatorPairs:
                 row = TensorRow(tensor.slot, own, *shaped, draft.via_of, draft.confidence_of, reason)
         if row is not None:
             return [row]
-        number = self._target.content_of.get((draft.place, tensor.slot)) if tensor.is_output else None
-        found = [] if number is None else self._sliced(draft, tensor, number, used)
+        number = self._target.content_of.get((draft.place, tensor.slot))
+        found = []
+        if number is not None and (tensor.is_output or number in self._slices):
+            found = self._sliced(draft, tensor, number, used)
         note = "the golden run has no such tensor"
         read = self._target.content_of.get((draft.place, tensor.slot))
         if not tensor.is_output and read is not None and not self._target.is_bounded(read, self._pairs.with_copies):
@@ -541,6 +593,8 @@ class OperatorPairs:
         direct = {one.pair.target for one in draft.partners.values()}
         found: dict[int, tuple[TensorRef, str, ContentPair]] = {}
         for number in draft.open_inputs:
+            if number in self._slices:
+                continue  # compared in parts
             for ancestor in sorted(self._target.ancestors(number, known, UPSTREAM)):
                 pair = self._partner_pair(ancestor)
                 if ancestor in direct or ancestor in found or pair is None:

@@ -8,16 +8,17 @@ it read.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Hashable, Optional
+from typing import Hashable, Optional, Sequence
 
 from npucmp.model.optypes import op_type
 from npucmp.relations.frameworks.contents.content import Content
-from npucmp.relations.frameworks.contents.content_graph import ContentGraph, operands
+from npucmp.relations.frameworks.contents.content_graph import ContentGraph, adds_bias_apart, operands
 from npucmp.relations.frameworks.contents.content_pairs import ContentPair, ContentPairs, Near
 from npucmp.relations.frameworks.contents.learned_types import LearnedTypes
 
 STRUCTURE, COPY = "structure", "copy"
 _HANDING = ("views", "hands on", "copies")
+PARTNER_TYPES = 0.2  # score: chosen: types that are partners in most places where they occur, or equal types
 CONFIDENCE = 0.8  # confidence: chosen: 2,589 right and 8 wrong on 389 pairs
 
 
@@ -43,15 +44,47 @@ def match_structure(pairs: ContentPairs, types: LearnedTypes, near: Near = None)
             if len(fitting) != 1 or sum(types.alike(one, fitting[0]) for one in numbers) != 1:
                 continue
             golden = fitting[0]
-            same = pairs.target.types_of(target) & pairs.golden.types_of(golden)
             hidden = target in pairs.right[0] or golden in pairs.right[1]
-            if types.are_inner(target, golden) or (hidden and not same):
+            if types.are_inner(target, golden) or (hidden and types.fit(target, golden) < PARTNER_TYPES):
                 continue
             if _read_alike(pairs, target, golden) and pairs.same_pass(target, golden):
                 partners = len(pairs.target.parents[target])
                 reason = f"{partners} of {partners} inputs are partners, same type, the only one of this size"
                 count += pairs.add(ContentPair(target, golden, STRUCTURE, CONFIDENCE, reason))
     return count
+
+
+def match_first(pairs: ContentPairs, types: LearnedTypes) -> int:
+    """Add the pairs of contents of partner types that come first behind the same partners, whatever lies between: a
+    batch norm behind a convolution is the partner of a convolution that a compiler folded. Return their number."""
+    known = pairs.with_copies
+    groups: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for side, graph in enumerate((pairs.target, pairs.golden)):
+        partners = pairs.to_target if side else known
+        for content in graph.contents:
+            if content.makers and pairs.is_open(side, content.number):
+                above = graph.ancestors(content.number, partners)
+                if above and any(not graph.contents[one].is_weight for one in above):
+                    key = content.size, frozenset(above if side else map(known.__getitem__, above))
+                    groups[key][side].append(content.number)
+    count = 0
+    for targets, goldens in groups.values():
+        for target in targets:
+            fitting = _first(pairs.golden, [one for one in goldens if types.fit(target, one) >= PARTNER_TYPES])
+            if fitting is None or not pairs.same_pass(target, fitting):
+                continue
+            rivals = [one for one in targets if types.fit(one, fitting) >= PARTNER_TYPES]
+            makers = pairs.target.maker(target), pairs.golden.maker(fitting)
+            if _first(pairs.target, rivals) == target and not adds_bias_apart(*makers):
+                reason = "the first of its type behind the same partners"
+                count += pairs.add(ContentPair(target, fitting, STRUCTURE, CONFIDENCE, reason))
+    return count
+
+
+def _first(graph: ContentGraph, numbers: Sequence[int]) -> Optional[int]:
+    """The content from which all others of these are computed; None if there is none."""
+    first = [one for one in numbers if {*numbers} <= {one} | graph.near_downstream(one)]
+    return first[0] if len(first) == 1 else None
 
 
 def _is_open(pairs: ContentPairs, side: int, number: int) -> bool:

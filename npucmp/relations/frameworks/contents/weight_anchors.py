@@ -7,12 +7,13 @@ the partner is the sum. Where the weights leave a choice, learned types and near
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Mapping, NamedTuple, Optional
 
 from npucmp.model.optypes import op_type
 from npucmp.relations.frameworks.contents.content_graph import ContentGraph, adds_bias_apart, operands
 from npucmp.relations.frameworks.contents.content_pairs import ContentPair, ContentPairs, Near
-from npucmp.relations.frameworks.contents.learned_types import LearnedTypes
+from npucmp.relations.frameworks.contents.learned_types import ROUNDING, LearnedTypes
 
 VIA = "weights"
 CONFIDENCE = 0.85  # confidence: chosen: above structure, because values pair the weights
@@ -52,7 +53,7 @@ def _data_of_product(graph: ContentGraph, weight: int) -> Optional[int]:
     readers = [place for place in readers if not graph.operators[place].path] or readers  # else modules alone
     if len(readers) != 1 or not op_type(graph.operators[readers[0]].op_type).has("contracts"):
         return None
-    data = [one for one in graph.reads[readers[0]] if not graph.contents[one].is_weight]
+    data = graph.data_of(readers[0])
     return data[0] if len(data) == 1 else None
 
 
@@ -81,8 +82,8 @@ def match_weights(pairs: ContentPairs, types: LearnedTypes, near: Near = None) -
 
 def _match(pairs: ContentPairs, types: LearnedTypes, view: _View, number: int) -> bool:
     own, known = view.own, view.known
-    weights = [one for one in own.parents[number] if own.contents[one].is_weight and not _is_network_input(own, one)]
-    data = [one for one in own.parents[number] if one not in weights]
+    data = [one for one in own.parents[number] if own.is_data(one)]
+    weights = [one for one in own.parents[number] if one not in data]
     if not weights or any(one not in known for one in weights):
         return False
     if sum({*weights} <= {*own.parents[child]} for child in own.children[weights[0]]) != 1:
@@ -107,14 +108,33 @@ def _match(pairs: ContentPairs, types: LearnedTypes, view: _View, number: int) -
     return pairs.add(ContentPair(target, golden, VIA, CONFIDENCE, reason))
 
 
-def _is_network_input(graph: ContentGraph, number: int) -> bool:
-    """Whether no operator computes a content, and products and norms read it, but none as a parameter."""
-    places = []
-    for one in graph.tensors_of(number):
-        kind, at = op_type(graph.operators[one.operator].op_type), one.tensor.slot.partition(":")[2]
-        if kind.parameters:
-            places.append(one.tensor.is_output or not at.isdecimal() or int(at) in kind.parameters)
-    return bool(places) and not any(places)
+def match_other_weights(pairs: ContentPairs, types: LearnedTypes) -> int:
+    """Add the pairs of weights with other values; return their number. Both are the only ones of their size without a
+    partner: of all, or of those from which two partners are computed, if no compiler folds weights of their types."""
+    targets, goldens = (
+        {one.number for one in graph.contents if pairs.is_open(side, one.number) and not graph.is_data(one.number)}
+        for side, graph in enumerate((pairs.target, pairs.golden))
+    )
+    count = 0
+    if len(targets) == len(goldens) == 1:
+        count += _add_last_weights(pairs, targets, goldens, CONFIDENCE)
+    for pair in [one for one in pairs if one.error is None or one.error > pairs.noise * ROUNDING]:
+        if types.read_all_weights(pair.target, pair.golden):
+            target = pairs.target.weights_above(pair.target, pairs.to_golden)
+            golden = pairs.golden.weights_above(pair.golden, pairs.to_target)
+            count += _add_last_weights(pairs, target, golden, min(CONFIDENCE, pair.confidence))
+    return count
+
+
+def _add_last_weights(pairs: ContentPairs, targets: set[int], goldens: set[int], confidence: float) -> int:
+    by_size: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for side, (graph, numbers) in enumerate(((pairs.target, targets), (pairs.golden, goldens))):
+        for number in sorted(numbers):
+            if pairs.is_open(side, number):
+                by_size[graph.contents[number].size][side].append(number)
+    reason = "the only weights of their size without partners of operators that are partners"
+    last = [(one[0], other[0]) for one, other in by_size.values() if len(one) == len(other) == 1]
+    return sum(pairs.add(ContentPair(*both, VIA, confidence, reason)) for both in last)
 
 
 _LEAST_FIT = -0.3  # score: chosen: both types have other partners or none
