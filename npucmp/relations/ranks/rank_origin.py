@@ -520,12 +520,13 @@ def _odd_factor(search: PlacementSearch, pair: Pair) -> Optional[tuple[int, floa
         if is_read and (given is None or abs(own.factor) <= OUTLIER_FACTOR * given):
             return None
     known = {"rank": own.rank, "factor": 1.0 + own.factor, "rest": own.rest}
-    words = "the part of rank {rank} is {factor:.4g} times the golden's"
+    words = "the part of rank {rank} is {factor:.4g} times the golden's ({rest} beside the factor)"
     if own.is_term:
-        words = "the term of rank {rank} is {factor:.4g} times what makes the golden's sum"
+        words = "the term of rank {rank} is {factor:.4g} times what makes the golden's sum ({rest} beside the factor)"
     elif own.block is not None:
-        words, known["block"] = "block {block} of the part of rank {rank} is {factor:.4g} times the golden's", own.block
-    return own.rank, own.error, abs(second.factor), reason("rank", words + " ({rest} beside the factor)", **known)
+        known["block"] = own.block
+        words = "block {block} of the part of rank {rank} is {factor:.4g} times the golden's ({rest} beside the factor)"
+    return own.rank, own.error, abs(second.factor), reason("rank", words, **known)
 
 
 def _made_of(search: PlacementSearch, pair: Pair) -> Optional[tuple[HeldTensor, Sequence[HeldTensor]]]:
