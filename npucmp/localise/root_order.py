@@ -181,7 +181,7 @@ class _Ranks:
                     self._receive(self._collectives, place)
                 if self._noise is not None and not (is_alone and self._pass_noise(self._noise, place, walk)):
                     self._test_noise(self._noise, self._node(place), walk)
-                if not (is_alone and (walk.pass_by(place.at) or walk.propagate(place.at))):
+                if not (is_alone and (walk.pass_by(place.at) or walk.explain(place.at))):
                     walk.visit(self._node(place))
 
     def _communicates(self, place: OperatorPlace) -> bool:
@@ -228,12 +228,14 @@ class _Ranks:
             self._history.add(found, before)
 
     def results(self) -> Iterator[SearchResult]:
-        """Yield the findings of each rank, and its roots with their clocks."""
+        """Yield the result of each rank."""
         for rank, walk in enumerate(self._walks):
             findings, roots = walk.results()
             places = {row.pair.order: OperatorPlace(rank, at) for at, row in enumerate(walk.nodes.rows)}
-            explained = [self._explain_root(places, walk.carriers, root) for root in roots]
-            yield findings, [(self._clocks[places[root.pair.order]], root) for root in explained]
+            every = [self._explain_root(places, walk.carriers, root) for root in roots]
+            clocks = {at: self._clocks[OperatorPlace(rank, at)] for at, *_ in walk.propagated}
+            with_clocks = [(self._clocks[places[root.pair.order]], root) for root in every]
+            yield SearchResult(findings, with_clocks, walk.explained_result(clocks))
 
     def suspected(self) -> list[SearchResult]:
         """The same; if only statistics exist, with the suspects of the noise test."""
@@ -244,8 +246,8 @@ class _Ranks:
 
         rooted = {
             (rank, root.pair.order): root
-            for rank, (_, roots) in enumerate(results)
-            for _, root in roots
+            for rank, found in enumerate(results)
+            for _, root in found.roots
             if root.cause is not Cause.PROPAGATED
         }
         every = self._shown_nodes(rooted, self._noise)
@@ -274,15 +276,15 @@ class _Ranks:
 
     def _with_reordering(self, rank: int, result: SearchResult) -> SearchResult:
         """Add to suspects by noise that an operator of one run may have moved the elements of their inputs."""
-        findings, roots = result
-        walk = self._walks[rank]
+        roots, walk = result.roots, self._walks[rank]
         suspects = {root.pair.order for _, root in roots if root.rule == "suspected"}
         places = ((at, row.pair.order) for at, row in enumerate(walk.nodes.rows))
         more = {order: walk.reordered_reasons(walk.nodes[at]) for at, order in places if order in suspects}
-        return findings, [
+        every = [
             (clock, replace(root, evidence=(*root.evidence, *found)) if (found := more.get(root.pair.order)) else root)
             for clock, root in roots
         ]
+        return result._replace(roots=every)
 
     def _explain_root(self, places: dict[int, OperatorPlace], carriers: dict[int, int], root: Root) -> Root:
         """Add the origin to a root that propagates an error of another rank."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, wraps
 from itertools import chain, repeat
 from typing import (
     Any,
     Callable,
+    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -361,6 +363,12 @@ class SearchRows(Rows):
         else:
             self.network = Network(((), ()), tuple(columns.operators), tuple(pairs), ())
             self.has_checksums = any(one.checksum for side in self.network.sides for one in side if one is not None)
+
+    def with_columns(self, columns: Columns, changed: Collection[int]) -> SearchRows:
+        """Return the rows with other columns, which differ in some rows."""
+        found = copy(self)
+        found.columns, found._found = columns, {row: one for row, one in self._found.items() if row not in changed}
+        return found
 
 
 def rows_to_search(one: Comparison) -> Sequence[Finding]:

@@ -38,6 +38,7 @@ from npucmp.errors import UsageError
 from npucmp.judge.products import are_reduced_alike, votes_of
 from npucmp.localise.coverage import coverage_of
 from npucmp.localise.effective_precision import holds_steps, with_types_of, with_value_types
+from npucmp.localise.explained_rows import ExplainedRows
 from npucmp.localise.notes import notes_of, with_parameters
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.root_cause import SearchResult
@@ -413,9 +414,10 @@ class RankRoots(NamedTuple):
 
 
 class _Roots(NamedTuple):
-    """The result of a search in the store: changed rows, the coverage, notes, and for each root its clock, the row of
-    its pair, its other fields and its evidence."""
+    """The result of a search in the store: explained and other changed rows, the coverage, notes, and for each root its
+    clock, the row of its pair, its other fields and its evidence."""
 
+    explained: ExplainedRows
     changes: dict[int, tuple[Any, ...]]
     coverage: Coverage
     notes: tuple[str, ...]
@@ -481,7 +483,7 @@ def _put_roots(
     estimator: Union[RecomputedOperators, RankOperators, None],
     before: EarlierStep,
 ) -> RankRoots:
-    findings, roots = found
+    findings, roots, explained = found
     context = work.options.context(work.target, work.golden)
     if before.number is not None and any(root.cause is Cause.GAP for _, root in roots):
         from npucmp.localise.update_roots import with_updates
@@ -497,12 +499,29 @@ def _put_roots(
     coverage = coverage_of(findings, known.left_out, context)
     changes = {at: tuple(one[1:-2]) for at, one in findings.changes.items() if one[1:-2] != findings.rows[at][1:-2]}
     every = tuple(root for _, root in roots)
-    notes = (*notes_of(findings, every, work.reduced, work.alike), *(estimator.notes if estimator is not None else ()))
-    work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
-    table = cast(Table, known.findings).with_verdicts(changes)
+    blamed = [findings.network.pairs[row].order for row in explained.propagated[:, 1].tolist()]
+    notes = (
+        *notes_of(findings, every, work.reduced, work.alike, blamed),
+        *(estimator.notes if estimator is not None else ()),
+    )
+    work.store.put(one.number, "roots", _Roots(explained, changes, coverage, notes, bare))
+    table = _with_verdicts(known, explained, changes)
     counted = replace(known, findings=table, roots=every, coverage=coverage)
     share = None if estimator is None else (estimator.by_engine, len(known.target.operators))
-    return RankRoots(VerdictTally.of(counted), [(clock, root.cause) for clock, root in roots], share)
+    tally, passed = (
+        VerdictTally.of(counted),
+        [(clock, Cause.PROPAGATED) for clock in explained.propagated[:, 0].tolist()],
+    )
+    tally.causes.update(cause for _, cause in passed)
+    return RankRoots(tally, [*((clock, root.cause) for clock, root in roots), *passed], share)
+
+
+def _with_verdicts(known: Comparison, explained: ExplainedRows, changes: Mapping[int, Sequence[Any]]) -> Table:
+    """Return the table of a comparison after a search."""
+    table = cast(Table, known.findings)
+    if len(explained.rows):
+        table = Table(columns=explained.in_columns(table.columns))
+    return table.with_verdicts(changes)
 
 
 def _rows(findings: Sequence[Finding], selected: Iterable[Pair]) -> list[int]:
@@ -544,14 +563,14 @@ class RankResult:
     def _read(self, work: ComparisonWork) -> Comparison:
         known: Comparison = work.store.get(self.one.number, "judged")
         found: _Roots = work.store.get(self.one.number, "roots")
-        table = cast(Table, known.findings).with_verdicts(found.changes)
-        in_order = sorted(zip(self.places, found.roots), key=lambda both: both[0])
-        pairs = table.pairs([row for _, (_, row, *_) in in_order])
+        table = _with_verdicts(known, found.explained, found.changes)
+        pairs = table.pairs([row for _, row, *_ in found.roots])
         roots = [
             Root(place=place, pair=pair, evidence=evidence_of(plain), **dict(zip(_ROOT_FIELDS, values)))
-            for pair, (place, (_, _, values, plain)) in zip(pairs, in_order)
+            for place, pair, (_, _, values, plain) in zip(self.places, pairs, found.roots)
         ]
-        placed = _with_parameters(table, roots)
+        roots += found.explained.roots(self.places[len(roots) :], cast(Table, known.findings))
+        placed = _with_parameters(table, sorted(roots, key=attrgetter("place")))
         notes = (*known.notes, *found.notes)
         return replace(known, findings=table, roots=placed, notes=notes, coverage=found.coverage)
 

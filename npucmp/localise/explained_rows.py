@@ -1,0 +1,80 @@
+"""Rows whose error one of unknown size explains, and the operators that propagate such an error, as numbers of rows.
+
+Verdicts of these rows are written into columns at once. Roots are made on request.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Collection, Iterable, NamedTuple, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from npucmp.localise.evidence import differing_reason, row_reason
+from npucmp.model import Cause, Finding, Root, Verdict
+from npucmp.model.table import VERDICT_NUMBERS, Columns, Table, bare_pairs, network_fact
+
+RULE = "growth"  # an operator may enlarge an error of any size
+DESCENDS, WRITTEN, READ = range(3)
+WORDS = "", "; explained by the errors of its inputs", "; explained by upstream errors"  # behind `because`
+_Rows = npt.NDArray[np.int64]
+
+
+class ExplainedRows(NamedTuple):
+    """The result of one rank.
+
+    rows        rows from 0 on, each with a kind: its error DESCENDS from a root, or that of an output (WRITTEN) or
+                input (READ) is excused
+    propagated  operators: clock, first row, the rows of the output and of the input that differ
+    """
+
+    rows: _Rows = np.zeros((0, 2), np.int64)
+    propagated: _Rows = np.zeros((0, 4), np.int64)
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, int]], propagated: Iterable[tuple[int, ...]]) -> ExplainedRows:
+        made = (np.array([*found], np.int64).reshape(-1, width) for found, width in ((rows, 2), (propagated, 4)))
+        return cls(*made)
+
+    def in_columns(self, columns: Columns) -> Columns:
+        """Return columns with the verdicts of these rows."""
+        if not len(self.rows):
+            return columns
+        rows, numbers = columns.rows.copy(), {word: number for number, word in enumerate(columns.words)}
+        at, kinds = self.rows.T
+        rows["explained_by"][at], rows["explained_limit"][at] = numbers.setdefault(RULE, len(numbers)), math.inf
+        rows["verdict"][at[kinds != DESCENDS]] = VERDICT_NUMBERS[Verdict.UNKNOWN]
+        for kind in (WRITTEN, READ):
+            own = at[kinds == kind]
+            different, places = np.unique(rows["because"][own], return_inverse=True)
+            words = [columns.words[number] + WORDS[kind] for number in different.tolist()]
+            made = np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int32)
+            rows["because"][own] = made[places] if len(own) else 0
+        return columns._replace(rows=rows, words=[*numbers])
+
+    def without(self, clocks: Collection[int]) -> ExplainedRows:
+        """Return the same without the operators of these clocks."""
+        return self._replace(propagated=self.propagated[~np.isin(self.propagated[:, 0], [*clocks])])
+
+    def roots(self, places: Sequence[int], table: Table) -> list[Root]:
+        """Return the roots of operators that propagate an error, with these places. `table` has the verdicts before the
+        search."""
+        rows, words, found = table.columns.rows, table.columns.words, []
+        bare, pairs = network_fact(table.columns, bare_pairs), table.pairs(self.propagated[:, 1].tolist())
+        because, metric, bound, limit = (rows[name].tolist() for name in ("because", "metric", "bound", "limit"))
+        for place, pair, (_, _, wrote, read) in zip(places, pairs, self.propagated.tolist()):
+            own, reads = bare[wrote], differing_reason(bare[wrote], bare[read], math.inf, words[because[read]])
+            errors, reasons = (
+                (bound[wrote], limit[wrote], math.inf, math.inf),
+                (reads, row_reason(own, words[because[wrote]])),
+            )
+            found.append(Root(place, pair, Cause.PROPAGATED, own.slot, words[metric[wrote]], *errors, reasons, RULE))
+        return found
+
+
+def explained(finding: Finding, kind: int) -> Finding:
+    """Return the finding of such a row."""
+    verdict = finding.verdict if kind == DESCENDS else Verdict.UNKNOWN
+    because = finding.because + WORDS[kind]
+    return finding._replace(verdict=verdict, because=because, explained_by=RULE, explained_limit=math.inf)
