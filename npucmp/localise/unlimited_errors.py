@@ -61,7 +61,7 @@ def _have_writers(sweep: Sweep, rows: OperatorRows, apart: Sequence[bool]) -> bo
     if a root exists, with one that descends from it."""
     for row in rows.inputs:
         written, own = sweep.edges.sources[row], row + sweep.first_row
-        if written < 0 or own in sweep.revised or own in sweep.explained_rows:
+        if written < 0 or own in sweep.revised or (sweep.any_tainted and own in sweep.explained_rows):
             return False
         if apart[row] and not (written + sweep.first_row in sweep.tainted if sweep.any_tainted else apart[written]):
             return False
