@@ -195,9 +195,8 @@ def split_table(whole: Comparison) -> tuple[Network, RankPart]:
         (network, records), contents = _network_of(whole, columns), {}
     bare = (replace(run, operators=()) for run in runs)
     own = dict(zip(("target", "golden"), bare), findings=(), left_out=())
-    kept = {key: np.array(found, np.uint64) for key, found in contents.items()}
     bare_whole = replace(whole, **cast(Any, own))
-    return network, RankPart(columns.rows, columns.moments, columns.words, records, bare_whole, kept)
+    return network, RankPart(columns.rows, columns.moments, columns.words, records, bare_whole, contents)
 
 
 def _network_of(whole: Comparison, columns: Columns) -> tuple[Network, RankRecords]:
@@ -224,7 +223,7 @@ def join_parts(network: Network, own: RankPart) -> Comparison:
     found = comparison_of(network, own.records, own.comparison, own.rows, own.moments, own.words)
     rank = found.columns.rank
     assert isinstance(rank, Rank)
-    rank.contents.update((key, numbers.tolist()) for key, numbers in own.contents.items())
+    rank.contents.update(own.contents)
     return found
 
 

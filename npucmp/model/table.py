@@ -304,7 +304,7 @@ def rows_of_rule(findings: Sequence[Finding], rule: str) -> frozenset[int]:
     """Return the rows that a rule decided."""
     if isinstance(findings, ChangedRows):
         changed = (at for at, one in findings.changes.items() if one.rule == rule)
-        return (rows_of_rule(findings.rows, rule) - findings.changes.keys()) | frozenset(changed)
+        return rows_of_rule(findings.rows, rule).difference(findings.changes).union(changed)
     return frozenset(np.flatnonzero(rows_with_word(_columns(findings), "rule", rule)).tolist())
 
 
