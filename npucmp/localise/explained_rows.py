@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from npucmp.localise.evidence import differing_reason, row_reason
-from npucmp.model import Cause, Finding, Root, Verdict
-from npucmp.model.table import VERDICT_NUMBERS, Columns, Table, bare_pairs, network_fact
+from npucmp.model import Cause, Finding, Pair, Root, Verdict
+from npucmp.model.table import VERDICT_NUMBERS, Columns
 
 RULE = "growth"  # an operator may enlarge an error of any size
 DESCENDS, WRITTEN, READ = range(3)
@@ -57,11 +57,10 @@ class ExplainedRows(NamedTuple):
         """Return the same without the operators of these clocks."""
         return self._replace(propagated=self.propagated[~np.isin(self.propagated[:, 0], [*clocks])])
 
-    def roots(self, places: Sequence[int], table: Table) -> list[Root]:
-        """Return the roots of operators that propagate an error, with these places. `table` has the verdicts before the
-        search."""
-        rows, words, found = table.columns.rows, table.columns.words, []
-        bare, pairs = network_fact(table.columns, bare_pairs), table.pairs(self.propagated[:, 1].tolist())
+    def roots(self, places: Sequence[int], pairs: Sequence[Pair], columns: Columns, bare: Sequence[Pair]) -> list[Root]:
+        """Return the roots of operators that propagate an error, with these places and pairs. `columns` have the
+        verdicts before the search, `bare` are the pairs of all rows."""
+        rows, words, found = columns.rows, columns.words, []
         because, metric, bound, limit = (rows[name].tolist() for name in ("because", "metric", "bound", "limit"))
         for place, pair, (_, _, wrote, read) in zip(places, pairs, self.propagated.tolist()):
             own, reads = bare[wrote], differing_reason(bare[wrote], bare[read], math.inf, words[because[read]])

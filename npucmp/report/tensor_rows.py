@@ -238,6 +238,11 @@ def _columns_concatenated(parts: Sequence[Columns], names: Sequence[str]) -> Col
 
 
 def _cells_concatenated(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    coded = [part for part in parts if isinstance(part, CodedColumn)]
+    if parts and len(coded) == len(parts):
+        offsets = accumulate((len(part.different) for part in coded), initial=0)
+        codes = np.concatenate([np.asarray(part.codes, np.int64) + offset for part, offset in zip(coded, offsets)])
+        return CodedColumn([*chain.from_iterable(part.different for part in coded)], array("q", codes.tobytes()))
     if any(part is not parts[0] for part in parts):
         return [*chain.from_iterable(parts)]
     return CodedColumn(parts[0], array("q", range(len(parts[0]))) * len(parts)) if parts else []
@@ -254,7 +259,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     columns["verdict"] = _coded(rows["verdict"], [verdict.value for verdict in Verdict])
     columns["because"] = _coded(rows["because"], table.words)
     columns.update((name, fixed[name]) for name in ("matched_by", "match_confidence"))
-    causes = {root.pair.order: root.cause.value for root in comparison.roots}
+    causes = {order: cause.value for order, cause in comparison.causes.items()}
     columns["cause"] = [*map(causes.get, fixed["order"])] if causes else nothing
     columns["limit"] = optional(rows["limit"], rows["rule"] > 0)
     for name in ("rule", "explained_by"):

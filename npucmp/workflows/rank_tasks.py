@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
+from itertools import repeat
 from operator import attrgetter
 from typing import (
     TYPE_CHECKING,
@@ -64,9 +65,9 @@ from npucmp.model import (
     VerdictTally,
 )
 from npucmp.model.cause import PlainEvidence, evidence_of, plain_evidence
-from npucmp.model.comparison import Coverage
+from npucmp.model.comparison import Coverage, StoredRoots
 from npucmp.model.network import StructuredOperators, by_network, pairs_by_network
-from npucmp.model.table import Table, rows_of_rule
+from npucmp.model.table import Table, bare_pairs, network_fact, orders_of, rows_of_rule
 from npucmp.workflows.option_fields import Progress, StrPath
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import PairedRuns, ProgressMeter, odd_pairs
@@ -425,6 +426,7 @@ class _Roots(NamedTuple):
 
 
 _ROOT_FIELDS = [field.name for field in fields(Root) if field.name not in ("place", "pair", "evidence")]
+_CAUSE = _ROOT_FIELDS.index("cause")
 _root_values: Callable[[Root], tuple[Any, ...]] = attrgetter(*_ROOT_FIELDS)
 
 
@@ -548,31 +550,45 @@ class RankResult:
     tally: VerdictTally
     places: tuple[int, ...]
 
-    def read(self, work: ComparisonWork) -> Comparison:
-        """Return the comparison from the store, or as it was read before in this process."""
+    def read(self, work: ComparisonWork, is_reported: bool = False) -> Comparison:
+        """Return the comparison from the store, or as it was read before in this process. `is_reported`: pairs of its
+        roots need no statistics."""
         if work.in_memory:
             return self._read(work)
-        key = work.began, work.target, work.golden, self.one.number, self.places
+        key = work.began, work.target, work.golden, self.one.number, self.places, is_reported
         found = _read.get(key)
         if found is None:
-            found = _read[key] = self._read(work)
+            found = _read[key] = self._read(work, is_reported)
             while sum(len(one.findings) for one in _read.values()) > KEPT_ROWS and len(_read) > 1:
                 _read.popitem(last=False)
         return found
 
-    def _read(self, work: ComparisonWork) -> Comparison:
+    def _read(self, work: ComparisonWork, is_reported: bool = False) -> Comparison:
         known: Comparison = work.store.get(self.one.number, "judged")
         found: _Roots = work.store.get(self.one.number, "roots")
-        table = _with_verdicts(known, found.explained, found.changes)
-        pairs = table.pairs([row for _, row, *_ in found.roots])
-        roots = [
-            Root(place=place, pair=pair, evidence=evidence_of(plain), **dict(zip(_ROOT_FIELDS, values)))
-            for place, pair, (_, _, values, plain) in zip(self.places, pairs, found.roots)
-        ]
-        roots += found.explained.roots(self.places[len(roots) :], cast(Table, known.findings))
-        placed = _with_parameters(table, sorted(roots, key=attrgetter("place")))
+        judged, table = cast(Table, known.findings), _with_verdicts(known, found.explained, found.changes)
+        rows = [*(row for _, row, *_ in found.roots), *found.explained.propagated[:, 1].tolist()]
+
+        def made() -> Sequence[Root]:
+            bare = network_fact(table.columns, bare_pairs)
+            pairs = [*map(bare.__getitem__, rows)] if is_reported else table.pairs(rows)
+            roots = [
+                Root(place=place, pair=pair, evidence=evidence_of(plain), **dict(zip(_ROOT_FIELDS, values)))
+                for place, pair, (_, _, values, plain) in zip(self.places, pairs, found.roots)
+            ]
+            count = len(roots)
+            roots += found.explained.roots(self.places[count:], pairs[count:], judged.columns, bare)
+            return _with_parameters(table, sorted(roots, key=attrgetter("place")))
+
+        orders = network_fact(table.columns, orders_of)[rows].tolist()
+        causes = [*(values[_CAUSE] for _, _, values, _ in found.roots), *repeat(Cause.PROPAGATED, len(rows))]
+        by_place = [(order, cause) for _, order, cause in sorted(zip(self.places, orders, causes))]
+        roots = StoredRoots(len(rows), dict(by_place), made)
         notes = (*known.notes, *found.notes)
-        return replace(known, findings=table, roots=placed, notes=notes, coverage=found.coverage)
+        comparison = replace(known, findings=table, roots=roots, notes=notes, coverage=found.coverage)
+        counted = Counter(cause for _, cause in by_place)
+        vars(comparison)["tally"] = self.tally._replace(causes=counted)  # the rest was counted after the search
+        return comparison
 
 
 KEPT_ROWS = 100_000  # of finished comparisons: work: parts of a report are made one after the other; 250 bytes each
@@ -592,4 +608,4 @@ PartTask = Callable[[int, Comparison], Any]
 
 def part(work: ComparisonWork, one: RankResult, number: int, function: PartTask) -> Any:
     """Return the result of a function for a comparison and its number."""
-    return function(number, one.read(work))
+    return function(number, one.read(work, is_reported=True))
