@@ -32,6 +32,7 @@ from npucmp.model.table import (
     Columns,
     Flags,
     LazySequence,
+    LazyTuple,
     Table,
     have_both_sides,
     have_elements,
@@ -279,7 +280,7 @@ def are_undecided(columns: Columns) -> Flags:
     return is_open
 
 
-class StoredRoots(LazySequence[Root]):
+class StoredRoots(LazyTuple[Root]):
     """The roots of a comparison by place, which are made on request. `causes`: of their operators, by order."""
 
     def __init__(self, count: int, causes: Mapping[int, Cause], make: Callable[[], Sequence[Root]]) -> None:
@@ -288,18 +289,9 @@ class StoredRoots(LazySequence[Root]):
     def __len__(self) -> int:
         return self._count
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return tuple, (self._made,)
-
     @cached_property
     def _made(self) -> tuple[Root, ...]:
         return tuple(self._make())
-
-    def _item(self, at: int) -> Root:
-        return self._made[at]
-
-    def __iter__(self) -> Iterator[Root]:
-        return iter(self._made)
 
 
 class StoredComparisons(LazySequence[Comparison]):

@@ -9,7 +9,6 @@ its table. Operators and tensors with all fields are built from both on request.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, wraps
@@ -19,7 +18,6 @@ from typing import (
     Callable,
     Collection,
     Iterable,
-    Iterator,
     Mapping,
     NamedTuple,
     Optional,
@@ -39,7 +37,7 @@ from npucmp.model.optypes import op_type
 from npucmp.model.table import (
     ChangedRows,
     Columns,
-    LazySequence,
+    LazyTuple,
     OperatorColumns,
     Records,
     Rows,
@@ -384,33 +382,7 @@ def are_all_recorded(findings: Sequence[Finding]) -> bool:
     return rows.network.has_places_alone and bool(np.isfinite(figures[has]).all())
 
 
-class LazyOperators(LazySequence[Operator]):
-    """The operators of one run, built on request."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return tuple, (self._made,)
-
-    @property
-    @abstractmethod
-    def _made(self) -> tuple[Operator, ...]: ...
-
-    def _item(self, at: int) -> Operator:
-        return self._made[at]
-
-    def __iter__(self) -> Iterator[Operator]:
-        return iter(self._made)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._made == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(self._made)
-
-    def __repr__(self) -> str:
-        return repr(self._made)
-
-
-class Operators(LazyOperators):
+class Operators(LazyTuple[Operator]):
     """The operators of one run of a comparison."""
 
     def __init__(self, rank: Rank, side: int) -> None:
@@ -424,7 +396,7 @@ class Operators(LazyOperators):
         return len(self.rank.network.runs[self.side])
 
 
-class StructuredOperators(LazyOperators):
+class StructuredOperators(LazyTuple[Operator]):
     """The operators of one run whose tensors have statistics alone.
 
     structure  the operators without statistics, which runs share; tensors have the places of their figures
