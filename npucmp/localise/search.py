@@ -20,7 +20,7 @@ normalisation are not BORN again.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Optional, Sequence
 
 from npucmp.flow.contents import content_of, contents_of
 from npucmp.flow.edges import Edges
@@ -204,15 +204,15 @@ class RootSearch(Sweep):
         if self.explained_rows:
             rows, changed = self.findings.rows, {row - self.first_row for row in self.explained_rows}
             assert isinstance(rows, SearchRows)
-            columns = self.explained_result({}).in_columns(rows.columns)
+            columns = self.explained_result().in_columns(rows.columns)
             return ChangedRows(rows.with_columns(columns, changed), {**self.findings.changes, **revised}), self.roots
         return with_changes(self.findings, revised), self.roots
 
-    def explained_result(self, clocks: Mapping[int, int]) -> ExplainedRows:
-        """Return the rows that errors of unknown size explain, and the operators that propagate them with their
-        clocks, by number."""
+    def explained_result(self, clock: Callable[[int], int] = int) -> ExplainedRows:
+        """Return the rows that errors of unknown size explain, and the operators that propagate them. `clock` returns
+        the clock of an operator by its number."""
         rows = ((row - self.first_row, kind) for row, kind in self.explained_rows.items())
-        return ExplainedRows.of(rows, ((clocks.get(at, 0), *of_rows) for at, *of_rows in self.propagated))
+        return ExplainedRows.of(rows, ((clock(at), *of_rows) for at, *of_rows in self.propagated))
 
     # The decision on one operator
 
