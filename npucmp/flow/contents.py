@@ -26,7 +26,8 @@ from npucmp.model.table import ChangedRows, has_figures, made_once
 
 MIN_ELEMENTS = 4  # elements: chosen: fewer agree by chance, not measured
 _MASK = (1 << 64) - 1  # bits: definition: a content is a number of 64 bits
-_ODD = np.uint64(0x9E3779B97F4A7C15)  # factor: definition: the golden ratio as 64 bits spreads them
+_ODD = 0x9E3779B97F4A7C15  # factor: definition: the golden ratio as 64 bits spreads them
+_HALF = 32  # bits: definition: of such a number
 KEPT = 32  # results: work: ranks of a network have a few sets of equal rows
 Contents = npt.NDArray[np.uint64]
 Made = TypeVar("Made")
@@ -106,8 +107,8 @@ def _of_figures(count: npt.NDArray[np.int64], figures: npt.NDArray[np.float64]) 
     """The contents of tensors of which four figures were recorded."""
     found = count.astype(np.uint64)
     for bits in (figures + 0.0).view(np.uint64).T:  # -0 equals 0
-        found = (found ^ bits) * _ODD
-        found ^= found >> np.uint64(32)
+        found = (found ^ bits) * np.uint64(_ODD)
+        found ^= found >> np.uint64(_HALF)
     return np.maximum(found, 1)
 
 

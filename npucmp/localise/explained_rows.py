@@ -16,8 +16,10 @@ from npucmp.model import Cause, Finding, Pair, Root, Verdict
 from npucmp.model.table import VERDICT_NUMBERS, Columns
 
 RULE = "growth"  # an operator may enlarge an error of any size
-DESCENDS, WRITTEN, READ = range(3)
-WORDS = "", "; explained by the errors of its inputs", "; explained by upstream errors"  # behind `because`
+_ROW = 2  # numbers: definition: of a row: itself and its kind
+_OPERATOR = 4  # numbers: definition: of an operator: its clock and three rows
+WORDS = "", "the errors of its inputs", "upstream errors"  # what explains it, by kind
+DESCENDS, WRITTEN, READ = range(len(WORDS))
 _Rows = npt.NDArray[np.int64]
 
 
@@ -29,13 +31,13 @@ class ExplainedRows(NamedTuple):
     propagated  operators: clock, first row, the rows of the output and of the input that differ
     """
 
-    rows: _Rows = np.zeros((0, 2), np.int64)
-    propagated: _Rows = np.zeros((0, 4), np.int64)
+    rows: _Rows = np.zeros((0, _ROW), np.int64)
+    propagated: _Rows = np.zeros((0, _OPERATOR), np.int64)
 
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int]], propagated: Iterable[tuple[int, ...]]) -> ExplainedRows:
-        made = (np.array([*found], np.int64).reshape(-1, width) for found, width in ((rows, 2), (propagated, 4)))
-        return cls(*made)
+        every, operators = (np.array([*found], np.int64) for found in (rows, propagated))
+        return cls(every.reshape(-1, _ROW), operators.reshape(-1, _OPERATOR))
 
     def in_columns(self, columns: Columns) -> Columns:
         """Return columns with the verdicts of these rows."""
@@ -48,7 +50,7 @@ class ExplainedRows(NamedTuple):
         for kind in (WRITTEN, READ):
             own = at[kinds == kind]
             different, places = np.unique(rows["because"][own], return_inverse=True)
-            words = [columns.words[number] + WORDS[kind] for number in different.tolist()]
+            words = [with_reason(columns.words[number], WORDS[kind]) for number in different.tolist()]
             made = np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int32)
             rows["because"][own] = made[places] if len(own) else 0
         return columns._replace(rows=rows, words=[*numbers])
@@ -74,6 +76,11 @@ class ExplainedRows(NamedTuple):
 
 def explained(finding: Finding, kind: int) -> Finding:
     """Return the finding of such a row."""
-    verdict = finding.verdict if kind == DESCENDS else Verdict.UNKNOWN
-    because = finding.because + WORDS[kind]
-    return finding._replace(verdict=verdict, because=because, explained_by=RULE, explained_limit=math.inf)
+    found = finding._replace(explained_by=RULE, explained_limit=math.inf)
+    because = with_reason(finding.because, WORDS[kind])
+    return found if kind == DESCENDS else found._replace(verdict=Verdict.UNKNOWN, because=because)
+
+
+def with_reason(because: str, words: str) -> str:
+    """Return the words of a verdict with the reason why the error is explained."""
+    return f"{because}; explained by {words}"

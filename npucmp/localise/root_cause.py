@@ -16,8 +16,8 @@ from npucmp.model.table import ChangedRows, Table
 
 
 class SearchResult(NamedTuple):
-    """The result of one rank: its rows, of which some have another finding, and its roots with their clocks. Of
-    operators in `explained` that propagate an error, no roots are made."""
+    """The result of one rank: its rows, of which some have another finding, its roots with their clocks, and the rows
+    that errors of unknown size explain, with operators that are no roots yet."""
 
     findings: ChangedRows
     roots: list[tuple[int, Root]]

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import npucmp
 from npucmp.localise.search import RootSearch
-from tests.benchmarks.statistics_dumps import SIDES, Figures, step, write
+from tests.benchmarks.statistics_dumps import make
 
 LAYERS, STEPS, RANKS = 2, 2, 2  # in the second step, errors of parameters explain those of gradients
 
 
 def test_columns_record_what_a_visit_records(tmp_path, monkeypatch):
-    counted = Figures(0, "golden", 1)
-    list(step(LAYERS, counted))
-    for side in SIDES:
-        for number in range(STEPS):
-            for rank in range(RANKS):
-                folder = tmp_path / side / f"step{number}" / f"rank{rank}"
-                write(folder, LAYERS, Figures(RANKS * number + rank, side, counted.made))
+    make(tmp_path, RANKS, LAYERS, STEPS)
     dumps, passed = (tmp_path / "target", tmp_path / "golden"), []
     explain = RootSearch.explain
     monkeypatch.setattr(
