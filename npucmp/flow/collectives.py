@@ -35,7 +35,6 @@ class Communications:
     joint    operators of other ranks with which it forms one collective; they wait for each other
     read     operators of other ranks that wrote or sent its inputs, as far as the caller knows
     inside   groups of operators that communicate inside and record no collective, as far as the caller knows
-    clocks   of all operators
     """
 
     def __init__(
@@ -55,7 +54,11 @@ class Communications:
         for group in inside:
             for place in group:
                 self.joint[place] = self.senders[place] = [one for one in group if one != place]
-        self.clocks = self._clocks()
+        self._made_clocks = {} if self.is_apart else self._clocks()
+
+    def clock(self, rank: int, at: int) -> int:
+        """Return the clock of an operator."""
+        return at + 1 if self.is_apart else self._made_clocks[OperatorPlace(rank, at)]
 
     @property
     def is_apart(self) -> bool:
@@ -68,7 +71,8 @@ class Communications:
             for at in range(max(map(len, self._sequences), default=0)):
                 yield [OperatorPlace(rank, at) for rank, own in enumerate(self._sequences) if at < len(own)]
             return
-        for _, group in groupby(sorted(self.clocks, key=lambda place: (self.clocks[place], place)), self.clocks.get):
+        clocks = self._made_clocks
+        for _, group in groupby(sorted(clocks, key=lambda place: (clocks[place], place)), clocks.get):
             yield list(group)
 
     def _communicating(self) -> Iterator[tuple[OperatorPlace, Operator]]:
@@ -119,10 +123,6 @@ class Communications:
     def _clocks(self) -> dict[OperatorPlace, int]:
         """Compute the clocks. A rank advances until it waits. If all wait for each other (wrongly matched calls), the
         rank with the smallest clock advances."""
-        if self.is_apart:
-            return {
-                OperatorPlace(rank, at): at + 1 for rank, own in enumerate(self._sequences) for at in range(len(own))
-            }
         clocks: dict[OperatorPlace, int] = {}
         at, now = [0] * len(self._sequences), [0] * len(self._sequences)
 

@@ -12,7 +12,7 @@ lossless. Tensors of fewer than 4 elements link only if they hold a number of mo
 from __future__ import annotations
 
 import math
-from typing import Optional, Sequence
+from typing import Any, Callable, Hashable, Optional, Sequence, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,11 @@ from npucmp.model.table import ChangedRows, has_figures, made_once
 
 MIN_ELEMENTS = 4  # elements: chosen: fewer agree by chance, not measured
 _MASK = (1 << 64) - 1  # bits: definition: a content is a number of 64 bits
+_ODD = 0x9E3779B97F4A7C15  # factor: definition: the golden ratio as 64 bits spreads them
+_HALF = 32  # bits: definition: of such a number
+KEPT = 32  # results: work: ranks of a network have a few sets of equal rows
+Contents = npt.NDArray[np.uint64]
+Made = TypeVar("Made")
 
 
 @of_row
@@ -43,29 +48,68 @@ def target_content_of(finding: Finding) -> int:
 def contents_of(findings: Sequence[Finding], side: int = 1) -> list[int]:
     """The contents of the target's tensors (side 0) or of the golden's (1) by row, from columns where statistics alone
     are known."""
-    of_row = content_of if side else target_content_of
-    findings = findings.rows if isinstance(findings, ChangedRows) else findings  # of equal measurements
-    if not isinstance(findings, SearchRows) or findings.has_checksums:
-        return [*map(of_row, findings)]
-    rank = findings.columns.rank
-    made = {} if rank is None else rank.contents
-    contents: list[int] = made_once(made, (_contents_of_columns, side), findings, side)
+    rows = _in_columns(findings)
+    if rows is None:
+        return [*map(content_of if side else target_content_of, findings)]
+    contents: list[int] = _contents(rows, side).tolist()
     return contents
 
 
-def _contents_of_columns(findings: SearchRows, side: int) -> list[int]:
+def by_equal_rows(findings: Sequence[Finding], key: Hashable, make: Callable[[], Made]) -> Made:
+    """The result of a function, named by a key, that depends on the pairs of a network and on the rows whose contents
+    are equal on each side. Ranks have these in common, so the latest results are kept."""
+    rows = _in_columns(findings)
+    if rows is None:
+        return make()
+    known: dict[Hashable, Any] = rows.network.columns.setdefault(by_equal_rows, {})
+    key = key, *(_equal_rows(_contents(rows, side)) for side in range(2))
+    if key not in known:
+        if len(known) >= KEPT:
+            known.clear()
+        known[key] = make()
+    found: Made = known[key]
+    return found
+
+
+def _in_columns(findings: Sequence[Finding]) -> Optional[SearchRows]:
+    """The rows whose contents columns have; None for values and checksums."""
+    rows = findings.rows if isinstance(findings, ChangedRows) else findings  # of equal measurements
+    return rows if isinstance(rows, SearchRows) and not rows.has_checksums else None
+
+
+def _contents(rows: SearchRows, side: int) -> Contents:
+    rank = rows.columns.rank
+    found: Contents = made_once({} if rank is None else rank.contents, (_contents_of_columns, side), rows, side)
+    return found
+
+
+def _equal_rows(contents: Contents) -> bytes:
+    """The first row of equal content by row, -1 for an unknown content."""
+    different, first, places = np.unique(contents, return_index=True, return_inverse=True)
+    return np.where(different > 0, first, -1)[places].astype(np.int32).tobytes()
+
+
+def _contents_of_columns(findings: SearchRows, side: int) -> Contents:
     of_row = content_of if side else target_content_of
     rows, count = findings.columns.rows, _elements(findings)[side]
-    figures = np.where(rows["figures"][:, side] == 0.0, 0.0, rows["figures"][:, side])  # -0 equals 0
+    figures = rows["figures"][:, side]
     with np.errstate(invalid="ignore"):
         few = np.abs(np.frexp(figures)[0] * 2.0**FEW_BITS) % 1.0 != 0.0
     is_told = np.where(count < MIN_ELEMENTS, (few & np.isfinite(figures)).any(axis=1), figures[:, 0] != figures[:, 1])
     is_told &= (count > 0) & ~np.isnan(figures).any(axis=1)
-    numbers = zip(count.tolist(), *figures.T.tolist())
-    found = [hash(parts) & _MASK or 1 if told else 0 for told, parts in zip(is_told.tolist(), numbers)]
+    found = np.where(is_told, _of_figures(count, figures), 0)
     for at in np.flatnonzero((count > 0) & ~has_figures(rows, side)).tolist():
         found[at] = of_row(findings[at])
     return found
+
+
+def _of_figures(count: npt.NDArray[np.int64], figures: npt.NDArray[np.float64]) -> Contents:
+    """The contents of tensors of which four figures were recorded."""
+    found = count.astype(np.uint64)
+    for bits in (figures + 0.0).view(np.uint64).T:  # -0 equals 0
+        found = (found ^ bits) * np.uint64(_ODD)
+        found ^= found >> np.uint64(_HALF)
+    return np.maximum(found, 1)
 
 
 @by_network
@@ -93,8 +137,8 @@ def content_in(measurement: Measurement, side: int = 1) -> int:
         return 0
     if tensor.checksum:
         return _number(count, int.from_bytes(str(tensor.identity).encode(), "big")) if tensor.identity else 0
-    if recorded is not None and None not in recorded:
-        return _number(count, *recorded)
+    if recorded is not None and None not in recorded and not any(one != one for one in recorded):
+        return int(_of_figures(np.array([min(count, MOST)]), np.array([recorded], np.float64))[0])
     return 0
 
 

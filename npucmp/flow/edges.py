@@ -18,7 +18,7 @@ from bisect import bisect_right
 from typing import Generic, Hashable, Iterator, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.dump.readers.names import file_name_of
-from npucmp.flow.contents import MIN_ELEMENTS, contents_of
+from npucmp.flow.contents import MIN_ELEMENTS, by_equal_rows, contents_of
 from npucmp.flow.operators import roles_of
 from npucmp.model import Finding, Operator, Pair, TensorRef
 from npucmp.model.finding import OTHER_NODE
@@ -118,11 +118,15 @@ class Edges:
         self._outputs: Optional[dict[int, list[int]]] = None
         self._rows: Optional[dict[int, list[int]]] = None
         self._target_contents: Sequence[int] = ()
-        self._roles = roles = roles_of(findings)
-        self.contents = contents = contents_of(findings)
-        self.sources: list[int] = []
-        index, sources = _Index(findings, contents), self.sources
+        self._roles = roles_of(findings)
+        self.contents = contents_of(findings)
         others, receiving = rows_of_rule(findings, OTHER_NODE), _receiving(findings)
+        key = Edges, others, rank if receiving else None
+        self.sources: list[int] = by_equal_rows(findings, key, lambda: self._sources(others, receiving, rank))
+
+    def _sources(self, others: frozenset[int], receiving: frozenset[int], rank: Optional[int]) -> list[int]:
+        findings, contents, roles = self._findings, self.contents, self._roles
+        index, sources = _Index(findings, contents), list[int]()
         for start, end in zip(roles.starts, roles.starts[1:]):
             rows = range(start, end)
             for row in rows:
@@ -137,6 +141,7 @@ class Edges:
             for row in rows:
                 if roles.output[row] and row not in others:  # another node: no tensor that a later operator reads
                     index.add_output(row)
+        return sources
 
     def rows_of(self, content: int) -> Sequence[int]:
         """The rows with a content that have no source, or write it, in graph order; empty for the content 0."""

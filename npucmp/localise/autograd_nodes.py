@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from functools import cached_property
 from typing import Collection, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.flow.contents import contents_of
+from npucmp.flow.contents import by_equal_rows, contents_of
 from npucmp.flow.operators import roles_of
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.tolerance import FACTOR
@@ -172,16 +172,24 @@ class _Readers:
         self._findings, self._roles = findings, roles_of(findings)
         self._contents = contents_of(findings, 0), contents_of(findings, 1)
         self._different = frozenset(rows_of_verdicts(findings, _DIFFERENT))
-        self._by_content: tuple[defaultdict[int, list[int]], ...] = (defaultdict(list), defaultdict(list))
-        for at in _rows_read_backward(findings):
-            for readers, contents in zip(self._by_content, self._contents):
+        self._readers = by_equal_rows(findings, _Readers, self._rows_with_content)
+
+    def _rows_with_content(self) -> tuple[list[list[int]], ...]:
+        """The rows of each side that backward operators read and that have the content of a row, by row."""
+        read = _rows_read_backward(self._findings)
+        found = []
+        for contents in self._contents:
+            readers: dict[int, list[int]] = {content: [] for content in contents}
+            for at in read:
                 readers[contents[at]].append(at)
+            found.append([readers[content] if content else [] for content in contents])
+        return tuple(found)
 
     def of(self, output: int, side: int) -> list[int]:
         """The rows of later operators that hold the output in a row of the target (0) or of the golden (1)."""
-        content, starts = self._contents[side][output], self._roles.starts
+        starts = self._roles.starts
         end = starts[bisect_right(starts, output)]
-        return [at for at in self._by_content[side].get(content, ()) if at >= end] if content else []
+        return [at for at in self._readers[side][output] if at >= end]
 
     def are_unlike(self, outputs: Sequence[int]) -> bool:
         """Whether outputs of one call belong to two nodes: by their shapes or their number, or because the first

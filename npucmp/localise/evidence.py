@@ -91,7 +91,12 @@ def tensor_fact(value: Union[str, float, None], finding: Finding) -> Fact:
 
 def tensor_reason(finding: Finding) -> Evidence:
     """The reason with the words of the tensor's own row."""
-    return reason("tensor", "{slot}: {because}", slot=finding.pair.slot, because=tensor_fact(finding.because, finding))
+    return row_reason(finding.pair, finding.because)
+
+
+def row_reason(pair: Pair, because: str) -> Evidence:
+    fact = Fact(because, pair.operator.name, pair.slot)
+    return reason("tensor", "{slot}: {because}", slot=pair.slot, because=fact)
 
 
 def own_reasons(pair: Pair, own: Finding, worst: WorstInput, reads: bool) -> list[Evidence]:
@@ -160,19 +165,24 @@ def _inputs(own: Finding, worst: WorstInput, reads: bool) -> Evidence:
 
 
 def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
+    error = math.inf if read.rule == "whole_numbers" else error_size(read)
+    return differing_reason(pair, read.pair, error, read.because, saved)
+
+
+def differing_reason(pair: Pair, read: Pair, error: float, because: str, saved: bool = False) -> Evidence:
     """The evidence of the input that differs: an own input by its slot, another tensor also by its operator. If the
-    size is unknown, the evidence has the words of its row."""
+    size of its error is unknown, the evidence has the words of its row."""
     kind, what, backward = "inputs differ", "inputs differ", pair.operator.phase == "backward"
     if saved:
         origin = "saved by the forward pass" if backward else "of another rank"
         kind, what = "saved differs", f"a tensor {origin} differs"
     elif backward:
         what = "the incoming gradient differs"
-    name = "{slot}" if read.pair.order == pair.order and not saved else "{op} {slot}"
-    known = math.isfinite(error_size(read)) and read.rule != "whole_numbers"
-    error = tensor_fact(error_size(read) if known else read.because, read)
-    words = f"{what}: {name}, {'rel_l2 ' if known else ''}{{error}}"
-    return reason(kind, words, op=read.pair.operator.name, slot=read.pair.slot, error=error)
+    name = "{slot}" if read.order == pair.order and not saved else "{op} {slot}"
+    known = math.isfinite(error)
+    op, words = read.operator.name, f"{what}: {name}, {'rel_l2 ' if known else ''}{{error}}"
+    fact = Fact(error if known else because, op, read.slot)
+    return reason(kind, words, op=op, slot=read.slot, error=fact)
 
 
 def unsaved_reasons(

@@ -12,6 +12,7 @@ from npucmp.flow.contents import is_few, is_vector
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.tolerance import Limit
 from npucmp.localise.evidence import WorstInput, argument_reasons, worst_of
+from npucmp.localise.explained_rows import READ, WORDS, WRITTEN, with_reason
 from npucmp.localise.intervals import (
     OperatorReads,
     behind_a_root,
@@ -104,8 +105,8 @@ def excuse(sweep: Sweep, finding: Finding, by: Optional[Limit]) -> None:
         because = f"{finding.because}; a choice upstream differs"
         sweep.revised[finding.row] = with_explanation(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
     elif sweep.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
-        reads = "the errors of its inputs" if is_output(finding.pair) else "upstream errors"
-        because = f"{finding.because}; explained by {EXPLAINED.get(by.rule, reads)}"
+        words = EXPLAINED.get(by.rule, WORDS[WRITTEN if is_output(finding.pair) else READ])
+        because = with_reason(finding.because, words)
         known = finding.measurement.moments is not None  # statistics give only a lower bound of an error
         verdict = Verdict.MATCH if known else Verdict.UNKNOWN
         sweep.revised[finding.row] = with_explanation(finding._replace(verdict=verdict, because=because), by)

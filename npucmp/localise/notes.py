@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import chain
 from operator import ne
-from typing import Iterator, Mapping, Sequence
+from typing import Collection, Iterator, Mapping, Sequence
 
 from npucmp.align.updates import ENTRY, is_update, parameter_name
 from npucmp.flow.contents import content_of
@@ -51,10 +51,14 @@ ALIKE_PRODUCTS = (
 
 
 def notes_of(
-    findings: Sequence[Finding], roots: Sequence[Root], reduced: bool = False, alike: bool = False
+    findings: Sequence[Finding],
+    roots: Sequence[Root],
+    reduced: bool = False,
+    alike: bool = False,
+    blamed: Collection[int] = (),
 ) -> tuple[str, ...]:
     """The notes for findings in graph order. reduced: products were computed with HF32 or TF32; alike: on both
-    sides."""
+    sides; blamed: the places of further operators that diverged."""
     others = rows_of_rule(findings, OTHER_NODE)
     rows: Sequence[Finding] = ()  # of tensors with another type
     if _have_other_types(findings):
@@ -65,11 +69,11 @@ def notes_of(
         *(_shapes(findings) if _have_other_shapes(findings) else ()),
         *_parts(findings),
         *(() if recorded else _extremes_alone(findings)),
-        *_dtypes(rows, roots),
+        *_dtypes(rows, bool(roots or blamed)),
         *_other_dtypes(rows),
         *([REDUCED_PRODUCTS] if reduced else []),
         *([ALIKE_PRODUCTS] if alike else []),
-        *_arguments(findings, roots),
+        *_arguments(findings, {root.pair.order for root in roots}.union(blamed)),
         *_outputs_alone(findings, roots),
         *_other_nodes([findings[at].pair for at in sorted(others)]),
     )
@@ -174,13 +178,13 @@ def _has_nan_twice(finding: Finding) -> bool:
     return len(recorded) == 2 and all(any(map(ne, one, one)) for one in recorded)  # only NaN differs from itself
 
 
-def _dtypes(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
+def _dtypes(findings: Sequence[Finding], is_diverged: bool) -> Iterator[str]:
     """Yield the note on differing float types; without roots, with the error in units of their round-off."""
     floats = [one for one in findings if one.measurement.moments is not None and _are_floats(one.pair)]
     words = _differing([one.pair for one in floats], "float tensors")
     if not words:
         return
-    if roots:
+    if is_diverged:
         yield words
         return
     round_off = max(round_off_of(finding.pair) for finding in floats)
@@ -235,9 +239,8 @@ def _are_floats(pair: Pair) -> bool:
     return len(rows) == 2 and all(row is not None and row.kind == "f" for row in rows)
 
 
-def _arguments(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
+def _arguments(findings: Sequence[Finding], blamed: Collection[int]) -> Iterator[str]:
     """Yield the note on differing arguments of operators whose outputs agree: worth a check, but not a root."""
-    blamed = {root.pair.order for root in roots}
     yield from (words for order, words in _argument_words(findings) if order not in blamed)
 
 

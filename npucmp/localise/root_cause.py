@@ -8,13 +8,20 @@ from typing import NamedTuple, Optional, Sequence
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.tolerance import Limit
 from npucmp.localise import evidence
+from npucmp.localise.explained_rows import ExplainedRows
 from npucmp.localise.rule_context import error_of
 from npucmp.measure import metrics
-from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
+from npucmp.model import Cause, Evidence, Finding, Root, Verdict
 from npucmp.model.table import ChangedRows, Table
 
-# of one rank: its rows, of which some have another finding, and its roots with their clocks
-SearchResult = tuple[ChangedRows, "list[tuple[int, Root]]"]
+
+class SearchResult(NamedTuple):
+    """The result of one rank: its rows, of which some have another finding, its roots with their clocks, and the rows
+    that errors of unknown size explain, with operators that are no roots yet."""
+
+    findings: ChangedRows
+    roots: list[tuple[int, Root]]
+    explained: ExplainedRows = ExplainedRows()
 
 
 class OwnError(NamedTuple):
@@ -47,23 +54,6 @@ def root_of(
         evidence=(*reasons, *drawn, *types, *fused),
         rule=own.rule,
         relation=_relation(finding),
-    )
-
-
-def propagated_root(pair: Pair, finding: Finding, by: Limit, reasons: Sequence[Evidence]) -> Root:
-    """Make the Root of an operator that propagates an error of unknown size."""
-    return Root(
-        place=0,
-        pair=pair,
-        cause=Cause.PROPAGATED,
-        slot=finding.pair.slot,
-        metric=finding.metric,
-        value=finding.measurement.bound,
-        limit=finding.limit,
-        input_error=math.inf,
-        output_error=math.inf,
-        evidence=tuple(reasons),
-        rule=by.rule,
     )
 
 

@@ -11,6 +11,7 @@ rank that works in bfloat16 is no error of the float32 rank that receives its da
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar
@@ -130,10 +131,6 @@ class _Ranks:
             from npucmp.localise.remote_inputs import mark_missing_ranks
 
             mark_missing_ranks(self._walks[0])
-        if self._collectives is not None:
-            self._clocks = self._collectives.clocks
-        else:
-            self._clocks = {OperatorPlace(0, at): at + 1 for at in range(len(self._walks[0].nodes))}
         self._noise: Optional[NoiseTest] = None  # if only statistics exist
         self._history: Optional[History] = None  # the noise so far
         self._bars: list[ShiftBars] = []
@@ -146,9 +143,7 @@ class _Ranks:
             self._noise = noise = NoiseTest(merge_facts(facts, all(one.are_first for one in updates), unproven))
             self._history = History()
             self._bars = [noise.bars_of(one, walk.edges.sources) for one, walk in zip(columns, self._walks)]
-        self._from: dict[
-            OperatorPlace, RemoteView
-        ] = {}  # operator at which an error arrives → the tensor that brought it
+        self._from: dict[tuple[int, int], RemoteView] = {}  # the tensor that brought an error, by rank and order
 
     def _communications(self) -> Communications:
         """The communication between the ranks; `_read` gets the tensors of other ranks that each operator reads."""
@@ -164,7 +159,12 @@ class _Ranks:
 
     def _in_order(self) -> Iterable[list[OperatorPlace]]:
         """Yield all operators; those of one clock together."""
-        return self._collectives.in_order() if self._collectives is not None else ([place] for place in self._clocks)
+        if self._collectives is None:
+            return ([OperatorPlace(0, at)] for at in range(len(self._walks[0].nodes)))
+        return self._collectives.in_order()
+
+    def _clock(self, rank: int, at: int) -> int:
+        return at + 1 if self._collectives is None else self._collectives.clock(rank, at)
 
     def visit(self) -> None:
         """Visit the operators of all ranks. In a collective, ranks with the largest input error come first. Only the
@@ -181,7 +181,7 @@ class _Ranks:
                     self._receive(self._collectives, place)
                 if self._noise is not None and not (is_alone and self._pass_noise(self._noise, place, walk)):
                     self._test_noise(self._noise, self._node(place), walk)
-                if not (is_alone and (walk.pass_by(place.at) or walk.propagate(place.at))):
+                if not (is_alone and (walk.pass_by(place.at) or walk.explain(place.at))):
                     walk.visit(self._node(place))
 
     def _communicates(self, place: OperatorPlace) -> bool:
@@ -228,12 +228,12 @@ class _Ranks:
             self._history.add(found, before)
 
     def results(self) -> Iterator[SearchResult]:
-        """Yield the findings of each rank, and its roots with their clocks."""
+        """Yield the result of each rank."""
         for rank, walk in enumerate(self._walks):
             findings, roots = walk.results()
-            places = {row.pair.order: OperatorPlace(rank, at) for at, row in enumerate(walk.nodes.rows)}
-            explained = [self._explain_root(places, walk.carriers, root) for root in roots]
-            yield findings, [(self._clocks[places[root.pair.order]], root) for root in explained]
+            clocks = self._clocks_by_order(rank) if roots else {}
+            every = [(clocks[root.pair.order], self._explain_root(rank, walk.carriers, root)) for root in roots]
+            yield SearchResult(findings, every, walk.explained_result(partial(self._clock, rank)))
 
     def suspected(self) -> list[SearchResult]:
         """The same; if only statistics exist, with the suspects of the noise test."""
@@ -244,8 +244,8 @@ class _Ranks:
 
         rooted = {
             (rank, root.pair.order): root
-            for rank, (_, roots) in enumerate(results)
-            for _, root in roots
+            for rank, found in enumerate(results)
+            for _, root in found.roots
             if root.cause is not Cause.PROPAGATED
         }
         every = self._shown_nodes(rooted, self._noise)
@@ -257,7 +257,7 @@ class _Ranks:
 
     def _clocks_by_order(self, rank: int) -> dict[int, int]:
         rows = self._walks[rank].nodes.rows
-        return {row.pair.order: self._clocks[OperatorPlace(rank, at)] for at, row in enumerate(rows)}
+        return {row.pair.order: self._clock(rank, at) for at, row in enumerate(rows)}
 
     def _shown_nodes(
         self, rooted: Mapping[tuple[int, int], Root], noise: NoiseTest
@@ -270,23 +270,24 @@ class _Ranks:
                 is_shown = walk.columns is not None and not walk.columns.is_unshown[at]
                 if is_shown and (rank, row.pair.order) not in rooted and row.at + first not in noise.outliers:
                     continue
-                yield rank, self._clocks[OperatorPlace(rank, at)], walk.nodes[at]
+                yield rank, self._clock(rank, at), walk.nodes[at]
 
     def _with_reordering(self, rank: int, result: SearchResult) -> SearchResult:
         """Add to suspects by noise that an operator of one run may have moved the elements of their inputs."""
-        findings, roots = result
-        walk = self._walks[rank]
+        roots, walk = result.roots, self._walks[rank]
         suspects = {root.pair.order for _, root in roots if root.rule == "suspected"}
         places = ((at, row.pair.order) for at, row in enumerate(walk.nodes.rows))
         more = {order: walk.reordered_reasons(walk.nodes[at]) for at, order in places if order in suspects}
-        return findings, [
+        every = [
             (clock, replace(root, evidence=(*root.evidence, *found)) if (found := more.get(root.pair.order)) else root)
             for clock, root in roots
         ]
+        return result._replace(roots=every)
 
-    def _explain_root(self, places: dict[int, OperatorPlace], carriers: dict[int, int], root: Root) -> Root:
+    def _explain_root(self, rank: int, carriers: dict[int, int], root: Root) -> Root:
         """Add the origin to a root that propagates an error of another rank."""
-        brought = self._from.get(places[carriers.get(root.pair.order, root.pair.order)])
+        order = carriers.get(root.pair.order, root.pair.order)
+        brought = self._from.get((rank, order))
         if brought is None:
             return root
         from npucmp.localise.remote_inputs import explain_remote
@@ -313,7 +314,7 @@ class _Ranks:
         read, put_in = ([self._arrival(*one) for one in operators] for operators in (sent, contributed))
         brought = add_remote_inputs(self._walks[place.rank], self._node(place), read, put_in)
         if brought is not None:
-            self._from[place] = brought
+            self._from[place.rank, self._node(place).pair.order] = brought
 
     def _arrival(self, place: OperatorPlace, finding: Finding) -> RemoteView:
         """A tensor as the search of its own rank sees it."""

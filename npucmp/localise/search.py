@@ -20,7 +20,7 @@ normalisation are not BORN again.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Optional, Sequence
 
 from npucmp.flow.contents import content_of, contents_of
 from npucmp.flow.edges import Edges
@@ -28,6 +28,7 @@ from npucmp.flow.operators import Nodes, OperatorFindings, numbered
 from npucmp.judge.tolerance import Limit
 from npucmp.localise import evidence
 from npucmp.localise.alignment_confidence import begins_upstream, uncertain_cause
+from npucmp.localise.explained_rows import ExplainedRows
 from npucmp.localise.explanations import (
     accuse_recomputed,
     excuse_all,
@@ -188,14 +189,30 @@ class RootSearch(Sweep):
     def results(self) -> tuple[ChangedRows, list[Root]]:
         """The findings and roots of all operators; errors that grew step by step beyond the limit of rule `gradual` are
         a root if there is no other."""
-        if self.by_round_off and not self.roots and self.hopeless is not None and self.steepest is not None:
+        if (
+            self.by_round_off
+            and not (self.roots or self.propagated)
+            and self.hopeless is not None
+            and self.steepest is not None
+        ):
             times, node, finding = self.steepest
             for one in (finding, self.hopeless):
                 self.revised.pop(one.row, None)
             reasons = evidence.gradual_reasons(finding, times, GROWTH, self.hopeless)
             self._add(node, Cause.WORSENED, OwnError(finding, "gradual"), reasons, reads_of(self, node))
         revised = {row - self.first_row: finding for row, finding in self.revised.items()}
+        if self.explained_rows:
+            rows, changed = self.findings.rows, {row - self.first_row for row in self.explained_rows}
+            assert isinstance(rows, SearchRows)
+            columns = self.explained_result().in_columns(rows.columns)
+            return ChangedRows(rows.with_columns(columns, changed), {**self.findings.changes, **revised}), self.roots
         return with_changes(self.findings, revised), self.roots
+
+    def explained_result(self, clock: Callable[[int], int] = int) -> ExplainedRows:
+        """Return the rows that errors of unknown size explain, and the operators that propagate them. `clock` returns
+        the clock of an operator by its number."""
+        rows = ((row - self.first_row, kind) for row, kind in self.explained_rows.items())
+        return ExplainedRows.of(rows, ((clock(at), *of_rows) for at, *of_rows in self.propagated))
 
     # The decision on one operator
 
@@ -230,21 +247,19 @@ class RootSearch(Sweep):
         if columns.differs_by_verdict[row] or row + self.first_row in self.revised:
             return False
         written, is_told = self.edges.sources[row], bool(self.edges.contents[row])
-        known = self.sources.get((written if written >= 0 else row) + self.first_row)
-        if known is not None and (written >= 0 or is_told):
-            return not known.tainted
-        if written >= 0 or (is_told and row in self.rows_read):
-            return True
+        at = (written if written >= 0 else row) + self.first_row
+        if written >= 0 or (is_told and (at in self.tainted or at in self.sources or row in self.rows_read)):
+            return at not in self.tainted
         return bool(columns.network.is_parameter[row]) or not columns.differs[row]
 
-    def propagate(self, at: int) -> bool:
-        """Record an operator, given by its number, that propagates the error of a root, as columns show; False if
+    def explain(self, at: int) -> bool:
+        """Record an operator, given by its number, whose input has an error of unknown size, as columns show; False if
         `visit` is to decide. No tensor of another rank reaches it."""
-        if self.columns is None or not self.any_tainted or not self.columns.may_propagate[at]:
+        if self.columns is None or not self.columns.reads_unlimited[at]:
             return False
-        from npucmp.localise.propagated_operators import propagate  # values need no columns
+        from npucmp.localise.unlimited_errors import explain  # values need no columns
 
-        return propagate(self, self.columns, at)
+        return explain(self, self.columns, at)
 
     def visit(self, node: OperatorFindings) -> None:
         """Judge one operator, and record the consequences for the tensors that it wrote."""

@@ -106,12 +106,12 @@ def learn_shapes(sweep: Sweep, node: OperatorFindings) -> None:
     """Add the errors of the outputs of any operator by their shapes."""
     for finding in node.outputs:
         if finding.pair.golden is not None and error_of(finding) is not None:
-            learn_shape(sweep, finding)
+            learn_shape(sweep, finding.pair.golden_shape, finding.row, error_size(finding))
 
 
-def learn_shape(sweep: Sweep, finding: Finding) -> None:
+def learn_shape(sweep: Sweep, shape: tuple[int, ...], row: int, error: float) -> None:
     """Add the error of one output by its shape."""
-    shape, latest = finding.pair.golden_shape, (finding.row, error_size(finding))
+    latest = row, error
     before = sweep.shapes.get(shape, [])
     is_last = not before or before[-1] < latest
     sweep.shapes[shape] = ([*before, latest] if is_last else sorted({*before, latest}))[-OPERANDS:]

@@ -43,7 +43,8 @@ def source_of(sweep: Sweep, finding: Finding) -> Optional[TensorSource]:
         if other is not None and start <= at and (row < start or not is_output(sweep.findings[row].pair)):
             return other
     if row < 0:  # no earlier row holds it; after its first read it is its own source
-        known = source_at(sweep, finding.row) if at in sweep.rows_read else sweep.sources.get(finding.row)
+        is_known = at in sweep.rows_read or finding.row in sweep.tainted
+        known = source_at(sweep, finding.row) if is_known else sweep.sources.get(finding.row)
         return known if sweep.edges.contents[at] else None
     return source_at(sweep, row + sweep.first_row)
 
@@ -121,13 +122,14 @@ def source_at(sweep: Sweep, row: int) -> TensorSource:
     found = sweep.sources.get(row)
     if found is None:
         at = row - sweep.first_row
-        found = sweep.sources[row] = TensorSource(sweep.findings[at], False, at in sweep.meaningless)
+        found = sweep.sources[row] = TensorSource(sweep.findings[at], row in sweep.tainted, at in sweep.meaningless)
     return found
 
 
 def learn_source(sweep: Sweep, source: TensorSource) -> None:
     """Record the result of the search for a row of this step and rank."""
     sweep.sources[source.finding.row] = source
+    (sweep.tainted.add if source.tainted else sweep.tainted.discard)(source.finding.row)
     sweep.any_meaningless |= source.meaningless
     sweep.reached = max(sweep.reached, source.finding.row - sweep.first_row)
     if source.is_residue:

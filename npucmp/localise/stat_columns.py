@@ -392,8 +392,8 @@ class StatColumns:
                      elements (stat_test.py)
     quiet            whether no tensor differs or can be accused, if no error reaches it
     has_errors       whether the error of a tensor that it writes is known
-    may_propagate    whether an error that its first input has explains those of all its outputs, if it descends from a
-                     root (propagated_operators.py)
+    reads_unlimited  whether its first input has an error of unknown size, which explains those of all its outputs if it
+                     was written with it (unlimited_errors.py)
     """
 
     def __init__(self, findings: SearchRows) -> None:
@@ -436,9 +436,9 @@ class StatColumns:
         self.quiet = (network.may_be_quiet & ~network.all.any(~is_still)).tolist()
         self.differs_by_verdict = with_verdict(columns, DIFFERS).tolist()
         self.has_errors = outputs.any(has_error(columns)).tolist()
-        self._find_propagating(findings, norm)
+        self._find_unlimited(findings, norm)
 
-    def _find_propagating(self, findings: SearchRows, norm: Floats) -> None:
+    def _find_unlimited(self, findings: SearchRows, norm: Floats) -> None:
         network, columns, rows = self.network, self._columns, self._rows
         apart = with_verdict(columns, (Verdict.DIVERGED,)) & has_error(columns) & np.isnan(rows["error"])
         apart &= rows_with_word(columns, "metric", "rel_l2") & ~rows_with_word(columns, "rule", QUANTISED)
@@ -447,7 +447,7 @@ class StatColumns:
         first = np.array([node.inputs[0] if node.inputs else 0 for node in network.nodes], dtype=np.int64)
         reaches = apart[first] & np.isfinite(norm[first]) & (norm[first] > 0.0)
         found = network.may_propagate & reaches & network.outputs.any(apart)
-        self.may_propagate = (found & ~network.reads.any(is_other) & ~network.outputs.any(is_other)).tolist()
+        self.reads_unlimited = (found & ~network.reads.any(is_other) & ~network.outputs.any(is_other)).tolist()
         self.is_apart = apart.tolist()
 
     @cached_property

@@ -772,16 +772,17 @@ def search_result(
     result: SearchResult, number: int, first: Optional[FirstSuspect], clocks: Mapping[int, int]
 ) -> SearchResult:
     """The result of the search of rank `number` after the noise test; clocks by order."""
-    findings, roots = result
+    findings, roots, explained = result
     rows = rows_of_verdicts(findings, DIFFERS)
     if first is None:
-        return _excused(findings, rows), []
+        return SearchResult(_excused(findings, rows), [], explained.without(clocks.values()))
     other_input = first.root if first.root is not None and _is_input(first.root) else None
     is_alone = first.root is None or other_input is not None or first.root.cause is Cause.SUSPECT
     places = {pair.order for rank, (_, pair, _) in first.alike.items() if rank == number}
     places |= {first.pair.order} if number == first.rank else set()
     before = {order for order, clock in clocks.items() if (clock, number) < (first.clock, first.rank)}
     roots_left = [(when, one) for when, one in roots if one.pair.order not in before]
+    explained = explained.without({clocks[order] for order in (before | places if is_alone else before)})
     if is_alone:
         name = first.pair.operator.name
         roots_left = [
@@ -792,7 +793,8 @@ def search_result(
     elif number in first.alike:
         when, pair, standing = first.alike[number]
         roots_left.append((when, _suspect(pair, standing, len(first.alike) - 1, first.ranks - 1)))
-    return _excused(findings, [at for at in rows if findings[at].pair.order in before]), roots_left
+    pairs = findings.network.pairs
+    return SearchResult(_excused(findings, [at for at in rows if pairs[at].order in before]), roots_left, explained)
 
 
 def _excused(findings: Sequence[Finding], rows: Iterable[int]) -> ChangedRows:

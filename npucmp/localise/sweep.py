@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, AbstractSet, NamedTuple, Optional, Sequence, U
 from npucmp.flow.edges import Edges
 from npucmp.flow.operators import Nodes, OperatorFindings
 from npucmp.judge.tolerance import Limit
+from npucmp.localise.explained_rows import explained
 from npucmp.model import Evidence, Finding, Pair, Root
 from npucmp.model.table import ChangedRows
 
@@ -68,7 +69,10 @@ class Sweep:
     scopes               the module around each record
 
     revised              the findings that changed, by row
-    sources              the result of the search for rows
+    explained_rows       rows whose error one of unknown size explains (unlimited_errors.py), each with its kind
+    propagated           the operators that propagate such an error: number, first row, the rows of the output and of
+                         the input that differ, counted from the first
+    sources              the result of the search for rows; `tainted`: rows whose error descends from a root
     instead              by content: the first row to which it applies, and the source that replaces its own
     rows_read            rows of tensors that an operator has read, counted from the first
     reached              the latest row that the search has reached, counted from the first
@@ -131,7 +135,10 @@ class Sweep:
     scopes: dict[str, str]
     any_meaningless: bool
     revised: dict[int, Finding] = field(default_factory=dict)
+    explained_rows: dict[int, int] = field(default_factory=dict)
+    propagated: list[tuple[int, int, int, int]] = field(default_factory=list)
     sources: dict[int, TensorSource] = field(default_factory=dict)
+    tainted: set[int] = field(default_factory=set)
     instead: dict[int, tuple[int, TensorSource]] = field(default_factory=dict)
     rows_read: set[int] = field(default_factory=set)
     reached: int = -1
@@ -172,7 +179,11 @@ class Sweep:
 
     def now(self, finding: Finding) -> Finding:
         """The current version of a finding."""
-        return self.revised.get(finding.row, finding)
+        row = finding.row
+        kind = self.explained_rows.get(row)
+        if kind is not None and row not in self.revised:
+            return explained(self.findings[row - self.first_row], kind)
+        return self.revised.get(row, finding)
 
     @cached_property
     def is_read(self) -> frozenset[int]:

@@ -32,6 +32,7 @@ from npucmp.model.table import (
     Columns,
     Flags,
     LazySequence,
+    LazyTuple,
     Table,
     have_both_sides,
     have_elements,
@@ -131,7 +132,7 @@ class Comparison:
     target: Run
     golden: Run
     findings: Sequence[Finding]
-    roots: tuple[Root, ...]
+    roots: Sequence[Root]
     matched: Mapping[str, int]  # operators by matcher
     alone: tuple[int, int] = (0, 0)  # operators that only the target has, and only the golden
     notes: tuple[str, ...] = ()
@@ -158,6 +159,13 @@ class Comparison:
     def columns(self) -> Columns:
         """The columns of its findings, which are a table or become one."""
         return (self.findings if isinstance(self.findings, Table) else Table(self.findings)).columns
+
+    @cached_property
+    def causes(self) -> Mapping[int, Cause]:
+        """The cause of each operator that is a root, by order."""
+        if isinstance(self.roots, StoredRoots):
+            return self.roots.causes
+        return {root.pair.order: root.cause for root in self.roots}
 
     @cached_property
     def tally(self) -> VerdictTally:
@@ -270,6 +278,20 @@ def are_undecided(columns: Columns) -> Flags:
     is_open: Flags = is_whole & with_verdict(columns, (Verdict.UNKNOWN,)) & ~np.isin(rows["rule"], silent)
     is_open &= (rows["moments"] < 0) & (rows["explained_by"] == 0) & ~rows["shapes_differ"]
     return is_open
+
+
+class StoredRoots(LazyTuple[Root]):
+    """The roots of a comparison by place, which are made on request. `causes`: of their operators, by order."""
+
+    def __init__(self, count: int, causes: Mapping[int, Cause], make: Callable[[], Sequence[Root]]) -> None:
+        self.causes, self._count, self._make = causes, count, make
+
+    def __len__(self) -> int:
+        return self._count
+
+    @cached_property
+    def _made(self) -> tuple[Root, ...]:
+        return tuple(self._make())
 
 
 class StoredComparisons(LazySequence[Comparison]):

@@ -9,15 +9,15 @@ its table. Operators and tensors with all fields are built from both on request.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, wraps
 from itertools import chain, repeat
 from typing import (
     Any,
     Callable,
+    Collection,
     Iterable,
-    Iterator,
     Mapping,
     NamedTuple,
     Optional,
@@ -37,7 +37,7 @@ from npucmp.model.optypes import op_type
 from npucmp.model.table import (
     ChangedRows,
     Columns,
-    LazySequence,
+    LazyTuple,
     OperatorColumns,
     Records,
     Rows,
@@ -193,9 +193,8 @@ def split_table(whole: Comparison) -> tuple[Network, RankPart]:
         (network, records), contents = _network_of(whole, columns), {}
     bare = (replace(run, operators=()) for run in runs)
     own = dict(zip(("target", "golden"), bare), findings=(), left_out=())
-    kept = {key: np.array(found, np.uint64) for key, found in contents.items()}
     bare_whole = replace(whole, **cast(Any, own))
-    return network, RankPart(columns.rows, columns.moments, columns.words, records, bare_whole, kept)
+    return network, RankPart(columns.rows, columns.moments, columns.words, records, bare_whole, contents)
 
 
 def _network_of(whole: Comparison, columns: Columns) -> tuple[Network, RankRecords]:
@@ -222,7 +221,7 @@ def join_parts(network: Network, own: RankPart) -> Comparison:
     found = comparison_of(network, own.records, own.comparison, own.rows, own.moments, own.words)
     rank = found.columns.rank
     assert isinstance(rank, Rank)
-    rank.contents.update((key, numbers.tolist()) for key, numbers in own.contents.items())
+    rank.contents.update(own.contents)
     return found
 
 
@@ -362,6 +361,12 @@ class SearchRows(Rows):
             self.network = Network(((), ()), tuple(columns.operators), tuple(pairs), ())
             self.has_checksums = any(one.checksum for side in self.network.sides for one in side if one is not None)
 
+    def with_columns(self, columns: Columns, changed: Collection[int]) -> SearchRows:
+        """Return the rows with other columns, which differ in some rows."""
+        found = copy(self)
+        found.columns, found._found = columns, {row: one for row, one in self._found.items() if row not in changed}
+        return found
+
 
 def rows_to_search(one: Comparison) -> Sequence[Finding]:
     """The findings of a comparison, as SearchRows if ranks share its pairs."""
@@ -377,33 +382,7 @@ def are_all_recorded(findings: Sequence[Finding]) -> bool:
     return rows.network.has_places_alone and bool(np.isfinite(figures[has]).all())
 
 
-class LazyOperators(LazySequence[Operator]):
-    """The operators of one run, built on request."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return tuple, (self._made,)
-
-    @property
-    @abstractmethod
-    def _made(self) -> tuple[Operator, ...]: ...
-
-    def _item(self, at: int) -> Operator:
-        return self._made[at]
-
-    def __iter__(self) -> Iterator[Operator]:
-        return iter(self._made)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._made == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(self._made)
-
-    def __repr__(self) -> str:
-        return repr(self._made)
-
-
-class Operators(LazyOperators):
+class Operators(LazyTuple[Operator]):
     """The operators of one run of a comparison."""
 
     def __init__(self, rank: Rank, side: int) -> None:
@@ -417,7 +396,7 @@ class Operators(LazyOperators):
         return len(self.rank.network.runs[self.side])
 
 
-class StructuredOperators(LazyOperators):
+class StructuredOperators(LazyTuple[Operator]):
     """The operators of one run whose tensors have statistics alone.
 
     structure  the operators without statistics, which runs share; tensors have the places of their figures

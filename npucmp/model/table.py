@@ -150,6 +150,32 @@ class LazySequence(Sequence[Item]):
         return self._item(numbers) if isinstance(numbers, int) else tuple(map(self._item, numbers))
 
 
+class LazyTuple(LazySequence[Item]):
+    """Items that are built together on request, and equal a tuple of them."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (self._made,)
+
+    @property
+    @abstractmethod
+    def _made(self) -> tuple[Item, ...]: ...
+
+    def _item(self, at: int) -> Item:
+        return self._made[at]
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._made)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._made == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._made)
+
+    def __repr__(self) -> str:
+        return repr(self._made)
+
+
 class Rows(LazySequence[Finding]):
     """Rows of columns as Findings, which are built on request and kept.
 
@@ -304,7 +330,7 @@ def rows_of_rule(findings: Sequence[Finding], rule: str) -> frozenset[int]:
     """Return the rows that a rule decided."""
     if isinstance(findings, ChangedRows):
         changed = (at for at, one in findings.changes.items() if one.rule == rule)
-        return (rows_of_rule(findings.rows, rule) - findings.changes.keys()) | frozenset(changed)
+        return rows_of_rule(findings.rows, rule).difference(findings.changes).union(changed)
     return frozenset(np.flatnonzero(rows_with_word(_columns(findings), "rule", rule)).tolist())
 
 

@@ -247,7 +247,7 @@ def _over_ranks(scans: Sequence[Scan]) -> tuple[Scan, ...]:
             roots = _roots(one.events)
             found[number] = replace(one, roots=tuple(roots))
             ranked += [
-                (SEVERITY[root.cause], step, communications.clocks[where[root.pair.order]], number, root)
+                (SEVERITY[root.cause], step, communications.clock(*where[root.pair.order]), number, root)
                 for root in roots
             ]
     ranked.sort(key=lambda one: one[:4])

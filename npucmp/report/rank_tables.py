@@ -64,7 +64,7 @@ def write_rank_tables(
     from npucmp.plans.next_dump import RequestedOperators
 
     cells = columns_of(one, filing.metrics) if columns is None else columns
-    roots = tables.by_column(tables.root_rows([(one.roots, one.step, one.rank)]), tables.ROOT_COLUMNS)
+    roots = tables.root_columns([(one.roots, one.step, one.rank)])
     wishes = OpenRoots.of(one, linked or partial(producers_read, one))
     return RankTables(
         filing.piece(number, "tensors.csv", _lines((*tables.TENSOR_COLUMNS, *filing.metrics), cells)),

@@ -45,6 +45,7 @@ ROOT_COLUMNS = tuple(
         "evidence stack target_op golden_op rule golden_slot relation ranks collective request position"
     ).split(" ")
 )
+_ROOT_FIELDS = [name for name in ROOT_COLUMNS if name in Root.__annotations__ or hasattr(Root, name)]
 
 
 def optional_columns(names: str | Sequence[str]) -> list[str]:
@@ -60,13 +61,33 @@ def optional_columns(names: str | Sequence[str]) -> list[str]:
 
 def roots(found: Iterable[Rooted]) -> ReportTable:
     """Return the table of operators that diverged, the first one to look at on top."""
-    return table("roots.csv", ROOT_COLUMNS, lambda: root_rows(found))
+    return ReportTable("roots.csv", ROOT_COLUMNS, lambda: root_columns(found))
 
 
 def root_rows(found: Iterable[Rooted], most: Optional[int] = None) -> list[Row]:
     """Return the rows of roots.csv by place, at most `most` of them."""
+    columns = root_columns(found, most)
+    return [dict(zip(columns, cells)) for cells in zip(*columns.values())]
+
+
+def root_columns(found: Iterable[Rooted], most: Optional[int] = None) -> Columns:
+    """Return the columns of roots.csv by place, of at most `most` rows."""
     rooted = sorted(((root, step, rank) for roots, step, rank in found for root in roots), key=lambda one: one[0].place)
-    return [_root_row(*one) for one in rooted[:most]]
+    rows = rooted[:most]
+    roots = [root for root, _, _ in rows]
+    pairs = [root.pair for root in roots]
+    columns: dict[str, Sequence[Any]] = {name: [getattr(root, name) for root in roots] for name in _ROOT_FIELDS}
+    columns.update(columns_of_rows(OF_OPERATORS, [*map(of_operator, pairs)]))
+    columns["step"] = [step for _, step, _ in rows]
+    columns["rank"] = [rank if root.rank is None else root.rank for root, _, rank in rows]
+    columns["order"] = [pair.order for pair in pairs]
+    columns["cause"] = [root.cause.value for root in roots]
+    columns["evidence"] = [root.because for root in roots]
+    columns["golden_slot"] = [*map(_golden_slot, roots)]
+    columns["ranks"] = [ranks_of(root) or None for root in roots]
+    for name in ("relation", "collective"):
+        columns[name] = [cell or None for cell in columns[name]]
+    return {name: columns[name] for name in dict.fromkeys((*ROOT_COLUMNS[:4], *OF_OPERATORS, *ROOT_COLUMNS))}
 
 
 def table(file: str, names: tuple[str, ...], rows: Callable[[], Iterable[Row]]) -> ReportTable:
@@ -78,32 +99,6 @@ def by_column(rows: Sequence[Row], names: Sequence[str] = ()) -> Columns:
     """Return rows as columns: the named ones, else all that occur in any row."""
     wanted = names or dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in wanted}
-
-
-def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
-    return {
-        "place": root.place,
-        "step": step,
-        "rank": rank if root.rank is None else root.rank,
-        "order": root.pair.order,
-        **dict(zip(OF_OPERATORS, of_operator(root.pair))),
-        "cause": root.cause.value,
-        "slot": root.slot,
-        "metric": root.metric,
-        "value": root.value,
-        "limit": root.limit,
-        "input_error": root.input_error,
-        "output_error": root.output_error,
-        "growth": root.growth,
-        "evidence": root.because,
-        "rule": root.rule,
-        "golden_slot": _golden_slot(root),
-        "relation": root.relation or None,
-        "ranks": ranks_of(root) or None,
-        "collective": root.collective or None,
-        "request": root.request,
-        "position": root.position,
-    }
 
 
 def _golden_slot(root: Root) -> Optional[str]:

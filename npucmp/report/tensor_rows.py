@@ -39,7 +39,7 @@ from npucmp.model.table import (
     recorded_figures,
 )
 from npucmp.report import tables
-from npucmp.report.answer import Columns, Detail, Row
+from npucmp.report.answer import Columns, Detail
 from npucmp.report.csv_text import CodedColumn
 from npucmp.report.network import NOTHING, NetworkColumns
 from npucmp.report.phrases import where_words
@@ -50,6 +50,8 @@ from npucmp.report.tables import RELATIONS, SIDES, TENSOR_COLUMNS
 
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", "golden_op", "stack")
 _OPERATOR = ("golden_op", "alone", "frames", "originals", "passes", "inserted", "path")
+# further columns of an operator that is a root cause
+_ROOT = ("cause", "place", "root_slot", "evidence", "input_error", "output_error", "root_rank")
 _SHOWN = [name for name in OF_OPERATORS if name not in ("step", "rank", "target_op")]
 NO_ROWS = (*OF_OPERATORS, *tables.PLACES)  # columns that a page has with its operators, or derives from others
 
@@ -128,10 +130,10 @@ def paired_rows(comparison: Comparison, cells: Columns, linked: Linked) -> Paire
     rows["producer"] = [None if link is None else layout.numbers[link.order] for link in linked]
     rows["linked"] = [None if link is None else link.how for link in linked]
     roots = {root.pair.order: root for root in comparison.roots}
-    of_roots: dict[str, list[Any]] = {}
-    for order, root in roots.items():
-        for name, cell in _root(root).items():
-            of_roots.setdefault(name, [None] * len(layout.numbers))[layout.numbers[order]] = cell
+    of_roots = tables.columns_of_rows(_ROOT, [*map(_root, roots.values())]) if roots else {}
+    for name, cells_of_roots in of_roots.items():
+        cell_of = dict(zip(roots, cells_of_roots)).get
+        of_roots[name] = [*map(cell_of, layout.numbers)]
     operators = {**layout.operators, **of_roots}
     return PairedOperators(" · ".join(where_words(comparison.target)), operators, {**rows, **layout.rows})
 
@@ -208,10 +210,9 @@ def _within(operator: Operator, paths: Mapping[str, str]) -> Optional[str]:
     return None if operator.path else paths.get(operator.scope) or None
 
 
-def _root(root: Root) -> Row:
-    """Return the further cells of an operator that is a root cause."""
-    more = {"input_error": root.input_error, "output_error": root.output_error, "root_rank": root.rank}
-    return {**tables.of_root(root), **more}
+def _root(root: Root) -> tuple[Any, ...]:
+    """Return the cells of _ROOT."""
+    return (*tables.of_root(root).values(), root.input_error, root.output_error, root.rank)
 
 
 def _arguments(target: Optional[Operator], golden: Optional[Operator]) -> tuple[str, ...]:
@@ -238,6 +239,11 @@ def _columns_concatenated(parts: Sequence[Columns], names: Sequence[str]) -> Col
 
 
 def _cells_concatenated(parts: Sequence[Sequence[Any]]) -> Sequence[Any]:
+    coded = [part for part in parts if isinstance(part, CodedColumn)]
+    if parts and len(coded) == len(parts):
+        offsets = accumulate((len(part.different) for part in coded), initial=0)
+        codes = np.concatenate([np.asarray(part.codes, np.int64) + offset for part, offset in zip(coded, offsets)])
+        return CodedColumn([*chain.from_iterable(part.different for part in coded)], array("q", codes.tobytes()))
     if any(part is not parts[0] for part in parts):
         return [*chain.from_iterable(parts)]
     return CodedColumn(parts[0], array("q", range(len(parts[0]))) * len(parts)) if parts else []
@@ -254,14 +260,14 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     columns["verdict"] = _coded(rows["verdict"], [verdict.value for verdict in Verdict])
     columns["because"] = _coded(rows["because"], table.words)
     columns.update((name, fixed[name]) for name in ("matched_by", "match_confidence"))
-    causes = {root.pair.order: root.cause.value for root in comparison.roots}
+    causes = {order: cause.value for order, cause in comparison.causes.items()}
     columns["cause"] = [*map(causes.get, fixed["order"])] if causes else nothing
     columns["limit"] = optional(rows["limit"], rows["rule"] > 0)
     for name in ("rule", "explained_by"):
         words = [word or None for word in table.words]
         columns[name] = _coded(rows[name], words) if rows[name].any() else nothing
     columns["explained_limit"] = optional(rows["explained_limit"], rows["explained_by"] > 0)
-    moments = moments_of_rows(table)
+    moments = moments_of_rows(table) if len(table.moments) else []
     measured = [(row, one) for row, one in enumerate(moments) if one is not None]
     columns["masked"] = [one and one.masked for one in moments] if measured else nothing
     columns["elements"] = fixed["elements"]

@@ -57,15 +57,15 @@ def _with_roots(comparisons: Sequence[Comparison]) -> Iterator[Comparison]:
         for ranks in steps:
             updates = [Updates(before.get(one.rank, ()), faulty) for one in ranks]
             found = side_by_side([comparisons[one.number] for one in ranks], updates, False, Rulebook())
-            before.update((one.rank, findings) for one, (findings, _) in zip(ranks, found))
+            before.update((one.rank, result.findings) for one, result in zip(ranks, found))
             yield [*zip(ranks, found)]
 
     places = [StepRank(number, one.target, one.golden) for number, one in enumerate(comparisons)]
-    searched = sorted(search_steps(places, search, lambda both: (root.cause for _, root in both[1][1])))
-    ordered = places_of([(one.step, [(clock, root.cause) for clock, root in roots]) for one, (_, roots) in searched])
-    for one, (_, (findings, roots)), numbers in zip(comparisons, searched, ordered):
-        placed = (replace(root, place=place) for place, (_, root) in sorted(zip(numbers, roots)))
-        yield replace(one, findings=tuple(findings), roots=tuple(placed))
+    searched = sorted(search_steps(places, search, lambda both: (root.cause for _, root in both[1].roots)))
+    ordered = places_of([(one.step, [(clock, root.cause) for clock, root in found.roots]) for one, found in searched])
+    for one, (_, found), numbers in zip(comparisons, searched, ordered):
+        placed = (replace(root, place=place) for place, (_, root) in sorted(zip(numbers, found.roots)))
+        yield replace(one, findings=tuple(found.findings), roots=tuple(placed))
 
 
 def _causes(one: Comparison) -> Iterator[Root]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
+from itertools import repeat
 from operator import attrgetter
 from typing import (
     TYPE_CHECKING,
@@ -38,6 +39,7 @@ from npucmp.errors import UsageError
 from npucmp.judge.products import are_reduced_alike, votes_of
 from npucmp.localise.coverage import coverage_of
 from npucmp.localise.effective_precision import holds_steps, with_types_of, with_value_types
+from npucmp.localise.explained_rows import ExplainedRows
 from npucmp.localise.notes import notes_of, with_parameters
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.root_cause import SearchResult
@@ -63,9 +65,9 @@ from npucmp.model import (
     VerdictTally,
 )
 from npucmp.model.cause import PlainEvidence, evidence_of, plain_evidence
-from npucmp.model.comparison import Coverage
+from npucmp.model.comparison import Coverage, StoredRoots
 from npucmp.model.network import StructuredOperators, by_network, pairs_by_network
-from npucmp.model.table import Table, rows_of_rule
+from npucmp.model.table import Table, bare_pairs, network_fact, orders_of, rows_of_rule
 from npucmp.workflows.option_fields import Progress, StrPath
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import PairedRuns, ProgressMeter, odd_pairs
@@ -420,9 +422,10 @@ class RankRoots(NamedTuple):
 
 
 class _Roots(NamedTuple):
-    """The result of a search in the store: changed rows, the coverage, notes, and for each root its clock, the row of
-    its pair, its other fields and its evidence."""
+    """The result of a search in the store: explained and other changed rows, the coverage, notes, and for each root its
+    clock, the row of its pair, its other fields and its evidence."""
 
+    explained: ExplainedRows
     changes: dict[int, tuple[Any, ...]]
     coverage: Coverage
     notes: tuple[str, ...]
@@ -430,6 +433,7 @@ class _Roots(NamedTuple):
 
 
 _ROOT_FIELDS = [field.name for field in fields(Root) if field.name not in ("place", "pair", "evidence")]
+_CAUSE = _ROOT_FIELDS.index("cause")
 _root_values: Callable[[Root], tuple[Any, ...]] = attrgetter(*_ROOT_FIELDS)
 
 
@@ -488,7 +492,7 @@ def _put_roots(
     estimator: Union[RecomputedOperators, RankOperators, None],
     before: EarlierStep,
 ) -> RankRoots:
-    findings, roots = found
+    findings, roots, explained = found
     context = work.options.context(work.target, work.golden)
     if before.number is not None and any(root.cause is Cause.GAP for _, root in roots):
         from npucmp.localise.update_roots import with_updates
@@ -504,12 +508,29 @@ def _put_roots(
     coverage = coverage_of(findings, known.left_out, context)
     changes = {at: tuple(one[1:-2]) for at, one in findings.changes.items() if one[1:-2] != findings.rows[at][1:-2]}
     every = tuple(root for _, root in roots)
-    notes = (*notes_of(findings, every, work.reduced, work.alike), *(estimator.notes if estimator is not None else ()))
-    work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
-    table = cast(Table, known.findings).with_verdicts(changes)
+    blamed = [findings.network.pairs[row].order for row in explained.propagated[:, 1].tolist()]
+    notes = (
+        *notes_of(findings, every, work.reduced, work.alike, blamed),
+        *(estimator.notes if estimator is not None else ()),
+    )
+    work.store.put(one.number, "roots", _Roots(explained, changes, coverage, notes, bare))
+    table = _with_verdicts(known, explained, changes)
     counted = replace(known, findings=table, roots=every, coverage=coverage)
     share = None if estimator is None else (estimator.by_engine, len(known.target.operators))
-    return RankRoots(VerdictTally.of(counted), [(clock, root.cause) for clock, root in roots], share)
+    tally, passed = (
+        VerdictTally.of(counted),
+        [(clock, Cause.PROPAGATED) for clock in explained.propagated[:, 0].tolist()],
+    )
+    tally.causes.update(cause for _, cause in passed)
+    return RankRoots(tally, [*((clock, root.cause) for clock, root in roots), *passed], share)
+
+
+def _with_verdicts(known: Comparison, explained: ExplainedRows, changes: Mapping[int, Sequence[Any]]) -> Table:
+    """Return the table of a comparison after a search."""
+    table = cast(Table, known.findings)
+    if len(explained.rows):
+        table = Table(columns=explained.in_columns(table.columns))
+    return table.with_verdicts(changes)
 
 
 def _rows(findings: Sequence[Finding], selected: Iterable[Pair]) -> list[int]:
@@ -536,31 +557,45 @@ class RankResult:
     tally: VerdictTally
     places: tuple[int, ...]
 
-    def read(self, work: ComparisonWork) -> Comparison:
-        """Return the comparison from the store, or as it was read before in this process."""
+    def read(self, work: ComparisonWork, is_reported: bool = False) -> Comparison:
+        """Return the comparison from the store, or as it was read before in this process. `is_reported`: pairs of its
+        roots need no statistics."""
         if work.in_memory:
             return self._read(work)
-        key = work.began, work.target, work.golden, self.one.number, self.places
+        key = work.began, work.target, work.golden, self.one.number, self.places, is_reported
         found = _read.get(key)
         if found is None:
-            found = _read[key] = self._read(work)
+            found = _read[key] = self._read(work, is_reported)
             while sum(len(one.findings) for one in _read.values()) > KEPT_ROWS and len(_read) > 1:
                 _read.popitem(last=False)
         return found
 
-    def _read(self, work: ComparisonWork) -> Comparison:
+    def _read(self, work: ComparisonWork, is_reported: bool = False) -> Comparison:
         known: Comparison = work.store.get(self.one.number, "judged")
         found: _Roots = work.store.get(self.one.number, "roots")
-        table = cast(Table, known.findings).with_verdicts(found.changes)
-        in_order = sorted(zip(self.places, found.roots), key=lambda both: both[0])
-        pairs = table.pairs([row for _, (_, row, *_) in in_order])
-        roots = [
-            Root(place=place, pair=pair, evidence=evidence_of(plain), **dict(zip(_ROOT_FIELDS, values)))
-            for pair, (place, (_, _, values, plain)) in zip(pairs, in_order)
-        ]
-        placed = _with_parameters(table, roots)
+        judged, table = cast(Table, known.findings), _with_verdicts(known, found.explained, found.changes)
+        rows = [*(row for _, row, *_ in found.roots), *found.explained.propagated[:, 1].tolist()]
+
+        def made() -> Sequence[Root]:
+            bare = network_fact(table.columns, bare_pairs)
+            pairs = [*map(bare.__getitem__, rows)] if is_reported else table.pairs(rows)
+            roots = [
+                Root(place=place, pair=pair, evidence=evidence_of(plain), **dict(zip(_ROOT_FIELDS, values)))
+                for place, pair, (_, _, values, plain) in zip(self.places, pairs, found.roots)
+            ]
+            count = len(roots)
+            roots += found.explained.roots(self.places[count:], pairs[count:], judged.columns, bare)
+            return _with_parameters(table, sorted(roots, key=attrgetter("place")))
+
+        orders = network_fact(table.columns, orders_of)[rows].tolist()
+        causes = [*(values[_CAUSE] for _, _, values, _ in found.roots), *repeat(Cause.PROPAGATED, len(rows))]
+        by_place = [(order, cause) for _, order, cause in sorted(zip(self.places, orders, causes))]
+        roots = StoredRoots(len(rows), dict(by_place), made)
         notes = (*known.notes, *found.notes)
-        return replace(known, findings=table, roots=placed, notes=notes, coverage=found.coverage)
+        comparison = replace(known, findings=table, roots=roots, notes=notes, coverage=found.coverage)
+        counted = Counter(cause for _, cause in by_place)
+        vars(comparison)["tally"] = self.tally._replace(causes=counted)  # the rest was counted after the search
+        return comparison
 
 
 KEPT_ROWS = 100_000  # of finished comparisons: work: parts of a report are made one after the other; 250 bytes each
@@ -580,4 +615,4 @@ PartTask = Callable[[int, Comparison], Any]
 
 def part(work: ComparisonWork, one: RankResult, number: int, function: PartTask) -> Any:
     """Return the result of a function for a comparison and its number."""
-    return function(number, one.read(work))
+    return function(number, one.read(work, is_reported=True))

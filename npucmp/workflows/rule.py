@@ -54,7 +54,7 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
         "npucmp.localise.conditioning npucmp.localise.parameter_drift npucmp.localise.thresholds "
         "npucmp.localise.autograd_nodes npucmp.localise.golden_weights npucmp.localise.recomputation "
         "npucmp.localise.evidence npucmp.localise.gap_evidence npucmp.localise.alignment_confidence "
-        "npucmp.localise.rule_context npucmp.localise.seen_errors"
+        "npucmp.localise.rule_context npucmp.localise.seen_errors npucmp.localise.explained_rows"
     ).split()),
     ("compare", "coverage", (
         "npucmp.localise.coverage npucmp.localise.next_dump"

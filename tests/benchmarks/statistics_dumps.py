@@ -1,8 +1,8 @@
 """What a comparison of statistics costs beside json.load of the same files: opening, judging, reporting, all of it.
 
-python tests/benchmarks/statistics_dumps.py [--ranks 32] [--layers 12] [--runs 3] [--folder DIR]
+python tests/benchmarks/statistics_dumps.py [--ranks 32] [--steps 1] [--layers 12] [--runs 3] [--folder DIR]
 
-Makes two msprobe dumps of a training step of a transformer, level mix, `task: statistics`, and measures by the time of
+Makes two msprobe dumps of training steps of a transformer, level mix, `task: statistics`, and measures by the time of
 the processor. Target and golden differ by a rounding; from three quarters of the way on all figures of the target are
 5 % off. Each phase is a process of its own, contestants take turns, and the least of all runs is printed. The baseline
 is json.load of every file that opening reads. Not run by pytest.
@@ -113,13 +113,14 @@ def write(folder: Path, layers: int, figures: Figures) -> None:
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1))
 
 
-def make(folder: Path, ranks: int, layers: int) -> None:
+def make(folder: Path, ranks: int, layers: int, steps: int = 1) -> None:
     """Both dumps."""
     counted = Figures(0, "golden", 1)
     list(step(layers, counted))
     for side in SIDES:
-        for rank in range(ranks):
-            write(folder / side / "step0" / f"rank{rank}", layers, Figures(rank, side, counted.made))
+        for seed in range(steps * ranks):
+            number, rank = divmod(seed, ranks)
+            write(folder / side / f"step{number}" / f"rank{rank}", layers, Figures(seed, side, counted.made))
 
 
 def load(folder: Path) -> dict[str, float]:
@@ -150,11 +151,12 @@ def phases(folder: Path) -> dict[str, float]:
 
 
 def command(folder: Path) -> dict[str, float]:
-    """Seconds of the whole command, its workers included."""
+    """Seconds of the whole command, its workers included. It may keep the bytecode of its modules, as installed."""
     sides = [str(folder / side) for side in ("target", "golden")]
     before = os.times()
     child = [sys.executable, "-m", "npucmp", "compare", *sides, "-q", "-o", str(folder / "report")]
-    status = subprocess.run(child, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    status = subprocess.run(child, env={**kept, "PYTHONPATH": str(ROOT)}).returncode
     after = os.times()
     assert status == 1, status
     used = (after.children_user - before.children_user) + (after.children_system - before.children_system)
@@ -189,6 +191,7 @@ def show(folder: Path, found: dict[str, float]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Times a comparison of statistics.")
     parser.add_argument("--ranks", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="where the dumps are kept; those that are there are taken")
@@ -200,7 +203,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.folder or Path(scratch)
         if not (folder / "golden").exists():
-            make(folder, given.ranks, given.layers)
+            make(folder, given.ranks, given.layers, given.steps)
         show(folder, measured(folder, given.runs))
 
 

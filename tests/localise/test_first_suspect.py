@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 
 from npucmp.localise.evidence import reason
+from npucmp.localise.root_cause import SearchResult
 from npucmp.localise.stat_test import FirstSuspect, candidates, search_result
 from npucmp.model import Cause, Root, Statistics, Verdict
+from npucmp.model.network import in_columns
+from npucmp.model.table import ChangedRows
 from tests.localise.stat_craft import Op, findings_of, nodes, of, row, visited
 
 A, OUT = row("input:0", golden=of(5.0)), row("output:0", golden=of(6.0))
@@ -94,7 +97,8 @@ FINDINGS = [judged(order=order) for order in range(4)]
 
 def result(first, roots, number=0, clocks=CLOCKS):
     """The places that were excused, and the roots with their clocks."""
-    findings, found = search_result((FINDINGS, [(clocks[one.pair.order], one) for one in roots]), number, first, clocks)
+    searched = SearchResult(ChangedRows(in_columns(FINDINGS), {}), [(clocks[one.pair.order], one) for one in roots])
+    findings, found, _ = search_result(searched, number, first, clocks)
     return [one.pair.order for one in findings if one.explained_by], found
 
 

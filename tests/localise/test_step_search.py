@@ -23,8 +23,8 @@ def searched(*ranks, **more):
     results = side_by_side(ranks, [Updates()] * len(ranks), True, Rulebook(), **more)
     return [
         (one.rank, root.pair.operator.name, root.cause.value, clock)
-        for one, (_, roots) in zip(ranks, results)
-        for clock, root in roots
+        for one, found in zip(ranks, results)
+        for clock, root in found.roots
     ]
 
 
