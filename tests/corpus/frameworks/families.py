@@ -150,7 +150,8 @@ def make(folder: Path, suite: str, name: str, seed: int, faults: int, pairs: Seq
         cases: dict[str, Any] = {}
         for k, (strike, calls) in enumerate(struck[word]):
             operator = [one for one in clean[word][0] if one.type != "Module"][strike.call].name
-            names = truth.right_names(operator, sides[word], sides[golden], known, calls, clean[word][0])
+            by_figures = format_of(golden, name) == "statistics"
+            names = truth.right_names(operator, sides[word], sides[golden], known, calls, clean[word][0], by_figures)
             if names:
                 cases[f"{k}_{strike.kind}"] = {"operator": operator, "right": names}
         found[pair] = {**known._asdict(), "cases": cases}

@@ -119,14 +119,21 @@ def _parts(array: np.ndarray, count: int) -> Iterable[np.ndarray]:
 
 
 def right_names(
-    operator: str, target: Side, golden: Side, found: Truth, struck: Sequence[Call], clean: Sequence[Call]
+    operator: str,
+    target: Side,
+    golden: Side,
+    found: Truth,
+    struck: Sequence[Call],
+    clean: Sequence[Call],
+    by_figures: bool = False,
 ) -> list[str]:
     """Return the names that are right for a strike at a target's operator; none if no tensor of both sides shows it.
 
     Right are the operator, the ways from it to the first contents that the golden has too, the golden's makers of
-    these, and golden operators inside what the target has fused or otherwise decomposed.
+    these, and golden operators inside what the target has fused or otherwise decomposed. `by_figures`: statistics alone
+    are recorded, and a content shows a strike only if its statistics change: exchanged rows show later.
     """
-    errors = _errors(target, struck, clean)
+    errors = _errors(target, struck, clean, by_figures)
     partner: dict[int, list[int]] = {}
     for a, b in found.same:
         partner.setdefault(a, []).append(b)
@@ -136,7 +143,7 @@ def right_names(
         if number in seen:
             continue
         seen.add(number)
-        if number in partner:
+        if number in partner and (not by_figures or errors.get(number, 0.0) >= LEAST):
             edge.add(number)
             names.update(name for name in target.contents[number].makers if _is_behind(target, name, seen))
             continue
@@ -163,14 +170,20 @@ def _is_behind(target: Side, name: str, seen: set[int]) -> bool:
     return bool(set(target.writes[name]) & seen)
 
 
-def _errors(target: Side, struck: Sequence[Call], clean: Sequence[Call]) -> dict[int, float]:
-    """Return content → its largest relative error behind the strike."""
+def _errors(target: Side, struck: Sequence[Call], clean: Sequence[Call], by_figures: bool) -> dict[int, float]:
+    """Return content → its largest relative error behind the strike, of its values or of its statistics."""
     found: dict[int, float] = {}
     for one, other in zip(struck, clean):
         for numbers, pairs in ((target.writes.get(one.name, []), zip(one.outputs, other.outputs)),):
             informative = [(a, b) for a, b in pairs if is_informative(b)]
             for number, (a, b) in zip(numbers, informative):
                 a, b = (np.clip(x.astype(np.float64), MASKED, None) for x in (a, b))
+                if by_figures:
+                    a, b = map(_figures, (a, b))
                 error = float(np.linalg.norm(a - b) / (np.linalg.norm(b) or 1.0))
                 found[number] = max(found.get(number, 0.0), error)
     return found
+
+
+def _figures(array: np.ndarray) -> np.ndarray:
+    return np.array([array.max(), array.min(), array.mean(), np.sqrt((array * array).mean())])

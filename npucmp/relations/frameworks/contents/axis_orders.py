@@ -40,7 +40,7 @@ def reaches(order: AxisOrder, target: Shape, golden: Shape) -> bool:
 
 
 def of_other_side(order: AxisOrder) -> AxisOrder:
-    """The same order, told by the axes of the other side."""
+    """Return the same order by the axes of the other side."""
     axes = tuple(sorted(range(len(order.axes)), key=order.axes.__getitem__))
     return AxisOrder(axes, bool(axes) and not order.of_golden)
 
