@@ -23,6 +23,7 @@ from npucmp.relations.held_values import HeldTensor, RankOperator, Values
 
 VIA = "fused"
 CONFIDENCE = 0.8  # confidence: chosen: as of pairs by structure
+MOST = 1 << 28  # elements: work: so many are read to find the writers of one run
 
 
 class FlowPair(NamedTuple):
@@ -39,8 +40,9 @@ class _Flow:
         self._taken, self._values = taken, values
         operators = [RankOperator(one, 0, values) for one in run.operators if one.phase != "backward"]
         alone = [one for one in operators if one.order not in taken and not (one.op.inserted or one.is_collective)]
-        self.has_alone = bool(alone)
         self._sizes = {tensor.size for one in alone for tensor in one.outputs if tensor.is_float and tensor.size > 1}
+        asked = sum(tensor.size for one in operators for tensor in one.tensors if tensor.size in self._sizes)
+        self.has_alone = bool(alone) and asked <= MOST
         self._operators, self._writers = operators, dict[Hashable, HeldTensor]()
 
     def held(self, operator: Operator) -> dict[str, HeldTensor]:

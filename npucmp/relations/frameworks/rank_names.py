@@ -43,6 +43,8 @@ class NamedRanks:
     ) -> None:
         self._sequence, self._partners, self._of_target = sequence, dict(sequence.partners()), of_target
         self._composites = {name: (partner, sources) for name, partner, sources in sequence.composites()}
+        renamed = (one.op for one in sequence.own if one.name in self._partners and one.op.call)
+        self._calls = {one.call: self._partners[one.name].call for one in renamed}
         self._axes, self._lead, self._context = axes, lead, context
         self._phase = next(iter(self._partners.values())).phase  # of an inference, whose operators have one phase
 
@@ -81,7 +83,8 @@ class NamedRanks:
         partner = self._partners.get(operator.name)
         tensors = [self._viewed(operator, one) for one in operator.tensors]
         if partner is None:
-            return operator._replace(tensors=tuple(tensors), phase=operator.phase or self._phase)
+            call = self._calls.get(operator.call, operator.call)  # of the forward, which a backward follows
+            return operator._replace(tensors=tuple(tensors), phase=operator.phase or self._phase, call=call)
         slots = _slots(operator, partner)
         own = [(one, own, slots[one.slot]) for one, own in zip(tensors, operator.tensors) if one.slot in slots]
         return self._renamed(operator, partner, own)
