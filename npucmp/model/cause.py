@@ -6,8 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property, partial
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
+from functools import cached_property
+from typing import Callable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.model.finding import Pair
 
@@ -58,20 +58,6 @@ class Evidence(NamedTuple):
 
 _TEXT = {str}
 _FORMAT = re.compile(r"\{\w+[:!]")  # a fact with a format of its own
-_evidence: Callable[[Iterable[Any]], Evidence] = partial(tuple.__new__, Evidence)
-_fact: Callable[[Iterable[Any]], Fact] = partial(tuple.__new__, Fact)
-PlainEvidence = list[tuple[str, str, dict[str, tuple[Any, ...]]]]  # is pickled in a fifth of the time of Evidence
-
-
-def plain_evidence(reasons: Iterable[Evidence]) -> PlainEvidence:
-    """Return reasons as plain tuples."""
-    return [(kind, words, {name: tuple(fact) for name, fact in facts.items()}) for kind, words, facts in reasons]
-
-
-def evidence_of(plain: PlainEvidence) -> tuple[Evidence, ...]:
-    """Return the reasons that `plain_evidence` made plain."""
-    found = ((kind, words, {name: _fact(fact) for name, fact in facts.items()}) for kind, words, facts in plain)
-    return tuple(map(_evidence, found))
 
 
 def brief(error: Optional[float]) -> str:

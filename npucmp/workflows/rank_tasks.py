@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter, OrderedDict
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import repeat
 from operator import attrgetter
 from typing import (
@@ -64,7 +64,6 @@ from npucmp.model import (
     StepRankNumbers,
     VerdictTally,
 )
-from npucmp.model.cause import PlainEvidence, evidence_of, plain_evidence
 from npucmp.model.comparison import Coverage, StoredRoots
 from npucmp.model.network import StructuredOperators, by_network, pairs_by_network
 from npucmp.model.table import Table, bare_pairs, network_fact, orders_of, rows_of_rule
@@ -422,19 +421,14 @@ class RankRoots(NamedTuple):
 
 
 class _Roots(NamedTuple):
-    """The result of a search in the store: explained and other changed rows, the coverage, notes, and for each root its
-    clock, the row of its pair, its other fields and its evidence."""
+    """The result of a search in the store: explained and other changed rows, the coverage, notes, and the roots, each
+    with its clock and the row of its pair, which it lacks."""
 
     explained: ExplainedRows
     changes: dict[int, tuple[Any, ...]]
     coverage: Coverage
     notes: tuple[str, ...]
-    roots: list[tuple[int, int, tuple[Any, ...], PlainEvidence]]
-
-
-_ROOT_FIELDS = [field.name for field in fields(Root) if field.name not in ("place", "pair", "evidence")]
-_CAUSE = _ROOT_FIELDS.index("cause")
-_root_values: Callable[[Root], tuple[Any, ...]] = attrgetter(*_ROOT_FIELDS)
+    roots: list[tuple[int, int, Root]]
 
 
 def search(
@@ -504,7 +498,7 @@ def _put_roots(
 
         roots = with_values(findings, roots, context, known.target.ordered and known.golden.ordered)
     rows = _rows(findings, (root.pair for _, root in roots))
-    bare = [(clock, row, _root_values(root), plain_evidence(root.evidence)) for row, (clock, root) in zip(rows, roots)]
+    bare = [(clock, row, replace(root, pair=cast(Pair, None))) for row, (clock, root) in zip(rows, roots)]
     coverage = coverage_of(findings, known.left_out, context)
     changes = {at: tuple(one[1:-2]) for at, one in findings.changes.items() if one[1:-2] != findings.rows[at][1:-2]}
     every = tuple(root for _, root in roots)
@@ -580,15 +574,15 @@ class RankResult:
             bare = network_fact(table.columns, bare_pairs)
             pairs = [*map(bare.__getitem__, rows)] if is_reported else table.pairs(rows)
             roots = [
-                Root(place=place, pair=pair, evidence=evidence_of(plain), **dict(zip(_ROOT_FIELDS, values)))
-                for place, pair, (_, _, values, plain) in zip(self.places, pairs, found.roots)
+                replace(root, place=place, pair=pair)
+                for place, pair, (_, _, root) in zip(self.places, pairs, found.roots)
             ]
             count = len(roots)
             roots += found.explained.roots(self.places[count:], pairs[count:], judged.columns, bare)
             return _with_parameters(table, sorted(roots, key=attrgetter("place")))
 
         orders = network_fact(table.columns, orders_of)[rows].tolist()
-        causes = [*(values[_CAUSE] for _, _, values, _ in found.roots), *repeat(Cause.PROPAGATED, len(rows))]
+        causes = [*(root.cause for _, _, root in found.roots), *repeat(Cause.PROPAGATED, len(rows))]
         by_place = [(order, cause) for _, order, cause in sorted(zip(self.places, orders, causes))]
         roots = StoredRoots(len(rows), dict(by_place), made)
         notes = (*known.notes, *found.notes)
