@@ -46,6 +46,12 @@ WHOLE_BIN = 20  # bin of the histogram: definition: from here on the error of an
 FACTOR_DEVIATIONS = 8.0
 
 
+def _is_split_last(tensor: TensorRef) -> bool:
+    """Whether each rank has some columns of a tensor."""
+    placed = tensor.relation.placements if tensor.relation is not None else ()
+    return any(one.is_split and one.dim == len(tensor.shape) - 1 > 0 for one in placed)
+
+
 @dataclass(eq=False)  # no code changes an instance; a frozen class would cost three times as much to construct
 class RuleContext:
     """One tensor that may differ.
@@ -133,17 +139,15 @@ class RuleContext:
 
     @property
     def sums_over_ranks(self) -> bool:
-        """Whether ranks that read parts of a tensor all have the whole of what is made of them on a side: they added
-        terms inside the operator, each of which is rounded."""
+        """Whether ranks that read parts of a tensor all have the whole of what is made of them on a side, or parts of
+        it along another axis: they added terms inside the operator, each of which is rounded."""
         for side in ("target", "golden"):
-            tensors = [getattr(one.pair, side) for one in (self.finding, *self.own.inputs)]
-            own, *read = [one.relation if one is not None else None for one in tensors]
-            if (
-                own is not None
-                and len(own.ranks) > 1
-                and not own.is_split
-                and any(one and one.is_split for one in read)
-            ):
+            own, *read = [getattr(one.pair, side) for one in (self.finding, *self.own.inputs)]
+            held = own.relation if own is not None else None
+            if held is None or len(held.ranks) < 2 or _is_split_last(own):
+                continue
+            is_last = any(one is not None and _is_split_last(one) for one in read)
+            if is_last or (not held.is_split and any(one and one.relation and one.relation.is_split for one in read)):
                 return True
         return False
 

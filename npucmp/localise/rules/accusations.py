@@ -36,6 +36,8 @@ DOWNCAST_SHARE = 0.05
 RUN_SHARE = 0.25  # share of the operators: chosen: if as many have a coarser type, the whole run is in it, not measured
 # round-offs: evidence: 2.1 in 99 % of 8,550 tensors of clean pairs; also growth of such a factor
 SCALE_ROUND_OFFS = 4.0
+# share of the error: chosen: one of two to six terms of equal size makes as much common to the whole, not measured
+TERM_SHARE = 0.4
 ROUND_OFFS = 1.5  # round-offs: evidence: 0.5 at most between right results from the same bits
 CHANGED_SHARE = 0.4  # share of elements: evidence: at most 0.12 are rounded differently
 BIAS = 0.25  # round-offs in common: evidence: 0.05 at most
@@ -151,16 +153,22 @@ def scaled(case: RuleContext) -> Optional[Finding]:
     An output of 16 elements or more is diverged if its factor exceeds 4 u, 4 times the factor of any input and twice e,
     and makes up 90 % of its error. If the error beside the factor is less than the round-off of the working precision,
     u is that error or the round-off of the output's type. If inputs were not recorded, the factor must exceed twice the
-    errors seen before, and no root may precede the operator.
+    errors seen before, and no root may precede the operator. In a sum over ranks one term may be scaled: 40 % suffice.
     """
     gain, u = gain_of(case.finding), case.round_off
-    if abs(gain) < COMMON_SHARE * case.error or not case.has_many or case.cancels:
+    is_sum = bool(case.terms_rounding) or case.sums_over_ranks
+    is_whole = abs(gain) >= COMMON_SHARE * case.error
+    if not (is_whole or (is_sum and abs(gain) >= TERM_SHARE * case.error)) or not case.has_many or case.cancels:
         return None
     if case.node:  # roundings scatter; code that was not dumped may multiply by a number that it rounded
         u = min(u, max(case.own_round_off, math.sqrt(max(0.0, case.error**2 - gain**2))))
     limit, read = SCALE_ROUND_OFFS * u, max((abs(gain_of(one)) for one in case.read), default=0.0)
     largest = max(limit, SCALE_ROUND_OFFS * read, OUTLIER_FACTOR * case.input_error)
-    words = f"whole tensor scaled by 1 {'+' if gain > 0 else '-'} {abs(gain):.1e}, limit ±{limit:.1e}"
+    factor = f"1 {'+' if gain > 0 else '-'} {abs(gain):.1e}"
+    words = f"whole tensor scaled by {factor}, limit ±{limit:.1e}"
+    if not is_whole:
+        words = f"{factor} in common, limit ±{limit:.1e}, beside {math.sqrt(case.error**2 - gain**2):.1e}: as of one "
+        words += "term of the sum over ranks"
     return mark_diverged(case.finding, words, metric="gain", limit=limit) if abs(gain) > largest else None
 
 
