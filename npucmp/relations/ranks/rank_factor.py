@@ -11,6 +11,7 @@ from typing import Any, Iterable, Iterator, NamedTuple, Optional
 
 import numpy as np
 
+from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.localise.rule_context import COMMON_SHARE
@@ -51,7 +52,7 @@ def rank_factors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decisi
     if fit is None or exact is None or not search.values or decision.rows is not None:
         return []
     kinds = {one.kind for one, size in zip(fit.placements, mesh.sizes) if size > 1}
-    get = search.parts_of(golden)
+    get, context = search.parts_of(golden), golden.context
     is_behind = search.is_made_behind(golden.operator.name, golden.slot)  # each rank wrote a term of it
     held = {at: tensor_in(op, golden.slot) if is_behind else get(op) for at, op in mesh.cells.items()}
     parts = {at: one.payload for at, one in held.items() if one is not None and one.payload is not None}
@@ -63,10 +64,12 @@ def rank_factors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decisi
     for at, op in mesh.cells.items():
         try:
             if whole is not None:
-                known = [(_of_term(parts[at], whole, exact, golden), NO_BLOCK)]
+                known = [(_of_term(parts[at], whole, exact, context), NO_BLOCK)]
             else:
                 both = parts[at], cut.of(exact, at)
-                known = [(_of_part(*own, golden, fit.scale), block) for block, own in _blocks_of(*both, fit.placements)]
+                known = [
+                    (_of_part(*own, context, fit.scale), block) for block, own in _blocks_of(*both, fit.placements)
+                ]
         except SystemFailure:
             raise
         except (Misfit, NpucmpError, ValueError, IndexError):
@@ -74,6 +77,17 @@ def rank_factors(search: PlacementSearch, mesh: Mesh, golden: HeldTensor, decisi
         own = [RankFactor(op.rank, *sums, whole is not None, block) for sums, block in known if sums is not None]
         found += [max(own, key=lambda one: (one.is_all, abs(one.factor)))] if own else []
     return found
+
+
+def block_factors(
+    part: Payload, right: Payload, placements: Placements, context: ReadContext, rank: int
+) -> list[RankFactor]:
+    """The factor of each block of a rank's tensor against the golden's, largest first. Raises NpucmpError."""
+    known = [
+        (_of_part(*own, context, 1.0), block) for block, own in _blocks_of(part, right, placements) if block is not None
+    ]
+    found = [RankFactor(rank, *sums, False, block) for sums, block in known if sums is not None]
+    return sorted(found, key=lambda one: -abs(one.factor))
 
 
 def _blocks_of(
@@ -90,15 +104,17 @@ def _blocks_of(
             start += block * unit
 
 
-def _of_part(part: Payload, right: Payload, golden: HeldTensor, scale: float) -> Optional[tuple[float, float, float]]:
+def _of_part(part: Payload, right: Payload, context: ReadContext, scale: float) -> Optional[tuple[float, float, float]]:
     """Of the part x = (1 + f) y: f, |x - y| / |y|, and what is left of it beside f."""
-    return _factor((own / scale - exact, exact) for own, exact in _blocks(golden, part, right))
+    return _factor((own / scale - exact, exact) for own, exact in _blocks(context, part, right))
 
 
-def _of_term(term: Payload, whole: Payload, exact: Payload, golden: HeldTensor) -> Optional[tuple[float, float, float]]:
+def _of_term(
+    term: Payload, whole: Payload, exact: Payload, context: ReadContext
+) -> Optional[tuple[float, float, float]]:
     """Of the term t = (1 + f) s: f, the error of the whole in norms of s, and what is left of it beside f. The wholes
     differ by f s, which is f / (1 + f) of the term."""
-    known = _factor((total - right, own) for own, total, right in _blocks(golden, term, whole, exact))
+    known = _factor((total - right, own) for own, total, right in _blocks(context, term, whole, exact))
     return None if known is None or known[0] >= 1.0 else (known[0] / (1.0 - known[0]), *known[1:])
 
 
@@ -115,8 +131,8 @@ def _factor(blocks_of: Iterable[tuple[Array, Array]]) -> Optional[tuple[float, f
     return share, math.sqrt(gap / norm), math.sqrt(max(0.0, gap / norm - share * share))
 
 
-def _blocks(golden: HeldTensor, *payloads: Payload) -> Iterator[tuple[Array, ...]]:
-    read = [blocks(one, BLOCK, context=golden.context) for one in payloads]
+def _blocks(context: ReadContext, *payloads: Payload) -> Iterator[tuple[Array, ...]]:
+    read = [blocks(one, BLOCK, context=context) for one in payloads]
     with np.errstate(all="ignore"):
         for some in zip(*read):
             yield tuple(one.astype(np.float64, copy=False) for one in some)

@@ -12,11 +12,14 @@ from dataclasses import replace
 from operator import ne
 from typing import Iterator, NamedTuple, Optional, Sequence
 
+from npucmp.dump.limits import ReadContext
+from npucmp.errors import NpucmpError, SystemFailure
 from npucmp.judge.precision import round_off_of
 from npucmp.localise.evidence import reason
 from npucmp.localise.root_cause import with_root_verdict
 from npucmp.localise.rule_context import OUTLIER_FACTOR
 from npucmp.localise.rules.accusations import SCALE_ROUND_OFFS
+from npucmp.measure.pairs import payload_of as measured
 from npucmp.model import Cause, Comparison, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.dtypes import size_of
 from npucmp.model.relation import ranks_in_words
@@ -28,7 +31,7 @@ from npucmp.relations.ranks.part_errors import STANDS_OUT, odd_rank, part_errors
 from npucmp.relations.ranks.placement import ARRAYS, WEAK, Placements, distance
 from npucmp.relations.ranks.placement_choice import AGREES, Decision
 from npucmp.relations.ranks.placement_search import PlacementSearch
-from npucmp.relations.ranks.rank_factor import rank_factors
+from npucmp.relations.ranks.rank_factor import block_factors, rank_factors
 from npucmp.relations.ranks.rank_facts import NO_REDUCTION, rank_facts, unreduced
 from npucmp.relations.ranks.rank_mesh import Mesh, Misfit
 from npucmp.relations.ranks.rank_part import PartOfRank
@@ -409,6 +412,42 @@ def with_odd_part(one: Comparison, search: PlacementSearch) -> Comparison:
             found = _odd_factor(search, pair)
         if found is not None:
             return _with_first(one, finding, *found, "odd_part")
+    return one
+
+
+def with_odd_block(one: Comparison, context: ReadContext) -> Comparison:
+    """The comparison with a root for the first output of which one block is off by one factor, although the whole is
+    within its limit: query, key or value of a fused product. The golden's ranks show the blocks."""
+    first = min((root.pair.order for root in one.roots if root.cause is not Cause.PROPAGATED), default=math.inf)
+    for finding in one.findings:
+        pair = finding.pair
+        held = pair.golden.relation.placements if pair.golden is not None and pair.golden.relation is not None else ()
+        count = max((len(each.blocks) for each in held), default=0)
+        least = SCALE_ROUND_OFFS * round_off_of(pair)
+        if pair.order >= first or finding.verdict is not Verdict.MATCH or count < 2 or not is_output(pair):
+            continue
+        if not finding.error or finding.error * math.sqrt(count) < least:
+            continue
+        try:
+            sides = [None if side is None else measured(side, context=context) for side in (pair.target, pair.golden)]
+            if sides[0] is None or sides[1] is None or sides[0].shape != sides[1].shape:
+                continue
+            factors = block_factors(sides[0], sides[1], held, context, one.rank or 0)
+        except SystemFailure:
+            raise
+        except NpucmpError:
+            continue
+        given = [each.error for each in one.findings if each.pair.order == pair.order and not is_output(each.pair)]
+        if len(factors) < 2 or None in given or not factors[0].is_all:
+            continue
+        own, others = factors[0], abs(factors[1].factor)
+        if abs(own.factor) < max(
+            least, STANDS_OUT * others, OUTLIER_FACTOR * max(map(float, filter(None, given)), default=0.0)
+        ):
+            continue
+        words = "block {block} of the part of rank {rank} is {factor:.4g} times the golden's ({rest} beside the factor)"
+        said = reason("rank", words, block=own.block, rank=own.rank, factor=1.0 + own.factor, rest=own.rest)
+        return _with_first(one, finding, own.rank, own.error, others, said, "odd_part")
     return one
 
 

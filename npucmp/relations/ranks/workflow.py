@@ -25,6 +25,7 @@ from npucmp.relations.ranks.rank_origin import (
     with_first_moved,
     with_gaps_first,
     with_missing_reduction,
+    with_odd_block,
     with_odd_part,
     with_odd_type,
     with_other_operators,
@@ -280,7 +281,7 @@ def _placed_run(search: PlacementSearch, path: str) -> Run:
 def _with_ranks(one: Comparison, found: Assembled, context: ReadContext, recomputes: bool) -> Comparison:
     """The comparison with the ranks of its roots."""
     if not found.of_target:
-        return one
+        return with_odd_block(one, context) if found.search.values else one
     known = with_odd_part(with_first_moved(one, found.search), found.search)
     known = with_odd_type(known, found.search)
     roots = [with_ranks(root, found.search) for root in known.roots]
