@@ -153,10 +153,12 @@ def scaled(case: RuleContext) -> Optional[Finding]:
     An output of 16 elements or more is diverged if its factor exceeds 4 u, 4 times the factor of any input and twice e,
     and makes up 90 % of its error. If the error beside the factor is less than the round-off of the working precision,
     u is that error or the round-off of the output's type. If inputs were not recorded, the factor must exceed twice the
-    errors seen before, and no root may precede the operator. In a sum over ranks one term may be scaled: 40 % suffice.
+    errors seen before, and no root may precede the operator. In a sum over ranks one term may
+    be scaled: 40 % suffice if all inputs are within its limit.
     """
     gain, u = gain_of(case.finding), case.round_off
-    is_sum = bool(case.terms_rounding) or case.sums_over_ranks
+    adds = bool(case.terms_rounding) or case.sums_over_ranks
+    is_sum = adds and case.input_error <= case.finding.limit
     is_whole = abs(gain) >= COMMON_SHARE * case.error
     if not (is_whole or (is_sum and abs(gain) >= TERM_SHARE * case.error)) or not case.has_many or case.cancels:
         return None
@@ -164,11 +166,13 @@ def scaled(case: RuleContext) -> Optional[Finding]:
         u = min(u, max(case.own_round_off, math.sqrt(max(0.0, case.error**2 - gain**2))))
     limit, read = SCALE_ROUND_OFFS * u, max((abs(gain_of(one)) for one in case.read), default=0.0)
     largest = max(limit, SCALE_ROUND_OFFS * read, OUTLIER_FACTOR * case.input_error)
-    factor = f"1 {'+' if gain > 0 else '-'} {abs(gain):.1e}"
-    words = f"whole tensor scaled by {factor}, limit ±{limit:.1e}"
+    sign, rest = "+" if gain > 0 else "-", math.sqrt(max(0.0, case.error**2 - gain**2))
+    words = f"whole tensor scaled by 1 {sign} {abs(gain):.1e}, limit ±{limit:.1e}"
     if not is_whole:
-        words = f"{factor} in common, limit ±{limit:.1e}, beside {math.sqrt(case.error**2 - gain**2):.1e}: as of one "
-        words += "term of the sum over ranks"
+        words = (
+            f"scaled by 1 {sign} {abs(gain):.1e}, limit ±{limit:.1e}, and {rest:.1e} beside it: as if one term of the "
+            "sum over ranks were scaled"
+        )
     return mark_diverged(case.finding, words, metric="gain", limit=limit) if abs(gain) > largest else None
 
 
