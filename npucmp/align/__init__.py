@@ -11,6 +11,7 @@ operator and no tensor is dropped: without a partner it becomes a Pair with one 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from functools import partial
 from itertools import chain, islice, repeat
@@ -34,6 +35,7 @@ Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "l
 _KNOWN = ("name", "fused", "parts", "weights")  # matchers that are as certain as equal names
 SURE = 0.99  # confidence: definition: of a pair by value without a second candidate
 DOUBTED = 0.2  # share of operators: chosen: fewer stand behind a fault that changes shapes, or have equal values
+OTHER_NAMES = 0.2  # share of partners: chosen: classes and functions of two frameworks have more other names
 NAMED = 0.8  # share of operators of the larger side: chosen: so many equal names are those of one network
 _ANCHORS = ("mapping", *_KNOWN)  # matchers that anchor an alignment by contents; order is a guess
 
@@ -123,9 +125,15 @@ def align(
     return _with_writers(target, golden, found, context) if method == "auto" else found
 
 
+def _without_numbers(name: str) -> str:
+    return re.sub(r"\d+", "", name)
+
+
 def _with_writers(target: Run, golden: Run, found: Alignment, context: ReadContext) -> Alignment:
-    """The alignment with the partners of operators that wrote what partners read."""
-    if not found.only_target or not found.only_golden:
+    """The alignment of runs of two frameworks with the partners of operators that wrote what partners read. Within one
+    framework, operators without a partner are fused or decomposed, and only what surrounds them corresponds."""
+    others = sum(_without_numbers(one.target.name) != _without_numbers(one.golden.name) for one in found.matches)
+    if not found.only_target or not found.only_golden or others <= OTHER_NAMES * len(found.matches):
         return found
     from npucmp.relations.frameworks.by_flow import match_writers
 
