@@ -77,7 +77,8 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
     ("compare", "ranks", (
         "npucmp.flow.collectives npucmp.localise.root_order npucmp.localise.remote_inputs "
         "npucmp.localise.rank_digest npucmp.relations.ranks.placement npucmp.relations.frameworks.rank_names "
-        "npucmp.relations.ranks.part_errors npucmp.relations.ranks.rank_facts npucmp.relations.ranks.rank_origin "
+        "npucmp.relations.ranks.part_errors npucmp.relations.ranks.rank_facts npucmp.relations.ranks.rank_factor "
+        "npucmp.relations.ranks.rank_origin "
         "npucmp.relations.held_values npucmp.relations.ranks.assembled_run npucmp.relations.ranks.batch_rows "
         "npucmp.relations.ranks.cache_blocks npucmp.relations.ranks.lane_match npucmp.relations.ranks.layer_mates "
         "npucmp.relations.ranks.placement_choice npucmp.relations.ranks.placement_search "

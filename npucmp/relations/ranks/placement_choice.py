@@ -221,7 +221,7 @@ class PlacementChoice:
 
     def take(self, golden: HeldTensor, mesh: Mesh, reader: HeldTensor) -> None:
         """Let what an operator reads in place of a golden tensor take part in it: if it agrees on all ranks, or if the
-        ranks make the tensor of fewer inputs, so that their own is none of its parts."""
+        ranks make the tensor of fewer inputs: their own output is another tensor then."""
         other = self.partners.mesh(reader.operator)
         decision = self.found.get((reader.operator.name, reader.slot))
         is_made_of_fewer = all(len(op.inputs) < len(golden.operator.inputs) for op in mesh.cells.values())

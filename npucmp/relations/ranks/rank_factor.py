@@ -105,14 +105,14 @@ def _blocks_of(
 
 
 def _of_part(part: Payload, right: Payload, context: ReadContext, scale: float) -> Optional[tuple[float, float, float]]:
-    """Of the part x = (1 + f) y: f, |x - y| / |y|, and what is left of it beside f."""
+    """Return f of the part x = (1 + f) y, the error |x - y| / |y|, and its rest beside f."""
     return _factor((own / scale - exact, exact) for own, exact in _blocks(context, part, right))
 
 
 def _of_term(
     term: Payload, whole: Payload, exact: Payload, context: ReadContext
 ) -> Optional[tuple[float, float, float]]:
-    """Of the term t = (1 + f) s: f, the error of the whole in norms of s, and what is left of it beside f. The wholes
+    """Return f of the term t = (1 + f) s, the error of the whole in norms of s, and its rest beside f. The wholes
     differ by f s, which is f / (1 + f) of the term."""
     known = _factor((total - right, own) for own, total, right in _blocks(context, term, whole, exact))
     return None if known is None or known[0] >= 1.0 else (known[0] / (1.0 - known[0]), *known[1:])

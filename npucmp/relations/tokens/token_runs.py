@@ -107,7 +107,7 @@ class TokenRuns:
     @if_unreadable(False)
     def _is_own(self, pair: TensorPair) -> bool:
         """Whether integers of most tokens differ: positions and indices of a layout, which no operator made of
-        activations. Those of few tokens are wrong."""
+        activations. Numbers of few tokens are wrong."""
         if pair.is_float:
             return False
         if pair.is_output and any(other.is_float and not other.is_output and other.golden[:2] == pair.golden[:2]
