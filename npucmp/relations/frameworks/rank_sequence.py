@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from typing import Hashable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Hashable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from npucmp.model import Operator, Run
 from npucmp.model.optypes import same_type
+from npucmp.relations.common_sequence import common_sequence
 from npucmp.relations.held_values import SHORT, HeldTensor, RankOperator, Values
 
 OF_WEIGHTS = 2.0  # score: chosen: a weight shows a pair better than a place in the sequence
-NEXT = 0.01  # score: chosen: less than what anything else adds; of equal sequences that whose pairs follow each other
 DIGITS = 5  # digits: chosen: equal rows have projections that are equal to float64
 SAMPLE = 8  # rows and columns of a part: work: so many are looked for in the golden's weights
 CELLS = 1 << 25  # cells: work: longer runs have no partners here
@@ -97,26 +97,14 @@ class RankSequence:
         by_type: dict[str, list[int]] = defaultdict(list)
         for place, one in enumerate(self.golden):
             by_type[same_type(one.op.op_type)].append(place)
-        best = np.zeros((len(self.own) + 1, len(self.golden) + 1), np.float32)
-        ends = np.zeros(best.shape, bool)  # whether a pair ends the best sequence
-        for i, one in enumerate(self.own):
+
+        def gains_of(i: int) -> np.ndarray[Any, Any]:
             gains = np.zeros(len(self.golden), np.float32)
-            for j in {*by_type.get(same_type(one.op.op_type), ()), *self._hits[i]}:
+            for j in {*by_type.get(same_type(self.own[i].op.op_type), ()), *self._hits[i]}:
                 gains[j] = self._similarity(i, j)
-            diagonal = np.where(gains > 0, best[i, :-1] + gains + NEXT * ends[i, :-1], 0.0)
-            best[i + 1, 1:] = np.maximum.accumulate(np.maximum(best[i, 1:], diagonal))
-            ends[i + 1, 1:] = (diagonal > 0) & (diagonal == best[i + 1, 1:])
-        found, i, j, follows = [], len(self.own), len(self.golden), False
-        while i and j:
-            is_pair = follows and ends[i, j]
-            if not is_pair and best[i, j] == best[i, j - 1]:
-                j, follows = j - 1, False
-            elif not is_pair and best[i, j] == best[i - 1, j]:
-                i, follows = i - 1, False
-            else:
-                i, j, follows = i - 1, j - 1, True
-                found.append((i, j))
-        return found[::-1]
+            return gains
+
+        return common_sequence(len(self.own), len(self.golden), gains_of)
 
     def _similarity(self, i: int, j: int) -> float:
         """0 for operators that cannot be partners, else 1, and more if both read one weight."""

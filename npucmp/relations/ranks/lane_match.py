@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 
+from npucmp.relations.common_sequence import common_sequence
 from npucmp.relations.held_values import SHORT, HeldTensor, RankOperator
 from npucmp.relations.ranks.placement import distance
 
@@ -31,7 +32,6 @@ OTHER_FIGURES = 0.2  # share: chosen: of a tensor of one shape with other statis
 LARGER_NORM = 1.001  # times: chosen: the norm of a part is that of the whole at most, and its rounding
 WITHIN = 0.8  # share: chosen: of a tensor whose values lie within those of the whole
 EXTREME = 0.2  # share: chosen: so much more if one extreme is equal
-NEXT = 0.01  # score: chosen: less than what similar content adds
 SURE = 3.0  # score: chosen: more than what similar content adds
 Matched = list[tuple[RankOperator, RankOperator]]
 Rows = Optional[tuple[int, int]]
@@ -74,9 +74,9 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
                for side in (lane, golden)]  # fmt: skip
     in_pieces = {key for key, _ in lengths[0] - lengths[1]}
     batch = _rows_of_batch(lane, golden)
-    best = np.zeros((len(lane) + 1, len(golden) + 1), np.float32)
-    ends = np.zeros(best.shape, bool)  # whether a pair ends the best sequence
-    for i, one in enumerate(lane):
+
+    def gains_of(i: int) -> Any:
+        one = lane[i]
         gains = np.zeros(len(golden), np.float32)
         for j in by_key.get(one.key, ()):
             told = known(one, golden[j]) if known is not None else None
@@ -94,20 +94,9 @@ def _common(lane: Sequence[RankOperator], golden: Sequence[RankOperator], most: 
             ):
                 continue
             gains[j] = similarity(one, golden[j], most, batch) + SURE * bool(told)
-        diagonal = np.where(gains > 0, best[i, :-1] + gains + NEXT * ends[i, :-1], 0.0)
-        best[i + 1, 1:] = np.maximum.accumulate(np.maximum(best[i, 1:], diagonal))
-        ends[i + 1, 1:] = (diagonal > 0) & (diagonal == best[i + 1, 1:])
-    found, i, j, follows = [], len(lane), len(golden), False
-    while i and j:
-        is_pair = follows and ends[i, j]
-        if not is_pair and best[i, j] == best[i, j - 1]:
-            j, follows = j - 1, False
-        elif not is_pair and best[i, j] == best[i - 1, j]:
-            i, follows = i - 1, False
-        else:
-            i, j, follows = i - 1, j - 1, True
-            found.append((lane[i], golden[j]))
-    return found[::-1]
+        return gains
+
+    return [(lane[i], golden[j]) for i, j in common_sequence(len(lane), len(golden), gains_of)]
 
 
 def _rows_of_batch(lane: Sequence[RankOperator], golden: Sequence[RankOperator]) -> Rows:

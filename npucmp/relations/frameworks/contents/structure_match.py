@@ -55,8 +55,8 @@ def match_structure(pairs: ContentPairs, types: LearnedTypes, near: Near = None)
 
 
 def match_first(pairs: ContentPairs, types: LearnedTypes) -> int:
-    """Add the pairs of contents of partner types that come first behind the same partners, whatever lies between: a
-    batch norm behind a convolution is the partner of a convolution that a compiler folded. Return their number."""
+    """Add the first contents of partner types behind the same partners as pairs, and return their number. Operators may
+    lie between: a batch norm behind a convolution is the partner of a convolution that a compiler folded."""
     known = pairs.with_copies
     groups: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for side, graph in enumerate((pairs.target, pairs.golden)):
