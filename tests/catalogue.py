@@ -27,7 +27,7 @@ ROOMS = (
     "plans tickets reruns fusion follow model align relations measure flow dump cli.py errors.py"
 ).split(" ")
 CODE = {  # modules whose strings are code, names or columns
-    "recompute/repro_case.py", "recompute/numpy_case.py", "recompute/call_table.py", "report/network.py",
+    "recompute/repro_case.py", "recompute/case_files.py", "recompute/call_table.py", "report/network.py",
     "report/page_words.py", "report/chinese.py", "report/translation.py", "model/optypes.py", "model/table.py",
     "model/moments.py", "model/network.py", "model/__init__.py", "measure/kernel/native.py",
     "measure/kernel/library.py", "commands/help_formatter.py", "commands/man_page.py", "report/error_object.py",

@@ -292,13 +292,10 @@ def test_only_relations_tell_relations_apart():
 
 
 def test_torch_is_imported_by_modules_that_only_child_processes_import():
-    """The engine imports them when it starts; they know each other."""
+    """They know each other; others import them where a call needs torch."""
     at_top = {module: {one.name for one in imports(module) if one.top} for module in MODULES}
     users = {module for module in MODULES if "torch" in packages(module, top=True)}
-    engine = {name for name in MODULES if name.startswith("npucmp.recompute.torch_")} - {
-        "npucmp.recompute.torch_engine"
-    }
-    assert users == engine | {f"npucmp.recompute.{name}" for name in ("npu_formulas", "rounding_noise")}
+    assert users == {f"npucmp.recompute.{name}" for name in ("torch_functions", "rounding_noise")}
     wrong = [f"{module} imports {name}" for module in {*MODULES} - users for name in sorted(at_top[module] & users)]
     assert not wrong, listed(wrong)
 

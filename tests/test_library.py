@@ -90,7 +90,7 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
     "health", "overflows", "plans", "relations", "reruns", "follow", "tickets", "fusion",
     *(f"comparability.{name}" for name in ("run_pair", "registry", "workflow", "data_relation", "given_inputs")),
     *(f"recompute.{name}" for name in (
-        "run", "data_flow", "gaps", "torch_engine", "torch_bind_call", "rounding_noise", "replay_gaps", "numpy_inputs",
+        "run", "data_flow", "gaps", "torch_functions", "rounding_noise", "hypotheses", "replay_gaps", "numpy_inputs",
         "numpy_copies",
     )),
     "align.mapping", "align.content_hash", "dump.graphs", "dump.overlay",

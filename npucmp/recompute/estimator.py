@@ -32,11 +32,11 @@ from npucmp.model.dtypes import DTYPES, SINGLE, Dtype
 from npucmp.model.optypes import op_type_of
 from npucmp.model.replayed_output import FarElements
 from npucmp.recompute.arguments import READ_ERRORS, read
+from npucmp.recompute.engine import OperatorEngine
 from npucmp.recompute.error_budget import SHORT, round_to
 from npucmp.recompute.kind_baseline import FEWEST, excuse_kinds, explain_kinds
-from npucmp.recompute.numpy_engine import NumpyEngine
-from npucmp.recompute.numpy_results import replay_rows
-from npucmp.recompute.numpy_sample import EVERY, HEAVY, LARGE, is_large
+from npucmp.recompute.replayed_rows import replay_rows
+from npucmp.recompute.sampled_products import EVERY, HEAVY, LARGE, is_large
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of, tasks_of
 
 UNITS = 2.5  # units in the last place: chosen: a function with one more rounding inside is off by 2, not measured
@@ -92,7 +92,7 @@ class RecomputedOperators:
         self, runs: Callable[[], Sequence[Run]], context: ReadContext, reduced: bool = False, compressed: bool = False
     ) -> None:
         self._open, self._context, self._reduced, self._compressed = runs, context, reduced, compressed
-        self._engine, self._settings = NumpyEngine(), ReplaySettings()
+        self._engine, self._settings = OperatorEngine("numpy"), ReplaySettings(library="numpy", explains=False)
         self._found: dict[tuple[int, int], tuple[ReplayedOutput, ...]] = {}
         self._left = LEAST
         self._known_tasks: dict[int, Mapping[int, Task]] = {}  # by side

@@ -1,4 +1,4 @@
-"""All operators of both runs, for compare --recompute all: by torch if it is installed, else by numpy.
+"""All operators of both runs, for compare --recompute all: by numpy, the rest by torch if it is installed.
 
 The rules of the estimator judge the rows (localise/recomputation.py). Child processes with limits of memory and time
 recompute all operators when the search first asks for one.
@@ -13,15 +13,13 @@ from typing import Callable, Mapping, Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.model import REPLAYED, Operator, ReplayedOutput, Run
 from npucmp.model.optypes import op_type_of
+from npucmp.recompute.engine import OperatorEngine, libraries_of
 from npucmp.recompute.estimator import RecomputedOperators
 from npucmp.recompute.kind_baseline import mark_doubtful
-from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.run import replay_tasks
-from npucmp.recompute.task import Engine, Task, first_engine
-from npucmp.recompute.torch_engine import TorchEngine
+from npucmp.recompute.task import GRAPH, Task
 
-JOBS = 8  # processes at most by default: each loads a torch
-ENGINES: tuple[Engine, ...] = (TorchEngine(), NumpyEngine())  # the first that takes an operator recomputes it
+JOBS = 8  # processes at most by default: each may load a torch
 
 
 class EveryOperator(RecomputedOperators):
@@ -29,8 +27,7 @@ class EveryOperator(RecomputedOperators):
 
     def __init__(self, runs: Callable[[], Sequence[Run]], context: ReadContext, reduced: bool, jobs: int) -> None:
         super().__init__(runs, context, reduced)
-        self._engines = tuple(one for one in ENGINES if not one.missing())
-        self._jobs = jobs
+        self._engine, self._jobs = OperatorEngine(), jobs
 
     def is_sampled(self, operator: Optional[Operator]) -> bool:
         """Return whether an operator can be recomputed: the search then always uses it."""
@@ -38,14 +35,14 @@ class EveryOperator(RecomputedOperators):
 
     @property
     def by_engine(self) -> Mapping[str, int]:
-        """The number of target operators that each engine recomputed."""
+        """The number of target operators that each library recomputed."""
         done = [self._tasks[0][order] for order, rows in self._every[0].items()
                 if any(row.status == REPLAYED for row in rows)]  # fmt: skip
-        return Counter(engine.name for one in done if (engine := first_engine(one, self._engines)[0]) is not None)
+        return Counter("numpy" if one.call.prefix.startswith(GRAPH) else libraries_of(one)[0] for one in done)
 
     def _is_due(self, task: Task) -> bool:
         is_reduced = self._reduced and op_type_of(task.operator).has("contracts")
-        return not is_reduced and first_engine(task, self._engines)[0] is not None
+        return not is_reduced and not self._engine.refuses(task)[0]
 
     def _rows(self, side: int, task: Task) -> tuple[ReplayedOutput, ...]:
         return self._every[side].get(task.operator.order, ())
@@ -56,7 +53,7 @@ class EveryOperator(RecomputedOperators):
         sides = [side for side, tasks in enumerate(self._tasks) for _ in tasks]
         every = [task for tasks in self._tasks for task in tasks.values()]
         rows: tuple[list[ReplayedOutput], ...] = [], []
-        for side, results in zip(sides, replay_tasks(every, self._engines, self._context, self._settings, self._jobs)):
+        for side, results in zip(sides, replay_tasks(every, self._engine, self._context, self._settings, self._jobs)):
             rows[side].extend(results)
         return tuple(map(_by_operator, self._open(), rows))
 

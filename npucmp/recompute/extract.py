@@ -15,13 +15,12 @@ from npucmp.dump.formats import calls_of
 from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
 from npucmp.model import REPLAYED, Operator, ReplayedOutput
 from npucmp.model.pseudonyms import Pseudonyms
-from npucmp.recompute.numpy_engine import NumpyCaseEngine
+from npucmp.recompute.engine import NEEDS_TORCH, CaseEngine, OperatorEngine, RecordedCaseEngine
 from npucmp.recompute.option_fields import ExtractFields
 from npucmp.recompute.redacted_case import RedactedCaseEngine
 from npucmp.recompute.repro_case import CALL, NOT_KEPT
 from npucmp.recompute.run import replay_tasks
-from npucmp.recompute.task import Engine, ReplaySettings, Task, tasks_of
-from npucmp.recompute.torch_engine import CaseEngine, RecordedCaseEngine
+from npucmp.recompute.task import ReplaySettings, Task, tasks_of
 from npucmp.recompute.workflow import supported
 from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import of_three
@@ -71,7 +70,7 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
         place.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=".npucmp-", dir=place.parent))
         engine = _engine(task, partial, options)
-        (rows,) = replay_tasks([task], (engine,), context, settings, 1)
+        (rows,) = replay_tasks([task], engine, context, settings, 1)
         files = sorted(one.name for one in partial.iterdir())
         if CALL not in files:
             raise _refusal(dump, op, rows)
@@ -90,21 +89,15 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
     )  # fmt: skip
 
 
-def _engine(task: Task, folder: Path, options: ExtractOptions) -> Engine:
-    """Return the engine that writes a case: torch, or numpy if torch is missing and numpy supports the call; else
-    the case has the recorded tensors alone.
-
-    Raises MissingExtra if torch has to cut or redact the case.
-    """
-    with_torch, with_numpy = CaseEngine(folder, options.smallest), NumpyCaseEngine(folder)
-    missing = with_torch.missing()
-    if missing and options.smallest:
-        raise MissingExtra(missing, "reducing a case to its fewest rows")
-    if missing and with_numpy.refuses(task)[0] and not with_torch.refuses(task)[0]:
+def _engine(task: Task, folder: Path, options: ExtractOptions) -> OperatorEngine:
+    """Return the engine that writes a case; of a call that only torch computes, where torch is missing, the case has the
+    recorded tensors alone. Raises MissingExtra if torch has to redact it."""
+    engine = CaseEngine(folder, smallest=options.smallest)
+    status, because = engine.refuses(task)
+    if status and because.endswith(NEEDS_TORCH) and engine.missing():
         if options.redact:
-            raise MissingExtra(missing, "computing the expected results")
+            raise MissingExtra(engine.missing(), "computing the expected results")
         return RecordedCaseEngine(folder)
-    engine = with_numpy if missing else with_torch
     return RedactedCaseEngine(folder, engine) if options.redact else engine
 
 

@@ -14,8 +14,9 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 import numpy as np
 
 from npucmp.dump.readers.values import Array
-from npucmp.model.dtypes import ROUNDING, random_walk
+from npucmp.model.dtypes import ROUNDING, Dtype, random_walk
 from npucmp.recompute.arguments import CallTooLarge
+from npucmp.recompute.error_budget import round_to
 
 FLOPS = 1 << 36  # of the products of one operator: a few seconds of one core
 _ERF: Callable[[Array], Any] = np.frompyfunc(math.erf, 1, 1)
@@ -28,9 +29,13 @@ class Alternatives(NamedTuple):
 
 
 class Steps:
-    """One trial, exact without a seed. `unit` is the round-off of the output's type, `accumulator` that of sums."""
+    """One trial, exact without a seed. `unit` is the round-off of the output's type, `accumulator` that of sums. With
+    `narrow`, each step is rounded to that type instead."""
 
-    def __init__(self, unit: float, accumulator: float, memory: int, seed: Optional[int] = None) -> None:
+    def __init__(
+        self, unit: float, accumulator: float, memory: int, seed: Optional[int] = None, narrow: Optional[Dtype] = None
+    ) -> None:
+        self.seed, self._narrow = seed, narrow
         self.unit, self.accumulator = max(unit, accumulator), accumulator
         self._level, self._left, self._flops = accumulator, memory, FLOPS
         self._random = None if seed is None else np.random.default_rng(seed)
@@ -56,6 +61,8 @@ class Steps:
 
     def rounded(self, out: Any, sigma: Any = None) -> Any:
         """Return a result with the noise of its rounding, and of sigma before it."""
+        if self._narrow is not None:
+            return round_to(out, self._narrow)
         if self._random is None:
             return out
         if sigma is not None:
@@ -119,7 +126,7 @@ class Steps:
         out = function(*arrays)
         self.room(np.shape(out))
         if self._random is None:
-            return out
+            return self.rounded(out)
         squares = function(*(one * one for one in arrays))
         ones = function(*(np.ones_like(one) for one in arrays))
         return self._walked(out, squares, ones, coarse)
@@ -137,7 +144,9 @@ class Steps:
         if self._flops < 0:
             raise CallTooLarge("its products take too long for numpy; torch samples them")
         out = np.matmul(a, b)
-        return out if self._random is None else self._walked(out, np.matmul(a * a, b * b), float(a.shape[-1]))
+        if self._random is None:
+            return self.rounded(out)
+        return self._walked(out, np.matmul(a * a, b * b), float(a.shape[-1]))
 
     def sum(
         self, x: Array, axes: Sequence[int] | None = None, keepdims: bool = False, coarse: bool | int = False
@@ -146,7 +155,7 @@ class Steps:
         out = np.sum(x, axis=axis, keepdims=keepdims)
         self.room(np.shape(out))
         if self._random is None:
-            return out
+            return self.rounded(out)
         squares = np.sum(np.square(x), axis=axis, keepdims=keepdims)
         return self._walked(out, squares, float(x.size // max(1, np.size(out))), coarse)
 

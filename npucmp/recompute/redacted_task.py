@@ -14,7 +14,7 @@ import re
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Protocol
+from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 import numpy as np
 
@@ -25,7 +25,9 @@ from npucmp.model import REPLAYED, Operator, Payload, ReplayedOutput, TensorRef
 from npucmp.model.dtypes import DTYPES, Dtype, numpy_dtype
 from npucmp.recompute.arguments import RefusedRecord, read
 from npucmp.recompute.carried_error import carried, moved_apart
+from npucmp.recompute.engine import OperatorEngine
 from npucmp.recompute.error_budget import round_to
+from npucmp.recompute.exact_results import ExactResults
 from npucmp.recompute.redacted_values import (
     equal_places,
     fresh_generator,
@@ -37,29 +39,12 @@ from npucmp.recompute.redacted_values import (
     runs,
 )
 from npucmp.recompute.repro_case import CALL, NOT_KEPT
-from npucmp.recompute.table import CallRow
-from npucmp.recompute.task import Engine, ReplaySettings, Task
+from npucmp.recompute.task import ReplaySettings, Task
 
 DRAWS, PERMUTED = 6, 3  # the draws from that number on permute integers, so that sums and counts stay
 SECONDS = 40.0  # of all draws: the process has 60
 SAME_FIGURE = 0.05  # relative difference of a figure in an explanation
 SCRATCH = "scratch"
-
-
-class Exact(Protocol):
-    """The float64 results of a record."""
-
-    @property
-    def values(self) -> Mapping[str, Any]: ...
-    def models(self, row: ReplayedOutput, other: Any) -> Optional[tuple[Any, Any]]: ...
-
-
-class ExactOf(Protocol):
-    """Makes the float64 results of a record; `like` are those of the original."""
-
-    def __call__(
-        self, task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings, like: Any, /
-    ) -> Exact: ...
 
 
 class DrawnRecord(NamedTuple):
@@ -75,11 +60,8 @@ class DrawnRecord(NamedTuple):
 class OriginalRecord:
     """A record, its values, its verdict and its float64 results."""
 
-    def __init__(
-        self, task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings, judge: Engine, exact_of: ExactOf
-    ) -> None:
-        self.task, self.row, self.settings, self.judge, self.exact_of = task, row, settings, judge, exact_of
-        self.context = context
+    def __init__(self, task: Task, context: ReadContext, settings: ReplaySettings, judge: OperatorEngine) -> None:
+        self.task, self.settings, self.judge, self.context = task, settings, judge, context
         self.rows = judge.replay(task, context, settings)
         self.values = {
             (part, tensor.slot): _wide(read(tensor, context), require_plain(tensor.dtype, tensor.slot))
@@ -87,14 +69,14 @@ class OriginalRecord:
             for tensor in operator.tensors
             if _has_values(tensor)
         }
-        self.exact = exact_of(task, row, context, settings, None)
+        self.exact = ExactResults(task, context, settings)
         self.before = self._exact_forward(task, None) if task.is_backward else None
 
-    def _exact_forward(self, task: Task, like: Optional[Exact]) -> Optional[Exact]:
+    def _exact_forward(self, task: Task, like: Optional[ExactResults]) -> Optional[ExactResults]:
         """The results of the forward of a backward record; None if they cannot be computed."""
         assert task.forward is not None and task.forward_call is not None
         try:
-            return self.exact_of(Task(task.forward, task.forward_call), self.row, self.context, self.settings, like)
+            return ExactResults(Task(task.forward, task.forward_call), self.context, self.settings, like)
         except (RefusedRecord, NpucmpError):
             return None
 
@@ -105,7 +87,7 @@ class OriginalRecord:
         task = store.task(self.task, store.inputs())
         if self.before is not None and task.forward is not None:
             task = store.task(task, store.outputs("forward", self.before, self._exact_forward(task, self.before), ()))
-        found = self.exact_of(task, self.row, self.context, self.settings, self.exact)
+        found = ExactResults(task, self.context, self.settings, self.exact)
         return DrawnRecord(
             store.task(task, store.outputs("", self.exact, found, self.rows)),
             store.values,
@@ -146,7 +128,9 @@ class _Store:
                 found[key] = self._put(key, tensor, drawn)
         return found
 
-    def outputs(self, part: str, exact: Exact, other: Optional[Exact], rows: Any) -> dict[tuple[str, str], TensorRef]:
+    def outputs(
+        self, part: str, exact: ExactResults, other: Optional[ExactResults], rows: Any
+    ) -> dict[tuple[str, str], TensorRef]:
         """Return the outputs with carried errors."""
         by_slot = {row.slot: row for row in rows}
         found = {}
@@ -160,7 +144,7 @@ class _Store:
             values, row, dtype = self._of.values[key], by_slot.get(tensor.slot), DTYPES[tensor.dtype]
             if tensor.slot not in exact.values:
                 continue
-            models = exact.models(row, other) if row is not None else None
+            models = exact.models(row, other) if row is not None and other is not None else None
             model, moved = models or (exact.values[tensor.slot], results[tensor.slot])
             drawn = carried(values, model.reshape(values.shape), moved.reshape(values.shape), dtype, self._rng)
             low = re.fullmatch(r"all values are (\w+) numbers", row.explained_by) if row is not None else None
@@ -205,7 +189,7 @@ def parts(task: Task) -> Iterator[tuple[str, Operator]]:
     yield "", task.operator
 
 
-def write(recorded: OriginalRecord, case: Engine, folder: Path) -> list[ReplayedOutput]:
+def write(recorded: OriginalRecord, case: OperatorEngine, folder: Path) -> list[ReplayedOutput]:
     """Write the case of another record with the same verdict, and return its rows; the rows of the record if it cannot
     be replayed. Raises RefusedRecord if no draw keeps the verdict: the folder is then empty."""
     if not any(row.status == REPLAYED for row in recorded.rows):

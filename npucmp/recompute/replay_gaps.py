@@ -15,9 +15,10 @@ from npucmp.errors import MissingExtra, NpucmpError
 from npucmp.localise.evidence import reason
 from npucmp.measure.executor import default_jobs
 from npucmp.model import Cause, Comparison, Edge, EdgeVerdict, Evidence, Gap, Report, Root, Run
-from npucmp.recompute.every_operator import ENGINES, JOBS
+from npucmp.recompute.engine import OperatorEngine
+from npucmp.recompute.every_operator import JOBS
 from npucmp.recompute.run import link_operators, with_edges
-from npucmp.recompute.task import Engine, ReplaySettings, tasks_of
+from npucmp.recompute.task import ReplaySettings, tasks_of
 from npucmp.recompute.workflow import supported
 
 
@@ -51,13 +52,12 @@ class UndumpedCode(NamedTuple):
 
 def with_gap_words(report: Report, context: ReadContext, jobs: Optional[int] = None) -> Report:
     """Return the report with the functions at its gaps in both runs; notes name missing packages."""
-    missing = [package for one in ENGINES if (package := one.missing())]
-    notes = [str(MissingExtra(package, "--recompute all: recomputing more operators")) for package in missing]
-    engines = tuple(one for one in ENGINES if not one.missing())
+    missing = OperatorEngine().missing()
+    notes = [str(MissingExtra(missing, "--recompute all: recomputing more operators"))] if missing else []
     try:
         supported()
         comparisons = [
-            _with_reasons(one, gap_reasons(one, engines, context, jobs or min(default_jobs(), JOBS)))
+            _with_reasons(one, gap_reasons(one, context, jobs or min(default_jobs(), JOBS)))
             for one in report.comparisons
         ]
     except NpucmpError as error:
@@ -76,13 +76,11 @@ def _with_reasons(one: Comparison, between: Mapping[int, tuple[Evidence, ...]]) 
     return replace(one, roots=tuple(roots))
 
 
-def gap_reasons(
-    one: Comparison, engines: tuple[Engine, ...], context: ReadContext, jobs: int
-) -> dict[int, tuple[Evidence, ...]]:
+def gap_reasons(one: Comparison, context: ReadContext, jobs: int) -> dict[int, tuple[Evidence, ...]]:
     """Return the evidence for the gaps among the roots, by their place in the list of roots."""
     gaps = {at: root for at, root in enumerate(one.roots) if root.cause is Cause.GAP}
-    target = _undumped_code(one.target, [_gap_input(root, "target") for root in gaps.values()], engines, context, jobs)
-    golden = _undumped_code(one.golden, [_gap_input(root, "golden") for root in gaps.values()], engines, context, jobs)
+    target = _undumped_code(one.target, [_gap_input(root, "target") for root in gaps.values()], context, jobs)
+    golden = _undumped_code(one.golden, [_gap_input(root, "golden") for root in gaps.values()], context, jobs)
     return {at: tuple(_reasons(root, target, golden)) for at, root in gaps.items()}
 
 
@@ -108,9 +106,8 @@ def _reasons(root: Root, target: UndumpedCode, golden: UndumpedCode) -> Iterator
 
 
 def _undumped_code(
-    run: Run, places: Sequence[Optional[tuple[int, str]]], engines: tuple[Engine, ...], context: ReadContext,
-    jobs: int,
-) -> UndumpedCode:  # fmt: skip
+    run: Run, places: Sequence[Optional[tuple[int, str]]], context: ReadContext, jobs: int
+) -> UndumpedCode:
     wanted = {place for place in places if place is not None}
     names = {operator.order: operator.name for operator in run.operators}
     if not wanted:
@@ -118,7 +115,7 @@ def _undumped_code(
     settings = ReplaySettings()
     links, gaps = link_operators(tasks_of(run, calls_of(run, context)), context, settings, jobs)
     gap_edges = [edge for edge in links.edges(gaps) if (edge.task.operator.order, edge.slot) in wanted]
-    edges = with_edges([], gap_edges, engines, context, settings, jobs) if gap_edges else ()
+    edges = with_edges([], gap_edges, OperatorEngine(), context, settings, jobs) if gap_edges else ()
     return UndumpedCode(
         names,
         {(gap.order, gap.slot): gap for gap in gaps if gap.function and (gap.order, gap.slot) in wanted},

@@ -22,16 +22,16 @@ from npucmp.model import Edge, EdgeVerdict, Gap, Operator, ReplayedOutput, Repla
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.arguments import READ_ERRORS, RefusedRecord
 from npucmp.recompute.data_flow import EdgeTask, ForwardLinks, GapTask, marks_of
+from npucmp.recompute.engine import OperatorEngine
 from npucmp.recompute.gaps import fill_gap, with_peers
 from npucmp.recompute.kind_baseline import COARSE, FEWEST, IN_16_BITS, OUTLIER
-from npucmp.recompute.task import Engine, ReplaySettings, Task, first_engine, first_line, unknown
-from npucmp.recompute.torch_engine import TorchEngine
+from npucmp.recompute.task import ReplaySettings, Task, first_line, unknown
 
 SECONDS = 60.0  # for one operator, and one more per PER_SECOND
 PER_SECOND = 200_000  # bytes
 BASE = 256 << 10  # of work for each record, in addition to its tensors
 CONTAINERS = ("Module", "Cell")  # modules whose operators are dumped too
-_STARTED: set[str] = set()
+_STARTED: set[str] = set()  # what this process has prepared: the engine, its limits
 Item = TypeVar("Item", bound=Union[Task, GapTask])
 Found = TypeVar("Found")
 
@@ -40,44 +40,44 @@ Found = TypeVar("Found")
 class ChildWork:
     """The work of a child on a task. All that it needs was in memory when the child started."""
 
-    engines: tuple[Engine, ...]
+    engine: OperatorEngine
     context: ReadContext
     settings: ReplaySettings
 
     def __call__(self, task: Task) -> list[ReplayedOutput]:
-        engine, (status, because) = first_engine(task, self.engines)
-        if engine is None:
+        status, because = self.engine.refuses(task)
+        if status:
             return unknown(task, status, because)
-        problem = self.started(engine)
+        problem = self.started()
         if problem:
             return unknown(task, "crashed", problem)
         started = time.perf_counter()
         with _clock(task.bytes):
-            found = _replay_task(engine, task, self.context, self.settings)
+            found = _replay_task(self.engine, task, self.context, self.settings)
         seconds = time.perf_counter() - started
         return [one._replace(seconds=seconds / len(found)) for one in found]
 
-    def started(self, engine: Engine) -> str:
-        """Start an engine. Return why it cannot be used, "" if it can."""
-        if engine.name not in _STARTED:
+    def started(self) -> str:
+        """Prepare this process. Return why it cannot replay, "" if it can."""
+        if "engine" not in _STARTED:
             try:
-                engine.start(self.settings)
+                self.engine.start(self.settings)
             except Exception as error:  # the installed package does not work
                 raise_in_tests(error)
-                return f"{engine.name} cannot be used: {first_line(error)}"
-            _STARTED.add(engine.name)
+                return f"the engine cannot be used: {first_line(error)}"
+            _STARTED.add("engine")
             _limit(self.settings.memory)
         return ""
 
-    def edge(self, task: EdgeTask, engine: TorchEngine) -> Edge:
+    def edge(self, task: EdgeTask) -> Edge:
         """Return a gradient between operators. If an error occurs, the edge is unknown and has the reason."""
         order = task.task.operator.order
-        problem = self.started(engine)
+        problem = self.started()
         if problem:
             return Edge(order, task.slot, explanation=problem)
         with _clock(task.bytes):
             try:
-                return engine.edge(task, self.context, self.settings)
+                return self.engine.edge(task, self.context, self.settings)
             except READ_ERRORS as error:
                 return Edge(order, task.slot, explanation=_because(error))
             except Exception as error:  # the last frame of a child
@@ -101,7 +101,9 @@ def _because(error: Exception) -> str:
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-def _replay_task(engine: Engine, task: Task, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
+def _replay_task(
+    engine: OperatorEngine, task: Task, context: ReadContext, settings: ReplaySettings
+) -> list[ReplayedOutput]:
     """Return the rows of a task. An error becomes its status."""
     try:
         return engine.replay(task, context, settings)
@@ -119,10 +121,10 @@ def _replay_task(engine: Engine, task: Task, context: ReadContext, settings: Rep
 
 
 def replay_tasks(
-    tasks: Sequence[Task], engines: tuple[Engine, ...], context: ReadContext, settings: ReplaySettings, jobs: int
+    tasks: Sequence[Task], engine: OperatorEngine, context: ReadContext, settings: ReplaySettings, jobs: int
 ) -> Iterator[list[ReplayedOutput]]:
     """Yield the rows of each task, in order. If a child dies twice over a task, the task is `crashed`."""
-    for one in with_edges(tasks, [], engines, context, settings, jobs):
+    for one in with_edges(tasks, [], engine, context, settings, jobs):
         assert isinstance(one, list)
         yield one
 
@@ -130,22 +132,18 @@ def replay_tasks(
 def with_edges(
     tasks: Sequence[Task],
     edges: Sequence[EdgeTask],
-    engines: tuple[Engine, ...],
+    engine: OperatorEngine,
     context: ReadContext,
     settings: ReplaySettings,
     jobs: int,
 ) -> Iterator[list[ReplayedOutput] | Edge]:
-    """Yield the rows of each task, then each edge, from the same children. Edges need an engine with gradients."""
-    work = ChildWork(engines, context, settings)
-    torch = next((one for one in engines if isinstance(one, TorchEngine)), None)
+    """Yield the rows of each task, then each edge, from the same children."""
+    work = ChildWork(engine, context, settings)
 
     def either(item: Task | EdgeTask) -> list[ReplayedOutput] | Edge:
-        if isinstance(item, Task):
-            return work(item)
-        assert torch is not None
-        return work.edge(item, torch)
+        return work(item) if isinstance(item, Task) else work.edge(item)
 
-    items: list[Task | EdgeTask] = [*tasks, *(edges if torch is not None else [])]
+    items: list[Task | EdgeTask] = [*tasks, *edges]
     return Processes(jobs, isolated=True).map(either, items, _failed, weight=lambda item: BASE + item.bytes)
 
 
@@ -160,7 +158,7 @@ def _failed(item: Task | EdgeTask, because: str) -> list[ReplayedOutput] | Edge:
 def link_operators(
     tasks: Sequence[Task], context: ReadContext, settings: ReplaySettings, jobs: int
 ) -> tuple[ForwardLinks, list[Gap]]:
-    """Return producers and consumers, and the functions that fill gaps. Neither needs torch."""
+    """Return producers and consumers, and the functions that fill gaps."""
     tasks = [task for task in tasks if task.call.prefix.rpartition(".")[2] not in CONTAINERS]
     forwards = [task for task in tasks if not task.is_backward]
     marks = _in_children(lambda task: marks_of(task.operator, context), forwards, lambda task: {}, settings, jobs)
@@ -184,8 +182,8 @@ def _in_children(
     occurs."""
 
     def limited(item: Item) -> Found:
-        if "" not in _STARTED:
-            _STARTED.add("")
+        if "limits" not in _STARTED:
+            _STARTED.add("limits")
             _limit(settings.memory)
         try:
             with _clock(item.bytes):

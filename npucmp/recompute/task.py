@@ -1,11 +1,10 @@
-"""Tasks of a replay, and the engines that replay them."""
+"""Tasks of a replay."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, Mapping, NamedTuple, Optional
 
-from npucmp.dump.limits import ReadContext
 from npucmp.model import Call, Operator, ReplayedOutput, Run, TensorRef
 from npucmp.model.checkpointing import forwards_run_again
 from npucmp.model.dtypes import size_of
@@ -26,6 +25,11 @@ class Task(NamedTuple):
         return self.operator.phase == "backward"
 
     @property
+    def called(self) -> Call:
+        """The call, of a backward record that of its forward."""
+        return self.forward_call if self.is_backward and self.forward_call is not None else self.call
+
+    @property
     def outputs(self) -> list[TensorRef]:
         return [tensor for tensor in self.operator.tensors if tensor.slot.startswith("output:")]
 
@@ -37,33 +41,16 @@ class Task(NamedTuple):
 
 class ReplaySettings(NamedTuple):
     """Settings of a replay. `scale` multiplies the limits; `known` gives the rms ratio of outputs of a kind in a clean
-    dump. `trials` is the number of replays with noise, `memory` the bytes that one task may use."""
+    dump. `trials` is the number of replays with noise, `memory` the bytes that one task may use, `library` the only one
+    to compute with ("numpy" or "torch", "" for any). `explains`: hypotheses are tried for guilty outputs."""
 
     scale: float = 1.0
     known: Mapping[tuple[str, str], float] = MappingProxyType({})
     trials: int = 3
     memory: int = 8 << 30
     seed: int = 0
-
-
-class Engine(Protocol):
-    """Replays one task at a time, in a child process. The parent imports none of the modules that an engine imports."""
-
-    name: str
-
-    def refuses(self, task: Task) -> tuple[str, str]:
-        """Return a status and its reason if the engine refuses the task; ("", "") if it replays it. Called in the
-        parent, so it reads tables only."""
-
-    def start(self, settings: ReplaySettings) -> None:
-        """Import modules and set limits. Called once in each child."""
-
-    def replay(self, task: Task, context: ReadContext, settings: ReplaySettings) -> list[ReplayedOutput]:
-        """Return a row for each output of the task. An exception fails this task only. RefusedRecord (arguments.py) has
-        the status."""
-
-    def missing(self) -> str:
-        """Return what must be installed first, "" if nothing."""
+    library: str = ""
+    explains: bool = True
 
 
 def kind_of(operator: Operator, prefix: str = "") -> str:
@@ -95,15 +82,3 @@ def unknown(task: Task, status: str, because: str, **more: Any) -> list[Replayed
 def first_line(error: Exception) -> str:
     """Return the first line of an error."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-
-
-def first_engine(task: Task, engines: Sequence[Engine]) -> tuple[Optional[Engine], tuple[str, str]]:
-    """Return the engine that takes a task; else the first reason why none does."""
-    reasons = []
-    for engine in engines:
-        status, because = engine.refuses(task)
-        if not status:
-            return engine, ("", "")
-        reasons.append((status, because))
-    ordered = reasons[::-1] if task.call.prefix.startswith(GRAPH) else reasons  # torch knows records, numpy graphs
-    return None, next((one for one in ordered if one[0] != "not in table"), ordered[0])

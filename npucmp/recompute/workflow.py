@@ -35,14 +35,13 @@ from npucmp.model import (
     first_of,
 )
 from npucmp.recompute.data_flow import EdgeTask
+from npucmp.recompute.engine import LIBRARIES, OperatorEngine
 from npucmp.recompute.error_budget import vendor_level
 from npucmp.recompute.every_operator import JOBS
 from npucmp.recompute.kind_baseline import excuse_kinds, explain_kinds, mark_doubtful
-from npucmp.recompute.numpy_engine import NumpyEngine
 from npucmp.recompute.option_fields import ReplayFields
 from npucmp.recompute.run import finish_edges, link_operators, with_edges
-from npucmp.recompute.task import GRAPH, Engine, ReplaySettings, Task, kind_of, tasks_of
-from npucmp.recompute.torch_engine import TorchEngine
+from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of, tasks_of
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
 from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import of_one
@@ -127,7 +126,6 @@ def _words(wrong: Mapping[bool, Sequence[str]]) -> Iterator[str]:
             yield f"{len(names):,} {words}: {first_of(names)}"
 
 
-ENGINES: dict[str, Engine] = {"torch": TorchEngine(), "numpy": NumpyEngine()}
 NO_CALL = "no data", "the dump has no call of this operator"
 NO_VALUES = "no data", "the dump has no values of this operator"
 
@@ -160,8 +158,11 @@ def replay(dump: StrPath, options: ReplayOptions) -> ReplayResult:
         dump, runs, dump, load_named_graphs(options.graph, runs, context.confine(*options.graph)), context
     )
     remarks = unfit_globs(options, runs)
-    engines, missing = _engines(options)
-    plans = [_ReplayPlan(run, options, context, missing if not engines else []) for run in runs]
+    if options.engine not in (None, *LIBRARIES):
+        raise UsageError(f"no engine {options.engine!r}", [*LIBRARIES])
+    engine = OperatorEngine(options.engine or "")
+    missing = engine.missing()
+    plans = [_ReplayPlan(run, options, context) for run in runs]
     tasks = [task for plan in plans for task in plan.tasks]
     done, partial, jobs = 0, False, options.jobs or min(default_jobs(), JOBS)
     try:
@@ -171,7 +172,7 @@ def replay(dump: StrPath, options: ReplayOptions) -> ReplayResult:
         items: list[Task | EdgeTask] = [*tasks, *edges]
         places = [*(plan for plan in plans for _ in plan.tasks), *(plan for plan in plans for _ in plan.open_edges)]
         meter = ProgressMeter(options.progress, sum(one.bytes for one in items))
-        for plan, item, found_one in zip(places, items, with_edges(tasks, edges, engines, context, settings, jobs)):
+        for plan, item, found_one in zip(places, items, with_edges(tasks, edges, engine, context, settings, jobs)):
             done += plan.take(item, found_one)
             meter.add(item.bytes)
     except KeyboardInterrupt:
@@ -180,11 +181,11 @@ def replay(dump: StrPath, options: ReplayOptions) -> ReplayResult:
     if not partial and not any(one.rows for one in found):
         raise UsageError(f"nothing to replay: {options.nothing()}")
     undone = all(row.status != REPLAYED for one in found for row in one.rows)
-    of_records = any(not task.call.prefix.startswith(GRAPH) for task in tasks) or not engines
+    of_records = any(not task.call.prefix.startswith(GRAPH) for task in tasks)
     if undone and missing and of_records and not partial:
-        raise MissingExtra(missing[0], "replaying the operators of this dump")
+        raise MissingExtra(missing, "replaying the operators of this dump")
     left = any(row.status == "not in table" for one in found for row in one.rows)
-    notes = [f"operators that need {name} were not replayed: {install_line(name)}" for name in missing if left]
+    notes = [f"operators that need {missing} were not replayed: {install_line(missing)}"] if missing and left else []
     result = ReplayResult(
         paths=(str(dump),),
         replays=tuple(found),
@@ -247,7 +248,7 @@ def supported() -> None:
 class _ReplayPlan:
     """The tasks of a run, and the rows of operators that are not replayed."""
 
-    def __init__(self, run: Run, options: ReplayOptions, context: ReadContext, missing: list[str]) -> None:
+    def __init__(self, run: Run, options: ReplayOptions, context: ReadContext) -> None:
         self.run = run
         self.tasks: list[Task] = []
         self.rows: dict[int, list[ReplayedOutput]] = {}
@@ -262,8 +263,6 @@ class _ReplayPlan:
                 self.rows[operator.order] = _rows(operator, *NO_CALL)
             elif not any(one.file or one.payload for one in operator.tensors):
                 self.rows[operator.order] = _rows(operator, *NO_VALUES)
-            elif missing:
-                self.rows[operator.order] = _rows(operator, "not in table", f"it needs {' or '.join(missing)}")
             elif task.outputs:
                 self.tasks.append(task)
         self._every = [*tasks.values()]  # consumers of replayed operators may not be selected
@@ -312,15 +311,6 @@ def _by_kind(run: Run) -> dict[int, Operator]:
     """Return operators by their order, with the `kind` that they share with their peers."""
     prefix = "" if run.format == "msprobe" else GRAPH
     return {one.order: one._replace(kind=kind_of(one, prefix)) for one in run.operators}
-
-
-def _engines(options: ReplayOptions) -> tuple[tuple[Engine, ...], list[str]]:
-    """Return the engines to use, and the packages that other engines need."""
-    if options.engine is not None and options.engine not in ENGINES:
-        raise UsageError(f"no engine {options.engine!r}", [*ENGINES])
-    engines = [one for name, one in ENGINES.items() if options.engine in (None, name)]
-    missing = [one.missing() for one in engines if one.missing()]
-    return tuple(one for one in engines if not one.missing()), missing
 
 
 def _rows(operator: Operator, status: str, because: str) -> list[ReplayedOutput]:

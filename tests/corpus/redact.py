@@ -115,17 +115,16 @@ def outcomes(dump: Path, source: str, fault_of: Any, engine: str) -> Iterator[Ou
     from npucmp.model import ReplayVerdict
     from npucmp.recompute.arguments import RefusedRecord
     from npucmp.recompute.extract import ExtractOptions
-    from npucmp.recompute.numpy_engine import NumpyCaseEngine, NumpyEngine
+    from npucmp.recompute.engine import CaseEngine, OperatorEngine
     from npucmp.recompute.redacted_case import RedactedCaseEngine
     from npucmp.recompute.task import ReplaySettings, tasks_of
-    from npucmp.recompute.torch_engine import CaseEngine, TorchEngine
 
     options, settings, context = ExtractOptions(), ReplaySettings(), ReadContext().confine(dump)
-    judge = TorchEngine() if engine == "torch" else NumpyEngine()
+    judge = OperatorEngine(engine)
     for run in options.runs(dump, context):
         for task in tasks_of(run, calls_of(run, context)):
             with tempfile.TemporaryDirectory(dir=dump.parent) as folder:
-                case = CaseEngine(Path(folder)) if engine == "torch" else NumpyCaseEngine(Path(folder))
+                case = CaseEngine(Path(folder), engine)
                 if case.refuses(task)[0]:
                     continue
                 try:

@@ -28,7 +28,6 @@ REVIEWED = {  # (module, word): why it may stand there
     ("fusion/workflow.py", "TransData"): "an example in a note for the user",
     ("recompute/arguments.py", "float"): "a type of Python, as records name it",
     ("recompute/arguments.py", "slice"): "a type of Python, as records name it",
-    ("recompute/numpy_results.py", "sum"): "what a window does with its values",
     ("health/rule.py", "BatchNorm"): "a word of a sentence for the user",
     ("health/rule.py", "ReLU"): "a word of a sentence for the user",
     ("health/rules/outputs.py", "DivNoNan"): "a remedy",
@@ -45,14 +44,13 @@ CALLED = {  # modules that make calls again, or name them to a tool: they know f
     "recompute/table.py": "which function a call is",
     "recompute/numpy_table.py": "which formula an operator of a graph is",
     "recompute/call_table.py": "which formula a function is",
-    "recompute/numpy_calls.py": "functions that are treated by their names",
+    "recompute/bound_call.py": "functions that are treated by their names",
     "recompute/rounding_noise.py": "which of torch's primitives round",
-    "recompute/npu_formulas.py": "formulas of the vendor's own",
     "recompute/data_flow.py": "places of arguments in a signature",
-    "recompute/torch_bind_call.py": "functions that write into their arguments, or are taken by their formula",
-    "recompute/numpy_case.py": "which functions a script has to call otherwise",
-    "recompute/torch_forward.py": "functions whose bias may be added after rounding",
-    "recompute/torch_hypotheses.py": "places of arguments in a signature",
+    "recompute/torch_functions.py": "functions that write into their arguments, or are taken by their formula",
+    "recompute/case_files.py": "which functions a script has to call otherwise",
+    "recompute/index_choice.py": "which arguments give the axis",
+    "recompute/hypotheses.py": "places of arguments in a signature",
 }
 KINDS = {"sum", "dropout", "index_add", "scatter_add"}  # of the table's lines: how a call is treated
 

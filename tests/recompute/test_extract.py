@@ -27,7 +27,7 @@ FIGURES = re.compile(r"^(the dump|this cpu)\s+'(output:\d+)'  rel_l2 (\S+)(?: = 
 def engine(request, monkeypatch):
     """Who computes a case: numpy does where torch is missing."""
     if request.param == "numpy":
-        monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
+        monkeypatch.setattr("npucmp.recompute.engine.find_spec", lambda name: None)
     return request.param
 
 
@@ -243,7 +243,7 @@ def test_near_names_and_one_line_errors(tmp_path, capsys, monkeypatch):
     assert "Functional.softmax.1.forward" in error.value.near
     with pytest.raises(UnsupportedError, match="has no call of"):
         extract(SAMPLES / "npy_batch_norm" / "target", "resnet_block_0_add", tmp_path / "case")
-    monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
+    monkeypatch.setattr("npucmp.recompute.engine.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install -e '\.\[replay\]'"):
         extract(SOFTMAX, "Functional.softmax.1.forward", tmp_path / "case", smallest=True)
     assert left_behind(tmp_path) == []

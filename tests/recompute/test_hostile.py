@@ -114,7 +114,7 @@ def task(name, order):
 def test_a_process_that_ends_costs_its_operator(jobs, monkeypatch):
     monkeypatch.setattr(run, "SECONDS", 1.0)
     tasks = [task(name, order) for order, name in enumerate(["a", "dies", "b", "hangs", "c"])]
-    found = [*run.replay_tasks(tasks, (Ending(),), ANYWHERE, ReplaySettings(), jobs)]
+    found = [*run.replay_tasks(tasks, Ending(), ANYWHERE, ReplaySettings(), jobs)]
     assert [rows[0].status for rows in found] == ["replayed", "crashed", "replayed", "crashed", "replayed"]
     assert "Killed" in found[1][0].explanation
     assert "too long" in found[3][0].explanation

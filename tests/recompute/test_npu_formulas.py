@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from npucmp.recompute import npu_formulas  # noqa: E402 where torch is there
+from tests.recompute import npu_reference as npu_formulas  # noqa: E402 where torch is there
 from npucmp.recompute.arguments import NotInTable  # noqa: E402
 
 RNG = np.random.default_rng(3)

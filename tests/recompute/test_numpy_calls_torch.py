@@ -12,7 +12,7 @@ F = torch.nn.functional
 
 from npucmp import replay  # noqa: E402
 from npucmp.model import Call, ReplayVerdict  # noqa: E402
-from npucmp.recompute import npu_formulas  # noqa: E402
+from tests.recompute import npu_reference as npu_formulas  # noqa: E402
 from npucmp.recompute.call_inputs import CallInputs, map_arrays  # noqa: E402
 from npucmp.recompute.call_table import formula_of  # noqa: E402
 from npucmp.recompute.noisy_ops import Steps  # noqa: E402

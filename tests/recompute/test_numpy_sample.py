@@ -9,8 +9,8 @@ import pytest
 from npucmp import compare, open_runs
 from npucmp.dump.formats import ANYWHERE, calls_of
 from npucmp.model import Cause, ReplayVerdict
-from npucmp.recompute import numpy_sample
-from npucmp.recompute.numpy_engine import NumpyEngine
+from npucmp.recompute import sampled_products
+from npucmp.recompute.engine import OperatorEngine
 from npucmp.recompute.task import ReplaySettings, tasks_of
 from tests.recompute.craft import Dump, pair
 
@@ -19,7 +19,7 @@ F32 = np.float32
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(numpy_sample, "HEAVY", 1000.0)
+    monkeypatch.setattr(sampled_products, "HEAVY", 1000.0)
 
 
 def normal(*shape, seed=1):
@@ -28,7 +28,7 @@ def normal(*shape, seed=1):
 
 def rows_of(folder):
     (run,) = open_runs(folder)
-    engine = NumpyEngine()
+    engine = OperatorEngine("numpy")
     tasks = tasks_of(run, calls_of(run, ANYWHERE))
     found = ((task.operator.name, engine.replay(task, ANYWHERE, ReplaySettings())) for task in tasks)
     return {(name, row.slot): row for name, rows in found for row in rows}

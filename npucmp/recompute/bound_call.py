@@ -17,7 +17,7 @@ from npucmp.model import Call, SpelledArgument, TensorRef
 from npucmp.model.dtypes import canonical, numpy_dtype, unit_of
 from npucmp.recompute.arguments import MissingTensor, arguments_of, floats_in
 from npucmp.recompute.call_inputs import CallInputs, Node, arrays_in, map_arrays
-from npucmp.recompute.call_table import CallFormula, formula_of
+from npucmp.recompute.call_table import CallFormula
 from npucmp.recompute.noisy_ops import Alternatives, Steps
 from npucmp.recompute.table import ROUNDED_ONCE, CallRow, row_of
 from npucmp.recompute.task import Task
@@ -86,10 +86,8 @@ class BoundCall(NamedTuple):
     is_once: bool
 
 
-def plan_of_call(call: Call, row: CallRow, is_once: bool) -> CallPlan:
+def plan_of_call(call: Call, row: CallRow, formula: CallFormula, is_once: bool) -> CallPlan:
     """The formula of a forward call, with the kind of its rounding budget."""
-    formula = formula_of(call)
-    assert formula is not None
     kind = row.kind
     if kind == "sum" and (_is_scaled(call) or call.name.rstrip("_") in ("mean", "cumsum")):
         kind = "noise"
@@ -114,8 +112,8 @@ def bound_call(
 ) -> BoundCall:
     """The inputs of a call. Raises RefusedRecord for arguments that are not known to be safe."""
     operator = task.forward if task.is_backward else task.operator
-    call = task.forward_call if task.is_backward else task.call
-    assert operator is not None and call is not None
+    call = task.called
+    assert operator is not None
     row = row_of(call)
     assert row is not None
     refs = {one.slot: one for one in operator.tensors}
@@ -204,17 +202,17 @@ def _with_scalars(inputs: CallInputs, name: str) -> CallInputs:
 
 
 def chosen_gradients(
-    formula: CallFormula,
     nodes: Sequence[Node],
     recorded: Mapping[int, Array],
     units: Mapping[int, float],
     types: Collection[int],
+    limit: float = GRADIENT_DISTANCE,
 ) -> dict[int, Optional[GradientChoice]]:
     """The gradient to compare with each recorded gradient, by place; None if no gradient has its shape.
 
     A node fits if each recorded gradient has the shape of the node's gradient in the same place. The first node that
     fits is selected, unless another is NEARER times nearer. A choice is sure if no other node can have been recorded
-    (`types` are the places whose type is a type of the call's inputs), if another gradient of the same node is near, or
+    (`types` are the places whose type is a type of the inputs of a call without other nodes), if another gradient of the same node is near, or
     if the gradient itself is near. If no node fits, the nearest gradient is selected for each; it is sure if near.
     """
     best: Optional[dict[int, GradientChoice]] = None
@@ -227,14 +225,10 @@ def chosen_gradients(
         if best is None or away * DISTANCE_FACTOR < least or (away <= GRADIENT_DISTANCE * len(found) < least):
             best, least = found, away
     if best is not None:
-        near = {at: is_near(recorded[at], one.of(nodes), units[at]) for at, one in best.items()}
+        near = {at: is_near(recorded[at], one.of(nodes), units[at], limit) for at, one in best.items()}
         nonzero = {at: bool(np.any(recorded[at])) for at in best}
         return {
-            at: one._replace(
-                is_sure=(formula.is_closed and at in types)
-                or near[at]
-                or any(near[k] and nonzero[k] for k in best if k != at)
-            )
+            at: one._replace(is_sure=at in types or near[at] or any(near[k] and nonzero[k] for k in best if k != at))
             for at, one in best.items()
         }
     return {at: _nearest(nodes, one, units[at]) for at, one in recorded.items()}

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import math
 import time
-from functools import partial
-from operator import methodcaller
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
-import torch
 
-from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
-from npucmp.model.dtypes import DTYPES as KNOWN
-from npucmp.model.dtypes import Dtype, lookup
-from npucmp.recompute.arguments import CALL_ERRORS
+from npucmp.dump.readers.values import Array
+from npucmp.model import Call, ReplayedOutput, ReplayVerdict, TensorRef
+from npucmp.model.dtypes import DTYPES, Dtype, lookup
+from npucmp.recompute.arguments import RefusedRecord
+from npucmp.recompute.call_inputs import CallInputs
+from npucmp.recompute.computation import Computation, same_versions
 from npucmp.recompute.error_budget import RMS, RMS_16, round_to
-from npucmp.recompute.rounding_noise import map_tensors
-from npucmp.recompute.torch_bind_call import DTYPES, Bound
-from npucmp.recompute.torch_results import numpy_of
+from npucmp.recompute.table import row_of
+
+if TYPE_CHECKING:
+    from npucmp.recompute.numpy_inputs import OperatorInputs
 
 CALLS, SECONDS = 40, 10.0
 RESIDUAL_SHARE = 0.25  # share of the error that may remain: kernels of a lower precision differ from each other
@@ -38,7 +39,24 @@ ADDED = {  # places of optional arguments
 }  # fmt: skip
 PRODUCTS = {"linear": -1, "matmul": -2, "mm": -2, "bmm": -2, "__matmul__": -2}  # summed axis of the 2nd operand
 DROPPED = (1, 2, 4, 8, 16, 32, 64)
-Again = Callable[[Bound], "Sequence[Any]"]  # results of another call, in the order of the rows
+
+
+class OtherCall(NamedTuple):
+    """A call that may have been made instead: its inputs, and the share of the error that may remain. `low`: its results
+    are rounded to that type, and each of its steps too, if `in_steps`."""
+
+    words: str
+    inputs: CallInputs | OperatorInputs
+    share: float = 0.0
+    low: Optional[Dtype] = None
+    in_steps: bool = False
+
+    def results(self, work: Computation, exact: Sequence[Any]) -> list[Any]:
+        """The results in the order of the record. Raises RefusedRecord, MemoryError."""
+        made = work.results(self.inputs, narrow=self.low if self.in_steps else None)
+        found = same_versions([*exact], made)
+        low = self.low
+        return found if low is None else [None if one is None else round_to(np.asarray(one), low) for one in found]
 
 
 class Subject(NamedTuple):
@@ -57,11 +75,14 @@ class Subject(NamedTuple):
 
 
 def with_hypotheses(
-    rows: list[ReplayedOutput], tensors: Sequence[Optional[TensorRef]], recorded: Sequence[Any],
-    exact: Sequence[Any], bound: Bound, again: Again,
-) -> list[ReplayedOutput]:  # fmt: skip
-    """Add to GUILTY rows the hypothesis that explains them, if any; all sequences are in the order of the rows."""
-    subjects = [_subject(*one) for one in zip(rows, tensors, recorded, exact)]
+    rows: list[ReplayedOutput], call: Optional[Call], work: Computation, exact: Sequence[Any]
+) -> list[ReplayedOutput]:
+    """Add to GUILTY rows the hypothesis that explains them, if any. The rows are in the order of `work.recorded`; `call`
+    is the recorded call, of a gradient that of its forward, None for an operator of a graph."""
+    subjects = [
+        _subject(row, tensor, work.values[at], exact[at] if at < len(exact) else None)
+        for row, (at, tensor) in zip(rows, work.recorded.items())
+    ]
     if all(one is None for one in subjects):
         return rows
     best: list[tuple[float, str]] = [(math.inf, "")] * len(rows)
@@ -78,17 +99,17 @@ def with_hypotheses(
         for words, values in _of_values(subject) if subject is not None else ():
             hold(at, words, values, RESIDUAL_SHARE if words.startswith("rounded") else 0.0)
     started = time.monotonic()
-    for number, (words, other, share) in enumerate(_of_calls(bound)):
+    for number, other in enumerate(_other_calls(call, work)):
         if number >= CALLS or time.monotonic() - started > SECONDS:
             break
         try:
-            with torch.no_grad():
-                results = again(other)
-        except CALL_ERRORS:  # not every kernel exists for every type
+            results = other.results(work, exact)
+        except (RefusedRecord, MemoryError):  # the record does not fit without a bias
             continue
-        for at, (subject, result) in enumerate(zip(subjects, results)):
-            if subject is not None and isinstance(result, torch.Tensor) and result.numel() == subject.exact.size:
-                hold(at, words, numpy_of(result.to(torch.float64)).reshape(subject.exact.shape), share)
+        for at, (subject, place) in enumerate(zip(subjects, work.recorded)):
+            result = results[place] if place < len(results) else None
+            if subject is not None and result is not None and np.size(result) == subject.exact.size:
+                hold(at, other.words, np.reshape(result, subject.exact.shape), other.share)
     return [
         row if subject is None else _with_explanation(row, subject, words, left)
         for row, subject, (left, words) in zip(rows, subjects, best)
@@ -106,14 +127,14 @@ def _with_explanation(row: ReplayedOutput, subject: Subject, words: str, left: f
     return row._replace(explanation=explanation, explained_by=words)
 
 
-def _subject(row: ReplayedOutput, tensor: Optional[TensorRef], recorded: Any, exact: Any) -> Optional[Subject]:
+def _subject(row: ReplayedOutput, tensor: TensorRef, recorded: Array, exact: Optional[Array]) -> Optional[Subject]:
     """The subject of a GUILTY row with an error of floats, else None. If the budget is zero, rounding replaces it."""
-    dtype = lookup(tensor.dtype) if tensor is not None else None
-    if tensor is None or dtype is None or dtype.kind != "f" or not isinstance(exact, torch.Tensor):
+    dtype = lookup(tensor.dtype)
+    if dtype is None or dtype.kind != "f" or exact is None or np.size(exact) != np.size(recorded):
         return None
     if row.verdict is not ReplayVerdict.GUILTY or not row.rms_ratio or not row.rmse or not math.isfinite(row.rmse):
         return None
-    actual, wide = recorded.astype(np.float64).reshape(tensor.shape), numpy_of(exact).reshape(tensor.shape)
+    actual, wide = (np.reshape(one, tensor.shape).astype(np.float64) for one in (recorded, exact))
     finite = wide[np.isfinite(wide)]
     rounding = 0.3 * dtype.round_off * math.sqrt(float(np.mean(finite * finite))) if finite.size else 0.0
     return Subject(actual, wide, dtype, max(row.rmse / row.rms_ratio, rounding))
@@ -133,14 +154,14 @@ def _of_values(one: Subject) -> Iterator[tuple[str, Any]]:
             yield from _of_box(one)
         yield "truncated instead of rounded", _truncate(one.exact, one.dtype)
         for name in LOW:
-            if KNOWN[name].round_off > one.dtype.round_off:
-                yield f"rounded to {name}", round_to(one.exact, KNOWN[name])
+            if DTYPES[name].round_off > one.dtype.round_off:
+                yield f"rounded to {name}", round_to(one.exact, DTYPES[name])
 
 
 def _is_low(one: Subject) -> str:
     """The 16-bit type that represents all values, "" if none does."""
     for name in LOW:
-        low = KNOWN[name]
+        low = DTYPES[name]
         if low.round_off > one.dtype.round_off and np.array_equal(round_to(one.actual, low), one.actual):
             return name
     return ""
@@ -210,95 +231,94 @@ def _truncate(exact: Any, dtype: Dtype) -> Any:
 # changes of the call
 
 
-def _of_calls(bound: Bound) -> Iterator[tuple[str, Bound, float]]:
-    """Other calls, in words, and the share of the error that may remain."""
-    name = bound.row.call.rpartition(".")[2]
-    yield from ((words, other, 0.0) for words, other in _other_arguments(bound, name))
-    yield from _coarser(bound)
-    yield from ((words, other, 0.0) for words, other in _fewer_terms(bound, name))
+def _other_calls(call: Optional[Call], work: Computation) -> Iterator[OtherCall]:
+    name = call.name if call is not None else ""
+    if isinstance(work.inputs, CallInputs):
+        yield from _other_arguments(work.inputs, name)
+    row = row_of(call) if call is not None else None
+    yield from _coarser(work, row is not None and row.kind == "sum")
+    if isinstance(work.inputs, CallInputs):
+        yield from _fewer_terms(work.inputs, name)
 
 
-def _other_arguments(bound: Bound, name: str) -> Iterator[tuple[str, Bound]]:
+def _other_arguments(inputs: CallInputs, name: str) -> Iterator[OtherCall]:
+    args, kwargs = inputs.args, inputs.kwargs
     if name in EPS_AT:
         at = EPS_AT[name]
-        recorded = bound.kwargs.get("eps", bound.args[at] if len(bound.args) > at else None)
+        recorded = kwargs.get("eps", args[at] if len(args) > at else None)
         own = 1e-5 if recorded is None else float(recorded)
         for eps in EPSILONS:
             if abs(eps - own) > 1e-3 * own:
-                yield f"eps {eps:g} instead of {own:.4g}", _with_argument(bound, at, "eps", eps)
+                yield OtherCall(f"eps {eps:g} instead of {own:.4g}", _with_argument(inputs, at, "eps", eps))
     for at, words in ADDED.get(name, {}).items():
-        if (len(bound.args) > at and bound.args[at] is not None) or bound.kwargs.get(words) is not None:
-            yield f"{words} left out", _with_argument(bound, at, words, None)
+        if (len(args) > at and args[at] is not None) or kwargs.get(words) is not None:
+            yield OtherCall(f"{words} left out", _with_argument(inputs, at, words, None))
     if name == "gelu":
-        recorded = bound.kwargs.get("approximate", "none")
-        other = "none" if recorded == "tanh" else "tanh"
-        kwargs = {**bound.kwargs, "approximate": other}
-        yield (
-            f"{'tanh' if other == 'tanh' else 'erf'} instead of {'erf' if other == 'tanh' else 'tanh'}",
-            bound._replace(kwargs=kwargs),
-        )
+        is_tanh = kwargs.get("approximate", "none") == "tanh"
+        other = replace(inputs, kwargs={**kwargs, "approximate": "none" if is_tanh else "tanh"})
+        yield OtherCall("erf instead of tanh" if is_tanh else "tanh instead of erf", other)
 
 
-def _with_argument(bound: Bound, at: int, key: str, value: Any) -> Bound:
+def _with_argument(inputs: CallInputs, at: int, key: str, value: Any) -> CallInputs:
     """The call with another value for an argument, by place or by keyword."""
-    if len(bound.args) > at:
-        return bound._replace(args=[*bound.args[:at], value, *bound.args[at + 1 :]])
-    return bound._replace(kwargs={**bound.kwargs, key: value})
+    if len(inputs.args) > at:
+        return replace(inputs, args=(*inputs.args[:at], value, *inputs.args[at + 1 :]))
+    return replace(inputs, kwargs={**inputs.kwargs, key: value})
 
 
-def _coarser(bound: Bound) -> Iterator[tuple[str, Bound, float]]:
-    """Calls in lower precision: the whole call, or only its operands."""
+def _coarser(work: Computation, is_sum: bool) -> Iterator[OtherCall]:
+    """Calls in lower precision: the whole call, with or without its steps, or only its operands."""
     for name in LOW:
-        dtype = KNOWN[name]
-        if dtype.round_off > bound.unit:
-            yield f"computed in {name}", _map_tensors(bound, methodcaller("to", DTYPES[name])), RESIDUAL_SHARE
-            yield f"{name} operands", _map_tensors(bound, partial(_round_values, to=dtype)), RESIDUAL_SHARE
-    if bound.unit < 2.0**-13 and bound.row.kind == "sum":
-        for name, bits in SHORT.items():
-            yield f"{name} operands", _map_tensors(bound, partial(_round_mantissa, bits=bits)), RESIDUAL_SHARE
+        dtype = DTYPES[name]
+        if dtype.round_off > work.unit:
+            low = _operands(work.inputs, lambda one, to=dtype: round_to(one, to))
+            for in_steps in (False, True):
+                yield OtherCall(f"computed in {name}", low, RESIDUAL_SHARE, dtype, in_steps)
+            yield OtherCall(f"{name} operands", low, RESIDUAL_SHARE)
+    for name, bits in SHORT.items() if work.unit < 2.0**-13 and is_sum else ():
+        short = _operands(work.inputs, lambda one, bits=bits: _round_mantissa(one, bits))
+        yield OtherCall(f"{name} operands", short, RESIDUAL_SHARE)
 
 
-def _map_tensors(bound: Bound, change: Callable[[Any], Any]) -> Bound:
-    args, kwargs = map_tensors([bound.args, bound.kwargs], change)
-    return bound._replace(args=args, kwargs=kwargs)
+def _operands(inputs: Any, change: Any) -> Any:
+    """The inputs with their floats changed; of a gradient the incoming gradients and saved results too."""
+    with np.errstate(all="ignore"):
+        return inputs.map_floats(change)
 
 
-def _round_values(one: Any, to: Dtype) -> Any:
-    return torch.from_numpy(round_to(one.numpy(), to))
-
-
-def _round_mantissa(one: Any, bits: int) -> Any:
+def _round_mantissa(one: Array, bits: int) -> Array:
     """Round to `bits` bits after the leading bit."""
-    fraction, exponent = torch.frexp(one)
+    fraction, exponent = np.frexp(one)
     step = 2.0 ** (-bits - 1)  # of a fraction in [0.5, 1)
-    return torch.ldexp(torch.round(fraction / step) * step, exponent)
+    found: Array = np.ldexp(np.rint(fraction / step) * step, exponent)
+    return found
 
 
-def _fewer_terms(bound: Bound, name: str) -> Iterator[tuple[str, Bound]]:
+def _fewer_terms(inputs: CallInputs, name: str) -> Iterator[OtherCall]:
     """Products without some of their first or last terms."""
-    if name not in PRODUCTS or len(bound.args) < 2 or bound.args[0].dim() < 2 or bound.args[1].dim() < 2:
+    if name not in PRODUCTS or len(inputs.args) < 2 or inputs.gradients or min(one.ndim for one in inputs.args[:2]) < 2:
         return
-    a, b = bound.args[:2]
+    a, b = inputs.args[:2]
     axis, terms = PRODUCTS[name], a.shape[-1]
     for count in DROPPED:
         if count < terms:
             for words, start in (("last", 0), ("first", count)):
-                size = terms - count
-                args = [a.narrow(-1, start, size), b.narrow(axis, start, size), *bound.args[2:]]
-                yield f"the {words} {count} of {terms} terms left out", bound._replace(args=args)
+                kept = np.arange(start, start + terms - count)
+                args = (np.take(a, kept, -1), np.take(b, kept, axis), *inputs.args[2:])
+                yield OtherCall(f"the {words} {count} of {terms} terms left out", replace(inputs, args=args))
 
 
 # the hypothesis of a row again, for other inputs
 
 
-def call_of(words: str, bound: Bound) -> Optional[Bound]:
+def call_of(words: str, call: Call, work: Computation) -> Optional[OtherCall]:
     """Return the other call that a hypothesis names; None if it names none."""
-    return next((other for name, other, _ in _of_calls(bound) if name == words), None)
+    return next((other for other in _other_calls(call, work) if other.words == words), None)
 
 
 def changed_result(row: ReplayedOutput, tensor: TensorRef, recorded: Any, exact: Any, other: Any) -> Any:
     """Return the changed result that the hypothesis of a row names, and the same change of another result; None if the
-    hypothesis changes no result. `exact` and `other` are tensors of float64."""
+    hypothesis changes no result."""
     words, dtype = row.explained_by, lookup(tensor.dtype)
     subject = _subject(row, tensor, recorded, exact)
     if subject is None or dtype is None or not words:
@@ -306,11 +326,11 @@ def changed_result(row: ReplayedOutput, tensor: TensorRef, recorded: Any, exact:
     values = next((one for name, one in _of_values(subject) if name == words), None)
     if values is None:
         return None
-    wide = numpy_of(other).reshape(subject.exact.shape)
+    wide = np.reshape(other, subject.exact.shape)
     low = next((name for name in LOW if words == f"rounded to {name}"), "")
     with np.errstate(all="ignore"):
         if low:
-            return values, round_to(wide, KNOWN[low])
+            return values, round_to(wide, DTYPES[low])
         if words.startswith("truncated"):
             return values, _truncate(wide, dtype)
         if words.endswith("swapped"):

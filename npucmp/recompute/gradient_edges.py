@@ -11,26 +11,24 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from typing import Any, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
-import torch
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import Edge, EdgeVerdict, ReplayedOutput, TensorRef
+from npucmp.dump.readers.values import Array
+from npucmp.model import Edge, EdgeVerdict, ReplayedOutput, Slot, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup, unit_of
-from npucmp.recompute.arguments import RefusedRecord, read
+from npucmp.recompute.arguments import RefusedRecord, flat, read
+from npucmp.recompute.computation import MORE, Computation, gradient_of, gradients_of, wide
 from npucmp.recompute.data_flow import Consumer, EdgeTask
+from npucmp.recompute.dual_numbers import Dual, DualNumpy
 from npucmp.recompute.error_budget import MAX, MAX_16, RMS, RMS_16, ErrorBudget, evaluate_output
 from npucmp.recompute.gaps import BINARY, SCALE, UNARY, applied, cast
 from npucmp.recompute.permutations import Permutation, places_in
-from npucmp.recompute.rounding_noise import RoundingNoise
+from npucmp.recompute.sampled_products import is_large
 from npucmp.recompute.table import row_of
-from npucmp.recompute.task import ReplaySettings, Task
-from npucmp.recompute.torch_backward import gradients, incoming_gradients, saved_by
-from npucmp.recompute.torch_bind_call import Bound, bind
-from npucmp.recompute.torch_results import MORE, numpy_of, tensors_in, wide
-from npucmp.recompute.torch_sampled_matmul import product_of
+from npucmp.recompute.task import ReplaySettings
 
 SURE, MOST = 2.0, 1.5  # ratios above which the noise of the parts is measured, and measured again
 ADDED = 2.0  # rms error of additions in the accumulator, in its round-off; clean gradients have up to 3.7
@@ -40,20 +38,19 @@ STOPPED = ("random", "ranks", "dropout")  # kinds of the table whose gradient ne
 
 
 class _Consumer(NamedTuple):
-    """A consumer of an output: its call, incoming gradients and saved results. `back` maps the gradient of its input to
-    the output; `exact` is the result in float64."""
+    """A consumer of an output: the gradients of its call. `place` is that of the input among the tensors of the call;
+    `back` maps the gradient of its input to the output; `exact` is the result in float64."""
 
     part: Consumer
-    bound: Bound
-    incoming: list[Any]
-    saved: list[Any]
-    back: Any
-    exact: Any
+    work: Computation
+    place: int
+    back: Callable[[Array], Array]
+    exact: Array
     unit: float
     is_unsure: bool
 
-    def noisy(self, noise: RoundingNoise) -> Any:
-        return self.back(_of_input(self.part, self.bound, self.incoming, self.saved, noise))
+    def noisy(self, seed: int) -> Array:
+        return self.back(gradient_of(self.work, self.place, seed))
 
 
 def edge(task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edge:
@@ -121,7 +118,7 @@ class _Checker:
     def __init__(self, tensor: TensorRef, actual: Any, consumers: list[_Consumer], settings: ReplaySettings) -> None:
         self.tensor, self.actual, self.consumers, self.settings = tensor, actual, consumers, settings
         self.unit = unit_of(tensor.dtype)
-        self.total = sum(one.exact for one in consumers)
+        self.total: Any = sum(one.exact for one in consumers)
         self.sigma = self._rounding()
         self.trials = 0
 
@@ -155,14 +152,15 @@ class _Checker:
         squares = [(one.unit * one.exact) ** 2 for one in self.consumers]
         sums = np.cumsum([np.abs(one.exact) for one in self.consumers], axis=0)[1:]
         unit = max(self.unit, min(one.unit for one in self.consumers))
-        of_sums = sum((ADDED * one.bound.accumulator * _rms(one.exact)) ** 2 for one in self.consumers)
-        return np.sqrt(ROUNDING**2 * (sum(squares) + sum(((unit * one) ** 2 for one in sums), 0.0)) + of_sums)
+        of_sums = sum((ADDED * one.work.accumulator * _rms(one.exact)) ** 2 for one in self.consumers)
+        rounding = sum(squares) + sum(((unit * one) ** 2 for one in sums), 0.0)
+        return np.sqrt(ROUNDING**2 * rounding + of_sums)
 
     def _noise(self, trials: int) -> Any:
-        total = 0.0
+        total: Any = 0.0
         for one in self.consumers:
-            noises = (RoundingNoise(one.unit, one.bound.accumulator, self.settings.seed + at) for at in range(trials))
-            total = total + sum((one.noisy(noise) - one.exact) ** 2 for noise in noises) / trials
+            seeds = range(self.settings.seed, self.settings.seed + trials)
+            total = total + sum((one.noisy(seed) - one.exact) ** 2 for seed in seeds) / trials
         return np.nan_to_num(np.sqrt(total), nan=0.0, posinf=0.0)
 
 
@@ -176,30 +174,21 @@ def _consumer(part: Consumer, output: TensorRef, context: ReadContext, settings:
     row = row_of(task.forward_call)
     if row is None or row.kind in STOPPED:
         raise RefusedRecord(f"the gradient of {task.operator.name} cannot be computed")
-    if product_of(Task(task.forward, task.forward_call), row) is not None:
+    if is_large(task):
         raise RefusedRecord(f"the product of {task.operator.name} is too large to compute its gradient")
-    bound = bind(task.forward, task.forward_call, row, context, settings.memory)
-    incoming, saved = incoming_gradients(task, context), saved_by(task, bound, context)
+    work = gradients_of(task, context, settings)
+    slots = [one.name for one in flat([*task.forward_call.args, *task.forward_call.kwargs.values()])
+             if isinstance(one, Slot)]  # fmt: skip
+    if slots.count(part.slot) != 1:
+        raise RefusedRecord(f"the arguments of {task.operator.name} cannot be distinguished")
+    place = slots.index(part.slot)
     unsure: list[bool] = []
     back = _back(part, output, context, unsure)
-    exact = back(_of_input(part, bound, incoming, saved))
+    exact = back(gradient_of(work, place))
     unit = max((unit_of(one.dtype) for one in task.operator.tensors), default=0.0)
-    unit = max(unit, unit_of(bound.low) if bound.treated else 0.0)
-    return _Consumer(part, bound, incoming, saved, back, exact, unit, any(unsure))
-
-
-def _of_input(
-    part: Consumer, bound: Bound, incoming: list[Any], saved: list[Any], noise: Optional[RoundingNoise] = None
-) -> Any:
-    """The gradient of the input."""
-    every = tensors_in([bound.args, bound.kwargs])
-    if len(every) != len(bound.dtypes):
-        raise RefusedRecord(f"the arguments of {part.task.operator.name} cannot be distinguished")
-    wanted = dict(zip(bound.dtypes, every))[part.slot]
-    if not wanted.is_floating_point():
-        return torch.zeros(wanted.shape, dtype=torch.float64)
-    found = gradients(bound, incoming, saved, noise, wanted)[-1]
-    return torch.zeros_like(wanted) if found is None else found
+    low = next((one.dtype for one in task.forward.tensors if one.slot.startswith("output")), "")
+    unit = max(unit, unit_of(low) if work.treated else 0.0)
+    return _Consumer(part, work, place, back, exact, unit, any(unsure))
 
 
 def _back(part: Consumer, output: TensorRef, context: ReadContext, unsure: list[bool]) -> Any:
@@ -208,16 +197,12 @@ def _back(part: Consumer, output: TensorRef, context: ReadContext, unsure: list[
     x = next(one for one in _forward(part).tensors if one.slot == part.slot)
     gap = part.gap
     if gap is not None and (gap.function in UNARY or gap.function in BINARY or gap.function.startswith(SCALE)):
-        name, sources = gap.function, [wide(one, context) for one in part.sources]
-
-        def through(gradient: Any) -> Any:
-            leaves = [one.clone().requires_grad_() for one in sources]
-            with torch.enable_grad():
-                result = applied(name, torch, [one.reshape(-1) for one in leaves])
-                own = torch.autograd.grad(result, leaves, gradient.reshape(-1), allow_unused=True)
-            return sum(numpy_of(own[at]) for at in part.own)
-
-        return through
+        sources = [np.ravel(wide(one, context)) for one in part.sources]
+        with np.errstate(all="ignore"):
+            slope = applied(
+                gap.function, DualNumpy, [Dual(one, 1.0 * (at in part.own)) for at, one in enumerate(sources)]
+            )
+        return lambda gradient: np.ravel(gradient) * slope.slope
     values = read(x, context)
     every = [output] if gap is None else [part.sources[at] for at in part.own]
     found = places_in(values, cast(read(every[0], context), x))
@@ -229,9 +214,9 @@ def _back(part: Consumer, output: TensorRef, context: ReadContext, unsure: list[
 
 def _scatter_to_origin(gradient: Any, found: Permutation, size: int) -> Any:
     """Add each element to its place of origin."""
-    flat = numpy_of(gradient)
+    values = np.ravel(gradient)
     use = found.places >= 0
-    signed = np.where(found.negated, -flat, flat)[use]
+    signed = np.where(found.negated, -values, values)[use]
     return np.bincount(found.places[use], weights=signed, minlength=size)
 
 

@@ -11,23 +11,32 @@ from npucmp.dump.limits import ReadContext
 from npucmp.model import TensorRef
 from npucmp.model.optypes import op_type_of
 from npucmp.recompute.arguments import Arguments, RefusedRecord, arguments_of, read, slots_of
-from npucmp.recompute.numpy_calls import BackwardPlan
-from npucmp.recompute.numpy_results import NumpyTask, compute_operator
+from npucmp.recompute.bound_call import BackwardPlan
+from npucmp.recompute.computation import Computation, compute_operator
+from npucmp.recompute.fewest_rows import fewest_rows
 from npucmp.recompute.repro_case import CaseTensor, Type, as_npy, files, unit_of
-from npucmp.recompute.table import CallRow
+from npucmp.recompute.table import row_of
 from npucmp.recompute.task import ReplaySettings, Task
 
 RUNNING = {"batch_norm": ("input:1", "input:2"), "instance_norm": ("input:1", "input:2")}  # statistics, no gradient
 
 
 def write(
-    task: Task, row: CallRow, context: ReadContext, settings: ReplaySettings, folder: Path, slots: Collection[str]
+    task: Task,
+    context: ReadContext,
+    settings: ReplaySettings,
+    folder: Path,
+    slots: Collection[str],
+    smallest: bool = False,
 ) -> None:
     """Write the files of a call, or of its gradients, into an existing empty folder; repro_case.py lists them.
 
-    slots  the outputs that were recomputed
-    Raises RefusedRecord for a call that numpy cannot compute, and the errors of the readers.
+    slots     the outputs that were recomputed
+    smallest  only the fewest rows that show the fault, if the call has independent rows
+    Raises RefusedRecord for a call that cannot be computed, and the errors of the readers.
     """
+    found = fewest_rows(task, context, settings) if smallest else None
+    task, *cut = found if found is not None else (task,)
     work, exact = compute_operator(task, context, settings)
     files_of = _CaseFiles(work.treated, context)
     leaves = len(_gradients(work)) if task.is_backward else 0
@@ -35,10 +44,10 @@ def write(
         if tensor.slot not in slots or at >= len(exact) or exact[at] is None or not exact[at].size:
             continue
         files_of.add_output(tensor, work.values[at], *_place(work, at, leaves), exact[at].reshape(tensor.shape))
-    _write_files(task, row, folder, files_of, leaves)
+    _write_files(task, folder, files_of, leaves, cut or None)
 
 
-def write_recorded(task: Task, row: CallRow, context: ReadContext, folder: Path) -> None:
+def write_recorded(task: Task, context: ReadContext, folder: Path) -> None:
     """Write the files of a call that only torch can compute, without results in float64: run.py computes them.
 
     Raises RefusedRecord if no output has values, and the errors of the readers.
@@ -48,13 +57,17 @@ def write_recorded(task: Task, row: CallRow, context: ReadContext, folder: Path)
         values = read(tensor, context)
         if values.size:
             files_of.add_output(tensor, values, 0, False, None)
-    _write_files(task, row, folder, files_of, None)
+    _write_files(task, folder, files_of, None)
 
 
-def _write_files(task: Task, row: CallRow, folder: Path, files_of: _CaseFiles, most: Optional[int]) -> None:
-    """Write the files of a call whose outputs are added; `most` is the number of inputs that have a gradient."""
-    operator, call = (task.forward, task.forward_call) if task.is_backward else (task.operator, task.call)
-    assert operator is not None and call is not None
+def _write_files(
+    task: Task, folder: Path, files_of: _CaseFiles, most: Optional[int], cut: Optional[list[Any]] = None
+) -> None:
+    """Write the files of a call whose outputs are added; `most` is the number of inputs that have a gradient, `cut` the
+    rows of the case and the number of all rows."""
+    operator, call = task.forward if task.is_backward else task.operator, task.called
+    row = row_of(call)
+    assert operator is not None and row is not None
     if not files_of.outputs:
         raise RefusedRecord("no recomputed output has recorded values to compare")
     for one in operator.tensors:
@@ -75,7 +88,7 @@ def _write_files(task: Task, row: CallRow, folder: Path, files_of: _CaseFiles, m
     args, kwargs = arguments_of(call, row, lambda slot: CaseTensor(files_of.names[slot]), Type)
     if name == "embedding":
         args[3:4] = [None] * len(args[3:4])  # max_norm would write into the weight
-    facts = {"operator": task.operator.name, "treated": files_of.treated, "rows": None, "outputs": files_of.outputs,
+    facts = {"operator": task.operator.name, "treated": files_of.treated, "rows": cut, "outputs": files_of.outputs,
              "tensors": files_of.types, "leaves": leaves, **places}  # fmt: skip
     for file, text in files(row, Arguments(args, kwargs), task.is_backward, facts).items():
         (folder / file).write_text(text, encoding="utf-8")
@@ -123,12 +136,12 @@ class _CaseFiles:
         self.arrays[name], self.types[name] = as_npy(read(one, self._context), dtype), dtype
 
 
-def _gradients(work: NumpyTask) -> list[Any]:
+def _gradients(work: Computation) -> list[Any]:
     """The gradients of the call's inputs, in order, if the call is a single node."""
     return [one for one in work.nodes()[0] if one is not None]
 
 
-def _place(work: NumpyTask, at: int, leaves: int) -> tuple[int, bool]:
+def _place(work: Computation, at: int, leaves: int) -> tuple[int, bool]:
     """The place where run.py finds a result, and whether it is transposed there. Gradients of inputs are counted from
     the end; all others are outputs of the last autograd node."""
     if not isinstance(work.plan, BackwardPlan):

@@ -1,4 +1,4 @@
-"""Check large products on a sample in numpy: one row and one column of every 16, as torch_sampled_matmul.py does.
+"""Check large products on a sample: one row and one column of every 16.
 
 The sample has one element of each 16 x 16 tile of a result, for a 256th of the work. It finds a wrong tile, but may
 miss a single wrong element: it can prove an operator wrong, but not correct. Gradients of products are products too.
@@ -16,9 +16,9 @@ from npucmp.dump.readers.values import Array, picked_rows
 from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup, numpy_dtype, unit_of
 from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, arguments_of, payload_of, read, slots_of
+from npucmp.recompute.bound_call import ANOTHER, GRADIENT_DISTANCE
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.noisy_ops import sigma_of
-from npucmp.recompute.numpy_calls import ANOTHER, GRADIENT_DISTANCE
 from npucmp.recompute.table import row_of
 from npucmp.recompute.task import ReplaySettings, Task, kind_of
 
