@@ -28,6 +28,7 @@ ALIKE, NEAREST = 64, 0.01  # round-offs, and a share, up to which an element is 
 MIN_VALUES = 16  # values: a multiple of fewer may be a gradient of another node
 ANOTHER = "another autograd node"
 KEYWORDS = {"self": "input", "axis": "dim", "keepdims": "keepdim", "x": "input"}  # older versions, and mint
+SIZED = frozenset(["interpolate"])  # their scalars give the size of the result, which is computed in float64
 SEVERAL = frozenset("squeeze unsqueeze flatten reshape view to type".split())  # the recorded shape decides
 
 
@@ -141,7 +142,7 @@ def bound_call(
     scalars = floats_in([inputs.args, dict(inputs.kwargs)])
     others: list[CallInputs] = []
     exact = inputs
-    if scalars and unit != 2.0**-53:
+    if scalars and unit != 2.0**-53 and call.name not in SIZED:
         narrow = min(floats, key=unit_of, default="float32") if unit == 0 else "float32"
         inputs = _with_scalars(exact, narrow)
         others = [_with_scalars(exact, name) for name in ("float64", "float32", low) if name and name != narrow]
@@ -212,8 +213,9 @@ def chosen_gradients(
 
     A node fits if each recorded gradient has the shape of the node's gradient in the same place. The first node that
     fits is selected, unless another is NEARER times nearer. A choice is sure if no other node can have been recorded
-    (`types` are the places whose type is a type of the inputs of a call without other nodes), if another gradient of the same node is near, or
-    if the gradient itself is near. If no node fits, the nearest gradient is selected for each; it is sure if near.
+    (`types` are the places whose type is a type of the inputs of a call without other nodes), if another gradient of
+    the same node is near, or if the gradient itself is near. If no node fits, the nearest gradient is selected for
+    each; it is sure if near.
     """
     best: Optional[dict[int, GradientChoice]] = None
     least = math.inf

@@ -88,6 +88,17 @@ def identity(m: Steps, g: CallInputs, input: Array, *sizes: Any, **options: Any)
     return x.reshape(shape)
 
 
+def reshape(m: Steps, g: CallInputs, input: Array, *sizes: Any, **options: Any) -> Any:
+    """The same, for a call that names the shape; one of the sizes may be -1."""
+    wanted = sizes[0] if sizes and isinstance(sizes[0], tuple) else sizes
+    shape = g.shape()
+    if all(isinstance(one, int) for one in wanted) and wanted and (
+        len(wanted) != len(shape) or any(one not in (-1, size) for one, size in zip(wanted, shape))
+    ):  # fmt: skip
+        raise RefusedRecord(f"the shape {list(wanted)} is not the recorded {list(shape)}"[:160])
+    return identity(m, g, input)
+
+
 def permute(m: Steps, g: CallInputs, input: Array, *dims: Any) -> Any:
     argsort = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple) else dims
     axes = [axis(one, input.ndim) for one in argsort]
@@ -304,16 +315,22 @@ def interpolate(
     m: Steps, g: CallInputs, input: Array, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
     align_corners: Any = None, recompute_scale_factor: Any = None, antialias: bool = False,
 ) -> Any:  # fmt: skip
-    """Interpolate by nearest elements. Other modes use weights that devices round differently."""
+    """Interpolate by nearest elements; their places are computed in the type of the input.
+    Other modes use weights that devices round differently."""
     if mode not in ("nearest", "nearest-exact"):
         raise RefusedRecord(f"interpolation by {mode!r:.20} requires torch")
-    rank = input.ndim - 2
+    rank, shape = input.ndim - 2, g.shape()
+    if size is not None and (size if isinstance(size, tuple) else (size,) * rank) != shape[2:]:
+        raise RefusedRecord(f"a result of {size!r:.40}, recorded is {list(shape)}"[:160])
     factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,) * rank
     found = input
-    for at, (before, after, factor) in enumerate(zip(input.shape[2:], g.shape()[2:], factors)):
+    for at, (before, after, factor) in enumerate(zip(input.shape[2:], shape[2:], factors)):
+        if before == after and input.dtype != np.float32:  # some kernels copy such an axis
+            continue
         step = before / after if factor is None or recompute_scale_factor else 1.0 / factor
         places = np.arange(after) + (0.5 if mode == "nearest-exact" else 0.0)
-        found = np.take(found, np.minimum((places * step).astype(np.int64), before - 1), axis=2 + at)
+        places = (places.astype(input.dtype) * input.dtype.type(step)) if is_float(input) else places * step
+        found = np.take(found, np.minimum(places.astype(np.int64), before - 1), axis=2 + at)
     return found
 
 

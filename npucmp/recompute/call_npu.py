@@ -1,6 +1,6 @@
-"""Formulas of the vendor's own operators in numpy, and of their gradients.
+"""Formulas of the vendor's own operators, and of their gradients.
 
-Source: torch_npu's documentation; npu_formulas.py has the same arithmetic for torch. UNVERIFIED on a device.
+Source: torch_npu's documentation. UNVERIFIED on a device.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from npucmp.dump.readers.values import Array
 from npucmp.recompute.arguments import NotInTable, RefusedRecord
 from npucmp.recompute.call_inputs import CallInputs, Node, axis
 from npucmp.recompute.call_norms import norm_back, statistics_of, weight_gradient
-from npucmp.recompute.call_products import attention, attention_back
+from npucmp.recompute.call_products import attention, attention_back, attention_scores
 from npucmp.recompute.noisy_ops import Steps
-from npucmp.recompute.numpy_formulas import sigmoid
+from npucmp.recompute.numpy_formulas import sigmoid, softmax_of
 
 GELU = 1.702  # fast gelu: x sigmoid(1.702 x): definition: torch_npu's documentation
 MERGED, SEPARATE = ("BSH", "SBH"), ("BSND", "BNSD")  # layouts: heads merged into another axis, or on their own axis
@@ -97,15 +97,39 @@ def fast_gelu_slope(m: Steps, s: Any) -> Any:
     return m.mul(share, m.add(1.0, m.mul(m.mul(GELU, s.x), m.sub(1.0, share))))
 
 
+def scaled_masked_softmax(
+    m: Steps, g: CallInputs, x: Array, mask: Array, scale: float = 1.0, fixed_triu_mask: bool = False
+) -> Any:
+    hidden = _hidden(x, mask, fixed_triu_mask)
+    return softmax_of(m, np.where(hidden, -10000.0, m.mul(x, scale)), (x.ndim - 1,))
+
+
+def scaled_masked_softmax_back(
+    m: Steps, g: CallInputs, x: Array, mask: Array, scale: float = 1.0, fixed_triu_mask: bool = False
+) -> list[Node]:
+    y, dy = g.y(m, lambda: scaled_masked_softmax(m, g, x, mask, scale, fixed_triu_mask)), g.dy
+    with m.outside():
+        inner = m.mul(y, m.sub(dy, m.sum(m.mul(y, dy), (x.ndim - 1,), keepdims=True)))
+        return [[np.where(_hidden(x, mask, fixed_triu_mask), 0.0, m.mul(inner, scale)), None]]
+
+
+def _hidden(x: Array, mask: Array, is_triangle: bool) -> Array:
+    return np.triu(np.ones(x.shape[-2:], bool), 1) if is_triangle else mask.astype(bool)
+
+
 def fusion_attention(
     m: Steps, g: CallInputs, query: Array, key: Array, value: Array, head_num: int, input_layout: str,
     pse: Optional[Array] = None, padding_mask: Optional[Array] = None, atten_mask: Optional[Array] = None,
     scale: float = 1.0, keep_prob: float = 1.0, *rest: Any, sparse_mode: int = 0, **more: Any,
 ) -> Any:  # fmt: skip
-    """Compute attention. Only torch computes the maximum and the sum of each row of scores."""
+    """Compute attention, and the maximum and the sum of each row of scores, repeated 8 times."""
     q, k, v = _heads(query, key, value, head_num, input_layout)
     allowed = _allowed(q, k, (pse, padding_mask), atten_mask, keep_prob, rest, sparse_mode)
-    return [_laid(attention(m, g, q, k, v, allowed, scale=scale, enable_gqa=True), input_layout)]
+    out = _laid(attention(m, g, q, k, v, allowed, scale=scale, enable_gqa=True), input_layout)
+    scores, _ = attention_scores(m, q, np.repeat(k, q.shape[1] // k.shape[1], axis=1), allowed, False, scale)
+    largest = scores.max(axis=-1, keepdims=True)
+    total = m.sum(m.exp(m.sub(scores, largest)), (scores.ndim - 1,), keepdims=True)
+    return [out, *(np.broadcast_to(one, (*one.shape[:-1], 8)) for one in (largest, total))]
 
 
 def fusion_attention_back(

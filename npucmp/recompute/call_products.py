@@ -358,9 +358,10 @@ adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive(1), _adaptive(2)
 # attention
 
 
-def _shares(
+def attention_scores(
     m: Steps, query: Array, key: Array, mask: Optional[Array], is_causal: bool, scale: Optional[float]
 ) -> tuple[Any, float]:
+    """Return the masked scores of attention, and their scale."""
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     root = math.sqrt(abs(factor))
     with m.outside():
@@ -369,6 +370,13 @@ def _shares(
             mask = np.tri(query.shape[-2], key.shape[-2], dtype=bool)
         if mask is not None:
             scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else m.add(scores, mask)
+    return scores, factor
+
+
+def _shares(
+    m: Steps, query: Array, key: Array, mask: Optional[Array], is_causal: bool, scale: Optional[float]
+) -> tuple[Any, float]:
+    scores, factor = attention_scores(m, query, key, mask, is_causal, scale)
     shares = softmax_of(m, scores, (scores.ndim - 1,))
     shares = np.where(np.isneginf(scores).all(axis=-1, keepdims=True), 0.0, shares)
     with m.outside():

@@ -175,7 +175,8 @@ TABLE = (
     CallFormula("all", copies.all_or_any("all")),
     CallFormula("any", copies.all_or_any("any")),
     # copies
-    CallFormula("reshape view flatten unflatten squeeze unsqueeze contiguous clone detach view_as reshape_as to type "
+    CallFormula("reshape view", copy_formula(copies.reshape)),
+    CallFormula("flatten unflatten squeeze unsqueeze contiguous clone detach view_as reshape_as to type "
                 "type_as float half bfloat16 double int long bool", copy_formula(copies.identity)),
     CallFormula("permute", copy_formula(copies.permute)),
     CallFormula("transpose swapaxes", copy_formula(copies.transpose)),
@@ -221,6 +222,8 @@ def _formulas_of_npu() -> dict[str, CallFormula]:
         CallFormula("npu_add_rms_norm", both(npu.add_rms_norm)),
         CallFormula("npu_swiglu", both(npu.swiglu, npu.swiglu_back), is_closed=False),
         CallFormula("npu_rotary_mul", both(npu.rotary, npu.rotary_back), is_closed=False),
+        CallFormula("npu_scaled_masked_softmax", both(npu.scaled_masked_softmax, npu.scaled_masked_softmax_back),
+                    is_closed=False),
         CallFormula("npu_gelu", elements.gelu, is_closed=False),
         CallFormula("npu_fast_gelu fast_gelu", elementwise(npu.fast_gelu, npu.fast_gelu_slope), is_closed=False),
         CallFormula("npu_fusion_attention", both(npu.fusion_attention, npu.fusion_attention_back), is_closed=False),

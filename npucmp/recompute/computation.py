@@ -59,6 +59,7 @@ class Computation(NamedTuple):
     treated: str = ""
     others: tuple[CallInputs, ...] = ()
     versions: frozenset[int] = frozenset()
+    library: str = "numpy"
 
     def results(
         self, inputs: OperatorInputs | CallInputs, seed: int | None = None, narrow: Optional[Dtype] = None
@@ -103,7 +104,7 @@ def compute_operator(
             work = _work_of_call(task, context, settings, library)
             if task.is_backward:
                 work = work._replace(plan=_chosen_plan(task, work, library) if like is None else like.plan)
-            return _results_of(work)
+            return _results_of(work._replace(library=library))
         except (MissingTensor, OverwrittenInput):
             raise
         except RefusedRecord as error:

@@ -1,4 +1,5 @@
-"""Numbers with a slope: a function of float64 arrays, written once over a namespace, gives its derivative too (gaps.py).
+"""Numbers with a slope: a function of float64 arrays, written once over a namespace, gives its derivative too
+(gaps.py).
 
 A dual number x + x' e has e² = 0, so that f(x + x' e) = f(x) + f'(x) x' e (forward differentiation)."""
 

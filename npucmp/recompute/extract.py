@@ -90,8 +90,8 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
 
 
 def _engine(task: Task, folder: Path, options: ExtractOptions) -> OperatorEngine:
-    """Return the engine that writes a case; of a call that only torch computes, where torch is missing, the case has the
-    recorded tensors alone. Raises MissingExtra if torch has to redact it."""
+    """Return the engine that writes a case; of a call that only torch computes, where torch is missing, the case has
+    the recorded tensors alone. Raises MissingExtra if torch has to redact it."""
     engine = CaseEngine(folder, smallest=options.smallest)
     status, because = engine.refuses(task)
     if status and because.endswith(NEEDS_TORCH) and engine.missing():

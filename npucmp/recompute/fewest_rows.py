@@ -19,7 +19,7 @@ from npucmp.recompute.task import ReplaySettings, Task
 def fewest_rows(task: Task, context: ReadContext, settings: ReplaySettings) -> Optional[tuple[Task, list[int], int]]:
     """Return the record of the fewest rows that are GUILTY by themselves, in order of decreasing error, with their
     numbers and the number of all rows; None if rows depend on each other, or if only all rows together are GUILTY."""
-    split = split_of(task, 1)
+    split = split_of(task)
     if split is None:
         return None
     order = np.argsort(-_row_errors(task, split, context, settings), kind="stable")

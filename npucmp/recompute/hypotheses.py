@@ -42,8 +42,8 @@ DROPPED = (1, 2, 4, 8, 16, 32, 64)
 
 
 class OtherCall(NamedTuple):
-    """A call that may have been made instead: its inputs, and the share of the error that may remain. `low`: its results
-    are rounded to that type, and each of its steps too, if `in_steps`."""
+    """A call that may have been made instead: its inputs, and the share of the error that may remain. `low`: its
+    results are rounded to that type, and each of its steps too, if `in_steps`."""
 
     words: str
     inputs: CallInputs | OperatorInputs
@@ -77,8 +77,8 @@ class Subject(NamedTuple):
 def with_hypotheses(
     rows: list[ReplayedOutput], call: Optional[Call], work: Computation, exact: Sequence[Any]
 ) -> list[ReplayedOutput]:
-    """Add to GUILTY rows the hypothesis that explains them, if any. The rows are in the order of `work.recorded`; `call`
-    is the recorded call, of a gradient that of its forward, None for an operator of a graph."""
+    """Add to GUILTY rows the hypothesis that explains them, if any. The rows are in the order of `work.recorded`;
+    `call` is the recorded call, of a gradient that of its forward, None for an operator of a graph."""
     subjects = [
         _subject(row, tensor, work.values[at], exact[at] if at < len(exact) else None)
         for row, (at, tensor) in zip(rows, work.recorded.items())

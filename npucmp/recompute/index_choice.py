@@ -1,6 +1,6 @@
 """Indices that a call may return: a device may select any of several equal values in argmax, topk, sort and similar
-calls, so indices are checked by value. The recorded inputs are exact, so the value at an index must equal the value that
-float64 selects."""
+calls, so indices are checked by value. The recorded inputs are exact, so the value at an index must equal the value
+that float64 selects."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Steps:
     def __init__(
         self, unit: float, accumulator: float, memory: int, seed: Optional[int] = None, narrow: Optional[Dtype] = None
     ) -> None:
-        self.seed, self._narrow = seed, narrow
+        self.seed, self.narrow = seed, narrow
         self.unit, self.accumulator = max(unit, accumulator), accumulator
         self._level, self._left, self._flops = accumulator, memory, FLOPS
         self._random = None if seed is None else np.random.default_rng(seed)
@@ -61,8 +61,8 @@ class Steps:
 
     def rounded(self, out: Any, sigma: Any = None) -> Any:
         """Return a result with the noise of its rounding, and of sigma before it."""
-        if self._narrow is not None:
-            return round_to(out, self._narrow)
+        if self.narrow is not None:
+            return round_to(out, self.narrow)
         if self._random is None:
             return out
         if sigma is not None:

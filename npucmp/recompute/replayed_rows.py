@@ -11,20 +11,28 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.values import Array
 from npucmp.model import ReplayedOutput, ReplayVerdict, TensorRef
-from npucmp.model.dtypes import ROUNDING, Dtype, lookup
+from npucmp.model.dtypes import ROUNDING, Dtype, lookup, unit_of
 from npucmp.model.optypes import op_type
 from npucmp.model.replayed_output import VERSIONS
 from npucmp.recompute.arguments import CallTooLarge, RefusedRecord
-from npucmp.recompute.bound_call import ANOTHER, BackwardPlan
+from npucmp.recompute.bound_call import ANOTHER, SIZED, BackwardPlan
 from npucmp.recompute.call_inputs import CallInputs
 from npucmp.recompute.computation import MORE, Computation, compute_operator, same_versions, sigmas_of
+from npucmp.recompute.engine import libraries_of
 from npucmp.recompute.error_budget import BIAS, SAME, ErrorBudget, evaluate_output, round_to
 from npucmp.recompute.index_choice import free_choice
-from npucmp.recompute.row_blocks import by_blocks, split_of
 from npucmp.recompute.sampled_products import by_sample, is_large
 from npucmp.recompute.table import INDICES, STEPPED, STEPPED_BY, TURNED, row_of
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of
 
+BIASES = {  # places of a bias that is added to a product
+    **dict.fromkeys(
+        ("linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        (2, "bias"),
+    ),
+    "bilinear": (3, "bias"), "addmm": (0, "input"), "baddbmm": (0, "input"),
+}  # fmt: skip
+LARGE = 1 << 17  # elements of an output: from there on a call is made row by row, where rows are independent
 SMALL = 1 << 22  # elements: up to this many, MORE times the trials are run
 SPREADS = "the operator reads NaN or Inf, which kernels propagate differently"
 
@@ -34,8 +42,10 @@ def replay_rows(task: Task, context: ReadContext, settings: ReplaySettings) -> l
     if is_large(task):
         return by_sample(task, context, settings)
     found = None
-    if not task.call.prefix.startswith(GRAPH) and (split := split_of(task)) is not None:
-        found = by_blocks(task, split, context, settings)
+    if not task.call.prefix.startswith(GRAPH) and max(math.prod(one.shape) for one in task.outputs) >= LARGE:
+        from npucmp.recompute.row_blocks import by_blocks
+
+        found = by_blocks(task, context, settings)
         if found is not None and not any(row.verdict is ReplayVerdict.GUILTY for row in found):
             return found
     try:
@@ -58,7 +68,7 @@ def _whole_rows(task: Task, context: ReadContext, settings: ReplaySettings) -> l
         is_small = sum(one.size for one in work.inputs.all) <= SMALL
         rows = _rows(task, work, exact, settings._replace(trials=settings.trials * (MORE if is_small else 2)))
     rows = _clear_rows(task, work, exact, rows, settings)
-    rows = _float32_result(task, work, exact, rows, settings)
+    rows = _second_opinion(task, work, exact, rows, context, settings)
     if not settings.explains:
         return rows
     from npucmp.recompute.hypotheses import with_hypotheses
@@ -69,12 +79,12 @@ def _whole_rows(task: Task, context: ReadContext, settings: ReplaySettings) -> l
 def _clear_rows(
     task: Task, work: Computation, exact: list[Any], rows: list[ReplayedOutput], settings: ReplaySettings
 ) -> list[ReplayedOutput]:
-    """Replace GUILTY rows by CLEAN ones if another rounding of scalars or of a bias gives them. Near a step, an operator
-    with steps may round each element to either side."""
+    """Replace GUILTY rows by CLEAN ones if another rounding of scalars or of a bias gives them. Near a step, an
+    operator with steps may round each element to either side."""
     if not any(row.verdict is ReplayVerdict.GUILTY or row.status == ANOTHER for row in rows):
         return rows
     others = [same_versions(exact, work.results(one)) for one in work.others]
-    if _is_stepped(task) or work.plan.kind == "exact":
+    if _is_stepped(task) or work.plan.kind == "exact" or task.called.name in SIZED:
         others.append(_nearest_elements(work, exact, [*others, *_near_steps(task, work, exact)]))
     for other in others:
         again = _rows(task, work, other, settings)
@@ -82,7 +92,32 @@ def _clear_rows(
             b if b.verdict is ReplayVerdict.CLEAN and (a.verdict is ReplayVerdict.GUILTY or a.status == ANOTHER) else a
             for a, b in zip(rows, again)
         ]
+    if any(row.verdict is ReplayVerdict.GUILTY for row in rows) and (bias := _rounded_before_bias(task, work, exact)):
+        again = _rows(task, work, exact, settings, bias)
+        rows = [b if b.verdict is ReplayVerdict.CLEAN and a.verdict is ReplayVerdict.GUILTY else a
+                for a, b in zip(rows, again)]  # fmt: skip
     return rows
+
+
+def _rounded_before_bias(task: Task, work: Computation, exact: list[Any]) -> list[Array]:
+    """The noise of a 16-bit kernel that rounds a product before it adds the bias, and under autocast the bias too; none
+    for other calls."""
+    row = row_of(task.called)
+    place, name = BIASES.get(row.call.rpartition(".")[2], (0, "")) if row is not None else (0, "")
+    low = any(unit_of(one.dtype) > 2.0**-13 for one in work.recorded.values())
+    if not name or not low or task.is_backward or not isinstance(work.inputs, CallInputs):
+        return []
+    args, kwargs = work.inputs.args, work.inputs.kwargs
+    bias = args[place] if len(args) > place else kwargs.get(name)
+    if not isinstance(bias, np.ndarray):
+        return []
+    if len(args) > place:
+        without = replace(work.inputs, args=(*args[:place], bias * 0.0, *args[place + 1 :]))
+    else:
+        without = replace(work.inputs, kwargs={**kwargs, name: bias * 0.0})
+    product = work.results(without)[0]
+    rest = exact[0] - product if work.treated else 0.0
+    return [ROUNDING * work.unit * np.hypot(product, rest).ravel()]
 
 
 def _is_stepped(task: Task) -> bool:
@@ -130,7 +165,10 @@ def _overwrites_input(task: Task, work: Computation, exact: list[Any]) -> bool:
     return not np.array_equal(np.asarray(exact[0]).reshape(-1), before.reshape(-1))
 
 
-def _rows(task: Task, work: Computation, exact: list[Any], settings: ReplaySettings) -> list[ReplayedOutput]:
+def _rows(
+    task: Task, work: Computation, exact: list[Any], settings: ReplaySettings, beside: Sequence[Array] = ()
+) -> list[ReplayedOutput]:
+    """The rows of the outputs; `beside` is noise in addition to that of the formula."""
     sigmas, made_of = sigmas_of(work, exact, settings)
     rows = []
     for at, tensor in work.recorded.items():
@@ -153,7 +191,7 @@ def _rows(task: Task, work: Computation, exact: list[Any], settings: ReplaySetti
         actual = (actual.astype(np.float64) if dtype.kind == "f" else actual).reshape(tensor.shape)
         flat = wanted.astype(np.float64).reshape(-1) if dtype.kind == "f" else wanted.reshape(-1)
         is_backward = isinstance(work.plan, BackwardPlan)
-        sigma = sigmas[at]
+        sigma = np.hypot(sigmas[at], beside[at]) if at < len(beside) else sigmas[at]
         if is_backward and work.treated and dtype.round_off < work.unit:  # of an input that autocast rounded
             sigma = np.hypot(sigma, ROUNDING * work.unit * np.abs(flat))
         due = ErrorBudget(sigma, made_of, work.plan.kind == "once")
@@ -222,14 +260,27 @@ def _doubted(row: ReplayedOutput, work: Computation) -> ReplayedOutput:
     return row
 
 
-def _float32_result(
-    task: Task, work: Computation, exact: list[Any], rows: list[ReplayedOutput], settings: ReplaySettings
-) -> list[ReplayedOutput]:
-    """Compute the same formula in float32, rounded once. If all its errors are as large, the operator is an
-    AMPLIFIER."""
-    if work.accumulator < 2.0**-24 or not any(_is_coarse(row) for row in rows):
+def _second_opinion(
+    task: Task, work: Computation, exact: list[Any], rows: list[ReplayedOutput], context: ReadContext,
+    settings: ReplaySettings,
+) -> list[ReplayedOutput]:  # fmt: skip
+    """Compute the same formula in float32, rounded once; results of 16 bits by torch's function in their type, if torch
+    is installed. If all its errors are as large, the operator is an AMPLIFIER."""
+    types = [dtype for one in work.recorded.values() if (dtype := lookup(one.dtype)) is not None and dtype.kind == "f"]
+    low = max(types, key=lambda one: one.round_off, default=None)
+    is_short = low is not None and low.itemsize <= 2 and "torch" in libraries_of(task, settings.library)
+    is_torch = work.library == "torch" or is_short
+    if work.accumulator < 2.0**-24 or not any(_is_coarse(row, is_torch) for row in rows):
         return rows
-    others = same_versions(exact, work.results(work.inputs.map_floats(lambda one: one.astype(np.float32))))
+    inputs = work.inputs if is_torch else work.inputs.map_floats(lambda one: one.astype(np.float32))
+    try:
+        if is_short and work.library != "torch":
+            own = compute_operator(task, context, settings._replace(library="torch"))[0]
+            others = own.results(own.inputs, narrow=low)
+        else:
+            others = same_versions(exact, work.results(inputs, narrow=low if is_torch else None))
+    except RefusedRecord:  # not every kernel exists for every type
+        return rows
     values = {}
     for at, tensor in work.recorded.items():
         dtype = lookup(tensor.dtype)
@@ -237,8 +288,9 @@ def _float32_result(
         values[at] = round_to(np.ravel(others[at]).astype(np.float64), dtype) if dtype and same else work.values[at]
     found = []
     for row, other in zip(rows, _rows(task, work._replace(values=values), exact, settings)):
-        if _is_coarse(row) and row.rmse:
-            row = row._replace(same_dtype_ratio=row.rmse / other.rmse if other.rmse else math.inf)
+        if _is_coarse(row, is_torch) and (row.rmse or row.nonfinite):
+            ratio = (row.rmse / other.rmse if other.rmse else math.inf) if row.rmse else 0.0
+            row = row._replace(same_dtype_ratio=ratio)
             if _is_alike(row, other):
                 row = row._replace(
                     verdict=ReplayVerdict.AMPLIFIER, explanation="a CPU has errors as large in the same types"
@@ -247,13 +299,14 @@ def _float32_result(
     return found
 
 
-def _is_coarse(row: ReplayedOutput) -> bool:
-    return row.verdict is ReplayVerdict.GUILTY and not row.nonfinite and row.budget != "exact"
+def _is_coarse(row: ReplayedOutput, with_nonfinite: bool) -> bool:
+    is_finite = not row.nonfinite or with_nonfinite
+    return row.verdict is ReplayVerdict.GUILTY and is_finite and row.budget != "exact"
 
 
 def _is_alike(row: ReplayedOutput, other: ReplayedOutput) -> bool:
     pairs = [(row.rms_ratio, other.rms_ratio), (row.max_ratio, other.max_ratio)]
-    far = any(a is None or b is None or a > SAME * b for a, b in pairs)
+    far = any((a or 0.0) > SAME * (b or 0.0) for a, b in (*pairs, (row.nonfinite, other.nonfinite)))
     counts = row.rounding, other.rounding
     sides = [one.direction if one is not None and one.is_one_sided else "" for one in counts]
     far = far or sides[0] not in ("", sides[1])

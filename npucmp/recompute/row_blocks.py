@@ -1,9 +1,9 @@
 """Recompute large operators with independent rows block by block: memory for one block, noise from a sample.
 
 These are softmax, norms, activations, sums with a weight shared by all rows, and batched products. A block is a task of
-some rows of the record; tensors without these rows are shared. Every element is compared with float64. Noise is measured
-relative to the values, on runs of rows spread over the tensor. Rows with an element above that limit are measured
-separately. Only child processes import this.
+some rows of the record; tensors without these rows are shared. Every element is compared with float64. Noise is
+measured relative to the values, on runs of rows spread over the tensor. Rows with an element above that limit are
+measured separately. Only child processes import this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.table import ROW_BY_ROW, SEPARATE, CallRow, row_of
 from npucmp.recompute.task import ReplaySettings, Task, kind_of
 
-LARGE = 1 << 17  # elements of an output: smaller calls are made as a whole
 BLOCK = 1 << 18  # elements of a block in its widest tensor
 SAMPLE = 1 << 16  # elements for the measurement of noise
 RUNS = 16  # runs of neighbouring rows
@@ -44,13 +43,13 @@ class RowSplit(NamedTuple):
     slots: frozenset[str]
 
 
-def split_of(task: Task, least: int = LARGE) -> Optional[RowSplit]:
-    """The split of a record; None for fewer than `least` elements, or if its rows depend on each other. Of a backward
-    record all tensors must have the shape of the result."""
+def split_of(task: Task) -> Optional[RowSplit]:
+    """The split of a record; None if its rows depend on each other. Of a backward record all tensors must have the
+    shape of the result."""
     operator, row = task.forward if task.is_backward else task.operator, row_of(task.called)
     tensors = {one.slot: one for one in operator.tensors} if operator is not None else {}
     outputs = [tensors[slot] for slot in slots_of(task.called) if slot in tensors]
-    if row is None or not outputs or row.inplace or math.prod(outputs[0].shape) < least:
+    if row is None or not outputs or row.inplace:
         return None
     found = _split_of_forward(task, row, tensors, outputs)
     if found is None or not task.is_backward:
@@ -76,8 +75,8 @@ def _split_of_forward(
     inputs = [one for one in args if isinstance(one, TensorRef)]
     is_product = ROW_BY_ROW.get(name) == "product"
     weights = [one for one in inputs[1:2] if is_product and len(one.shape) == 2]  # never split, even if square
-    streamed = [one for one in inputs
-                if one.shape[:leading] == shape[:leading] and len(one.shape) >= len(shape) and one not in weights]  # fmt: skip
+    alike = (one for one in inputs if one.shape[:leading] == shape[:leading] and len(one.shape) >= len(shape))
+    streamed = [one for one in alike if one not in weights]
     shared = [one for one in inputs if one not in streamed]
     if not streamed or any(len(one.shape) > len(shape) - leading for one in shared if row.kind != "sum"):
         return None
@@ -141,14 +140,13 @@ def _rows_of(tensor: TensorRef, split: RowSplit, ranges: Ranges, context: ReadCo
     return tensor._replace(shape=whole, payload=rows, statistics=None)
 
 
-def by_blocks(
-    task: Task, split: RowSplit, context: ReadContext, settings: ReplaySettings
-) -> Optional[list[ReplayedOutput]]:
-    """The rows of replay.csv; None if blocks cannot be used, or if an output is not clean: the whole call is then
-    asked."""
+def by_blocks(task: Task, context: ReadContext, settings: ReplaySettings) -> Optional[list[ReplayedOutput]]:
+    """The rows of replay.csv; None if blocks cannot be used."""
+    split = split_of(task)
+    if split is None:
+        return None
     try:
-        blocks = _Blocks(task, split, context, settings)
-        return blocks.rows()
+        return _Blocks(task, split, context, settings).rows()
     except UnsupportedError:
         return None
 

@@ -68,7 +68,7 @@ def _function_of(row: CallRow) -> Callable[..., Any]:
 
 
 def _forward(row: CallRow, function: Callable[..., Any], m: Steps, g: CallInputs, *args: Any, **kwargs: Any) -> Any:
-    values, options = _as_torch(args, kwargs)
+    values, options = _as_torch(args, kwargs, m)
     if m.seed is None:
         _check(row, function, values, options, m)
     noise = None if m.seed is None else RoundingNoise(m.unit, m.accumulator, m.seed)
@@ -82,7 +82,7 @@ def _backward(
 ) -> list[Node]:
     """The gradients of the inputs, and those of the last autograd node. The backward uses the recorded results of the
     forward."""
-    values, options = _as_torch(args, kwargs)
+    values, options = _as_torch(args, kwargs, m)
     name = row.call.rpartition(".")[2]
     fixed = {id(one) for one in values[1:3]} if name in CLONED else set()
     every: list[Any] = []
@@ -134,7 +134,7 @@ def has_one_node(row: CallRow, inputs: CallInputs) -> bool:
     """Whether a call is a single autograd node, which returns the gradients of its inputs."""
     if row.call.rpartition(".")[2] in COMPOSITE:
         return False
-    values, options = _as_torch(inputs.args, inputs.kwargs)
+    values, options = _as_torch(inputs.args, inputs.kwargs, Steps(0.0, 0.0, 0))
     values, options = _mapped(
         [values, options], lambda one: one.clone().requires_grad_() if one.is_floating_point() else one
     )
@@ -188,9 +188,16 @@ class _Counted(TorchDispatchMode):  # type: ignore[misc]
         return out
 
 
-def _as_torch(args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments as tensors; names of element types become torch's, those of floats float64."""
-    values, options = map_arrays([list(args), dict(kwargs)], lambda one: torch.from_numpy(np.array(one)))
+def _as_torch(args: Any, kwargs: Any, m: Steps) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments as tensors, in the type to which each step is rounded, if any. Names of element types become
+    torch's, those of floats float64."""
+    low = None if m.narrow is None else getattr(torch, m.narrow.name)
+
+    def change(one: Array) -> Any:
+        found = torch.from_numpy(np.array(one))
+        return found.to(low) if low is not None and found.is_floating_point() else found
+
+    values, options = map_arrays([list(args), dict(kwargs)], change)
     return [_typed(one) for one in values], {key: _typed(one) for key, one in options.items()}
 
 

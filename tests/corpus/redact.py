@@ -114,8 +114,8 @@ def outcomes(dump: Path, source: str, fault_of: Any, engine: str) -> Iterator[Ou
     from npucmp.errors import NpucmpError
     from npucmp.model import ReplayVerdict
     from npucmp.recompute.arguments import RefusedRecord
-    from npucmp.recompute.extract import ExtractOptions
     from npucmp.recompute.engine import CaseEngine, OperatorEngine
+    from npucmp.recompute.extract import ExtractOptions
     from npucmp.recompute.redacted_case import RedactedCaseEngine
     from npucmp.recompute.task import ReplaySettings, tasks_of
 

@@ -21,17 +21,17 @@ X = np.arange(24, dtype=F32).reshape(4, 6)
 IDS = np.array([1, 2])
 LARGE = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [1, 1, 100_000, 8], "data_name": "large.npy"}
 HOSTILE = {  # name → arguments, keywords, recorded output, status, words
-    "Functional.pad": (((X, [10**9, 10**9]), {}), X, "too large"),
-    "Tensor.repeat": ((([X, 10**5, 10**5]), {}), X, "too large"),
-    "Functional.one_hot": (((IDS, 2 * 10**9), {}), IDS, "too large"),
-    "Functional.interpolate": (((X[None, None],), {"size": [10**6, 10**6]}), X, "too large"),
+    "Functional.pad": (((X, [10**9, 10**9]), {}), X, "shape"),
+    "Tensor.repeat": ((([X, 10**5, 10**5]), {}), X, "shape"),
+    "Functional.one_hot": (((IDS, 2 * 10**9), {}), IDS, "shape"),
+    "Functional.interpolate": (((X[None, None],), {"size": [10**6, 10**6]}), X, "shape"),
     "Tensor.expand": (((X[None], 10**9, 4, 6), {}), X, "shape"),
     "Functional.conv2d": (((X[None, None], X[None, None, :2, :2], None, 0), {}), X, "shape"),
     "Functional.avg_pool2d": (((X[None], 2, 0), {}), X, "shape"),
     "Functional.linear": (((X, X[:, :3]), {}), X, "shape"),
     "Torch.einsum": ((({"type": "str", "value": "ij,kl->q"}, X, X), {}), X, "shape"),
     "Torch.matmul": (((X, X), {}), X, "shape"),
-    "Functional.softmax": (((X, 7), {}), X, "crashed"),
+    "Functional.softmax": (((X, 7), {}), X, "shape"),
     "Functional.layer_norm": (((X, [5]), {}), X, "shape"),
     "Tensor.reshape": (((X, 2**31, 2**31), {}), X, "shape"),
     "Functional.scaled_dot_product_attention": (((LARGE, LARGE, LARGE), {}), X, "too large"),
@@ -49,6 +49,7 @@ def test_each_costs_its_own_operator(tmp_path, as_installed):
         dump.add(f"{name}.0.forward", args, [out], kwargs)
     dump.add("Functional.embedding.0.forward", (IDS * 100, X), [X[:2]])  # beyond the table: seen when it is called
     dump.add("Torch.abs.0.forward", (X,), [X])
+    dump.arrays["large.npy"] = np.zeros((1, 1, 100_000, 8), F32)
     started = time.monotonic()
     rows = dump.rows(limit_memory=2 << 30)
     assert time.monotonic() - started < 60
@@ -56,7 +57,7 @@ def test_each_costs_its_own_operator(tmp_path, as_installed):
         name: status for name, (_, _, status) in HOSTILE.items()
     }
     assert {row.verdict for row in rows[:-1]} == {ReplayVerdict.UNKNOWN}
-    assert rows[-2].status == "crashed" and "out of range" in rows[-2].explanation
+    assert rows[-2].status == "shape" and "outside" in rows[-2].explanation
     assert rows[-1].verdict is ReplayVerdict.CLEAN
 
 

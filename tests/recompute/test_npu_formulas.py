@@ -5,8 +5,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.recompute import npu_reference as npu_formulas  # noqa: E402 where torch is there
 from npucmp.recompute.arguments import NotInTable  # noqa: E402
+from tests.recompute import npu_reference as npu_formulas  # noqa: E402 where torch is there
 
 RNG = np.random.default_rng(3)
 B, S, N, D = 2, 6, 4, 8

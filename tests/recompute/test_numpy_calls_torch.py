@@ -12,11 +12,11 @@ F = torch.nn.functional
 
 from npucmp import replay  # noqa: E402
 from npucmp.model import Call, ReplayVerdict  # noqa: E402
-from tests.recompute import npu_reference as npu_formulas  # noqa: E402
 from npucmp.recompute.call_inputs import CallInputs, map_arrays  # noqa: E402
 from npucmp.recompute.call_table import formula_of  # noqa: E402
-from npucmp.recompute.noisy_ops import Steps  # noqa: E402
+from npucmp.recompute.noisy_ops import Alternatives, Steps  # noqa: E402
 from tests.recompute import innocent  # noqa: E402
+from tests.recompute import npu_reference as npu_formulas  # noqa: E402
 
 rng = np.random.default_rng(0)
 CONSTANT = {"batch_norm": (1, 2), "npu_rotary_mul": (1, 2)}  # arguments without a gradient
@@ -296,6 +296,9 @@ def of_the_vendor():
     yield "NPU", "npu_rotary_mul", npu_formulas.npu_rotary_mul, (x, *turns, "interleave"), {}
     yield "NPU", "npu_gelu", npu_formulas.npu_gelu, (x,), {"approximate": "tanh"}
     yield "NPU", "npu_fast_gelu", npu_formulas.fast_gelu, (x,), {}
+    for triangle in (False, True):
+        more = {"scale": 0.3, "fixed_triu_mask": triangle}
+        yield "NPU", "npu_scaled_masked_softmax", npu_formulas.npu_scaled_masked_softmax, (x, x > 0.5), more
     mask = np.triu(np.ones((5, 7), bool), 2)
     for layout, q, k in (
         ("BNSD", (2, 4, 5, 6), (2, 2, 7, 6)),
@@ -347,6 +350,14 @@ def steps(seed=None):
     return Steps(2.0**-53, 2.0**-53, 1 << 33, seed)
 
 
+def test_fused_attention_has_the_maximum_and_the_sum_of_its_scores():
+    args = N(2, 4, 5, 6), N(2, 2, 7, 6), N(2, 2, 7, 6), 4, "BNSD"
+    more = {"sparse_mode": 2, "scale": 0.3}
+    wanted = npu_formulas.npu_fusion_attention(*(torch.from_numpy(one) for one in args[:3]), *args[3:], **more)
+    made = formula_of(Call("NPU", "npu_fusion_attention")).forward(steps(), CallInputs(args, more), *args, **more)
+    assert len(made) == 3 and all(close(np.asarray(one), other.numpy()) for one, other in zip(made, wanted))
+
+
 @pytest.mark.few(107)
 @pytest.mark.parametrize(
     "prefix, name, function, args, kwargs", CASES, ids=[f"{at}-{one[1]}" for at, one in enumerate(CASES)]
@@ -355,6 +366,7 @@ def test_results_and_gradients_are_those_of_torch(prefix, name, function, args, 
     formula = formula_of(Call(prefix, name))
     leaves, results = called(prefix, name, function, args, kwargs)
     made = formula.forward(steps(), inputs(args, kwargs, results), *args, **kwargs)
+    made = made.among[0] if isinstance(made, Alternatives) else made
     made = [*made] if isinstance(made, (list, tuple)) else [made]
     made = made[: len(results)] if prefix == "NPU" else made
     assert len(made) == len(results)
