@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import REPLAYED, Edge, ReplayedOutput
+from npucmp.model import REPLAYED, ReplayedOutput
 from npucmp.model.optypes import op_type
 from npucmp.recompute.arguments import NotInTable
 from npucmp.recompute.call_table import CallFormula, formula_of
@@ -19,6 +19,7 @@ from npucmp.recompute.table import STOPPED, CallRow, row_of
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task
 
 if TYPE_CHECKING:
+    from npucmp.model import Edge
     from npucmp.recompute.data_flow import EdgeTask
 
 LIBRARIES = ("numpy", "torch")
