@@ -19,7 +19,7 @@ Each operator of DUMP is recomputed in float64 from its dumped inputs and argume
 is this operator's own error, independent of upstream errors; it is compared with the rounding that the call can cause.
 Gradients between operators are compared with the sum of the gradients that their consumers return. For inputs without a
 producer in the dump, npucmp names the function that computes them. Operators that cannot be replayed are listed with
-the reason. Without torch, numpy recomputes the common calls of PyTorch and their gradients; torch recomputes more (pip
+the reason. Numpy recomputes the common calls of PyTorch and their gradients; torch, if it is installed, the others (pip
 install -e '.[replay]'). Kernels of MindSpore, TensorFlow and CANN need their graph, in the dump's folder or by --graph.
 
 \b

@@ -30,7 +30,7 @@ from npucmp.recompute.bound_call import (
     plan_of_call,
 )
 from npucmp.recompute.call_inputs import CallInputs, arrays_in
-from npucmp.recompute.engine import formula_by, libraries_of
+from npucmp.recompute.library import formula_by, libraries_of
 from npucmp.recompute.noisy_ops import Alternatives, Steps, sigma_of
 from npucmp.recompute.table import COMPOSITE, row_of
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task
@@ -93,8 +93,8 @@ class _Nodes(NamedTuple):
 def compute_operator(
     task: Task, context: ReadContext, settings: ReplaySettings, like: Optional[Computation] = None
 ) -> tuple[Computation, list[Any]]:
-    """Return an operator and its results in float64. What numpy refuses is asked of torch. `like` is the same record
-    with other values or rows, whose choice of gradients is taken. Raises RefusedRecord, and the errors of the
+    """Return an operator and its results in float64. If numpy refuses a call, torch computes it. `like` is the same
+    record with other values or rows, whose choice of gradients is taken. Raises RefusedRecord, and the errors of the
     readers."""
     if task.call.prefix.startswith(GRAPH):
         return _results_of(_work_of_operator(task, context, settings))

@@ -1,12 +1,10 @@
-"""What replays a record: formulas of numpy for common calls, their gradients and operators of graphs; torch's own
-function for other calls, where torch is installed.
+"""The engine that replays records in child processes.
 
-A parent process asks what can be replayed, and imports no module that computes.
+The parent process asks what can be replayed, and imports no module that computes.
 """
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,39 +12,15 @@ from npucmp.dump.limits import ReadContext
 from npucmp.model import REPLAYED, ReplayedOutput
 from npucmp.model.optypes import op_type
 from npucmp.recompute.arguments import NotInTable
-from npucmp.recompute.call_table import CallFormula, formula_of
-from npucmp.recompute.table import STOPPED, CallRow, row_of
+from npucmp.recompute.library import has_torch, libraries_of
+from npucmp.recompute.table import STOPPED, row_of
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task
 
 if TYPE_CHECKING:
     from npucmp.model import Edge
     from npucmp.recompute.data_flow import EdgeTask
 
-LIBRARIES = ("numpy", "torch")
-NEEDS_TORCH = "that only torch can replay"
-
-
-def libraries_of(task: Task, wanted: str = "") -> list[str]:
-    """Return what can compute a call, in the order in which it is asked. `wanted` is the only library to use."""
-    call = task.called
-    row, formula = row_of(call), formula_of(call)
-    found = []
-    if formula is not None and (not task.is_backward or formula.backward is not None):
-        found.append("numpy")
-    if row is not None and row.kind not in (*STOPPED, "npu", "dropout") and find_spec("torch") is not None:
-        found.append("torch")
-    chosen = [one for one in found if wanted in ("", one)]
-    return chosen or found if row is not None and row.kind in ("npu", "dropout") else chosen
-
-
-def formula_by(library: str, row: CallRow, task: Task) -> CallFormula:
-    """Return the formula of a call. Raises NotInTable if this torch lacks the function."""
-    formula = formula_of(task.called) if library == "numpy" else None
-    if formula is None:
-        from npucmp.recompute.torch_functions import formula_of_row
-
-        formula = formula_of_row(row)
-    return formula
+NEEDS_TORCH = "only torch can replay it"
 
 
 class OperatorEngine:
@@ -57,7 +31,7 @@ class OperatorEngine:
 
     def missing(self) -> str:
         """Return what must be installed to replay every call, "" if nothing."""
-        return "" if self.library == "numpy" or find_spec("torch") is not None else "npucmp[replay]"
+        return "" if self.library == "numpy" or has_torch() else "npucmp[replay]"
 
     def refuses(self, task: Task) -> tuple[str, str]:
         """Return a status and its reason if the task cannot be replayed; ("", "") if it can. It reads tables only."""
@@ -65,19 +39,17 @@ class OperatorEngine:
             return _refused_operator(task) if self.library != "torch" else (
                 "not in table", "torch replays recorded calls, not operators of graphs"
             )  # fmt: skip
-        name = f"{task.call.prefix}.{task.call.name}"
         if task.call.prefix.rpartition(".")[2] in ("Module", "Cell"):
             return "container", "a module is not a single call, and its record has no hyper-parameters"
         if task.is_backward and (task.forward is None or task.forward_call is None):
             return "no data", "the forward that it reads was not dumped"
         row = row_of(task.called)
         if row is None:
-            return "not in table", f"{name} is not a call that npucmp can replay"
+            return "not in table", f"{task.call.prefix}.{task.call.name} is not a call that npucmp can replay"
         if row.kind in STOPPED:
             return STOPPED[row.kind]
         if not libraries_of(task, self.library):
-            what = "the gradient of a call" if task.is_backward else "a call"
-            return "not in table", f"{name} is {what} {NEEDS_TORCH}"
+            return "not in table", NEEDS_TORCH
         if not task.called.args and not task.called.kwargs:
             return "no data", "the inputs of this call were not dumped"
         return "", ""

@@ -13,9 +13,10 @@ from typing import Callable, Mapping, Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.model import REPLAYED, Operator, ReplayedOutput, Run
 from npucmp.model.optypes import op_type_of
-from npucmp.recompute.engine import OperatorEngine, libraries_of
+from npucmp.recompute.engine import OperatorEngine
 from npucmp.recompute.estimator import RecomputedOperators
 from npucmp.recompute.kind_baseline import mark_doubtful
+from npucmp.recompute.library import libraries_of
 from npucmp.recompute.run import replay_tasks
 from npucmp.recompute.task import GRAPH, Task
 

@@ -94,7 +94,7 @@ def _engine(task: Task, folder: Path, options: ExtractOptions) -> OperatorEngine
     the recorded tensors alone. Raises MissingExtra if torch has to redact it."""
     engine = CaseEngine(folder, smallest=options.smallest)
     status, because = engine.refuses(task)
-    if status and because.endswith(NEEDS_TORCH) and engine.missing():
+    if status and because == NEEDS_TORCH and engine.missing():
         if options.redact:
             raise MissingExtra(engine.missing(), "computing the expected results")
         return RecordedCaseEngine(folder)

@@ -15,8 +15,8 @@ HELP = """Write one operator of DUMP as a case that runs without npucmp: for the
 
 OP is the operator's name in the dump (npucmp show DUMP lists the names). DIR receives the inputs, the dumped results
 and the float64 results as .npy, call.json with the arguments, and run.py. run.py makes the call with torch_npu if it is
-installed, else on the CPU, and prints the errors of the dump and of this call relative to float64. Backward calls,
---smallest and calls that numpy cannot compute need torch: pip install -e '.[replay]'.
+installed, else on the CPU, and prints the errors of the dump and of this call relative to float64. Calls that numpy
+cannot compute need torch: pip install -e '.[replay]'.
 
 \b
   npucmp extract npu_dump Functional.softmax.1.forward -o case

@@ -18,9 +18,9 @@ from npucmp.recompute.arguments import CallTooLarge, RefusedRecord
 from npucmp.recompute.bound_call import ANOTHER, SIZED, BackwardPlan
 from npucmp.recompute.call_inputs import CallInputs
 from npucmp.recompute.computation import MORE, Computation, compute_operator, same_versions, sigmas_of
-from npucmp.recompute.engine import libraries_of
 from npucmp.recompute.error_budget import BIAS, SAME, ErrorBudget, evaluate_output, round_to
 from npucmp.recompute.index_choice import free_choice
+from npucmp.recompute.library import libraries_of
 from npucmp.recompute.sampled_products import by_sample, is_large
 from npucmp.recompute.table import INDICES, STEPPED, STEPPED_BY, TURNED, row_of
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of

@@ -44,7 +44,7 @@ class RowSplit(NamedTuple):
 
 
 def split_of(task: Task) -> Optional[RowSplit]:
-    """The split of a record; None if its rows depend on each other. Of a backward record all tensors must have the
+    """The split of a record; None if its rows depend on each other. All tensors of a backward record must have the
     shape of the result."""
     operator, row = task.forward if task.is_backward else task.operator, row_of(task.called)
     tensors = {one.slot: one for one in operator.tensors} if operator is not None else {}

@@ -6,7 +6,7 @@ kinds   sum      sums of products and plain sums: budget by the random walk of r
         dropout  the recorded output gives the mask
         random   cannot be replayed
         ranks    needs the tensors of other ranks
-        npu      a formula of npu_formulas.py, with noise
+        npu      a formula of call_npu.py, with noise
 A word with `*` is a method that also has an in-place form, as "add_".
 Autocast: rounds wider inputs to the type of the output first (PyTorch's list of operators in lower precision).
 The name in a dump selects a line; npucmp calls the function named in that line.

@@ -35,10 +35,11 @@ from npucmp.model import (
     first_of,
 )
 from npucmp.recompute.data_flow import EdgeTask
-from npucmp.recompute.engine import LIBRARIES, OperatorEngine
+from npucmp.recompute.engine import OperatorEngine
 from npucmp.recompute.error_budget import vendor_level
 from npucmp.recompute.every_operator import JOBS
 from npucmp.recompute.kind_baseline import excuse_kinds, explain_kinds, mark_doubtful
+from npucmp.recompute.library import LIBRARIES
 from npucmp.recompute.option_fields import ReplayFields
 from npucmp.recompute.run import finish_edges, link_operators, with_edges
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of, tasks_of

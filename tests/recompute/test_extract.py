@@ -27,7 +27,7 @@ FIGURES = re.compile(r"^(the dump|this cpu)\s+'(output:\d+)'  rel_l2 (\S+)(?: = 
 def engine(request, monkeypatch):
     """Who computes a case: numpy does where torch is missing."""
     if request.param == "numpy":
-        monkeypatch.setattr("npucmp.recompute.engine.find_spec", lambda name: None)
+        monkeypatch.setattr("npucmp.recompute.library.find_spec", lambda name: None)
     return request.param
 
 

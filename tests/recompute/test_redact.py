@@ -23,7 +23,7 @@ def choose(engine, monkeypatch):
     if engine == "torch":
         pytest.importorskip("torch")
     else:
-        monkeypatch.setattr("npucmp.recompute.engine.find_spec", lambda name: None)
+        monkeypatch.setattr("npucmp.recompute.library.find_spec", lambda name: None)
 
 
 @pytest.fixture

@@ -135,7 +135,7 @@ def test_samples(sample, cause, words):
 
 
 def test_the_option_needs_no_value(monkeypatch, capsys):
-    monkeypatch.setattr("npucmp.recompute.engine.find_spec", lambda name: None)
+    monkeypatch.setattr("npucmp.recompute.library.find_spec", lambda name: None)
     dumps = [str(SAMPLES / "msprobe_clean" / side) for side in ("target", "golden")]
     for words in (["--replay", *dumps], [*dumps, "--replay"], [*dumps, "--replay", "all"], ["--replay=all", *dumps]):
         monkeypatch.setattr("sys.argv", ["npucmp", "compare", *words])

@@ -13,7 +13,7 @@ from tests.recompute.craft import Dump
 
 
 def test_without_torch_one_line_tells_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr("npucmp.recompute.engine.find_spec", lambda name: None)
+    monkeypatch.setattr("npucmp.recompute.library.find_spec", lambda name: None)
     folder = Dump(tmp_path).add("Torch.cumprod.0.forward", [np.ones(3)], [np.ones(3)], {"dim": 0}).write()
     with pytest.raises(MissingExtra, match=r"pip install -e '\.\[replay\]'"):
         replay(folder)
@@ -31,7 +31,7 @@ def test_a_case_that_torch_alone_computes_is_written_without_it(phase, tmp_path,
     dump.add("Torch.cumprod.0.backward", [given], [wrong.copy()])
     folder = dump.write()
     with monkeypatch.context() as context:
-        context.setattr("npucmp.recompute.engine.find_spec", lambda name: None)
+        context.setattr("npucmp.recompute.library.find_spec", lambda name: None)
         found = npucmp.extract(folder, f"Torch.cumprod.0.{phase}", tmp_path / "case")
     assert "actual_0.npy" in found.files and "expected_0.npy" not in found.files
     assert [(row.status, row.verdict.value) for row in found.rows] == [("not in table", "UNKNOWN")]
@@ -44,7 +44,7 @@ def test_a_case_that_torch_alone_computes_is_written_without_it(phase, tmp_path,
 
 
 def test_a_case_that_needs_torch_asks_for_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("npucmp.recompute.engine.find_spec", lambda name: None)
+    monkeypatch.setattr("npucmp.recompute.library.find_spec", lambda name: None)
     dump = Dump(tmp_path / "dump").add("Torch.cumprod.0.forward", [np.ones(3)], [np.ones(3)], {"dim": 0}).write()
     with pytest.raises(MissingExtra, match=r"pip install -e '\.\[replay\]'"):
         npucmp.extract(dump, "Torch.cumprod.0.forward", tmp_path / "case", redact=True)
