@@ -64,8 +64,9 @@ class Gap(NamedTuple):
 @dataclass(frozen=True)
 class Replay:
     """The replay of one run: a row per output, in order of execution. `peers` are the kinds of operators that all
-    exceed their budget alike, `golden` further results of a replay of `golden_run`, both in words. `edges` are the
-    gradients between backward operators, `gaps` the inputs between forward operators."""
+    exceed their budget alike, `settings` those of them that a setting of the device explains, `golden` further results
+    of a replay of `golden_run`, all in words. `edges` are the gradients between backward operators, `gaps` the inputs
+    between forward operators."""
 
     run: Run
     rows: tuple[ReplayedOutput, ...]
@@ -75,6 +76,7 @@ class Replay:
     notes: tuple[str, ...] = ()
     golden: tuple[str, ...] = ()
     golden_run: Optional[Run] = None
+    settings: tuple[str, ...] = ()
 
     @property
     def operators(self) -> dict[int, Operator]:
@@ -114,7 +116,9 @@ class ReplayResult(Result):
 
     @property
     def differs(self) -> bool:
-        return bool(self.verdicts[ReplayVerdict.GUILTY]) or any(one.broken_edges for one in self.replays)
+        return bool(self.verdicts[ReplayVerdict.GUILTY]) or any(
+            one.broken_edges or one.settings for one in self.replays
+        )
 
     @property
     def is_decided(self) -> bool:

@@ -30,8 +30,8 @@ install -e '.[replay]'). Kernels of MindSpore, TensorFlow and CANN need their gr
   npucmp replay npu_dump --budget-from clean_npu_dump   limits of this device from a clean run
   npucmp replay tf_dump --graph graph.pbtxt
 
-Exit status: 0 no operator is guilty · 1 an operator is guilty, or a gradient is broken · 2 undecided (no values, no
-engine, bad usage).
+Exit status: 0 no operator is guilty · 1 an operator is guilty, a gradient is broken, or a setting makes a kind of
+operators coarser · 2 undecided (no values, bad usage).
 """
 
 

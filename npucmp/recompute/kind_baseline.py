@@ -30,12 +30,13 @@ DIRECTED = 0.5  # of the relative error is the mean error toward or from zero: r
 
 class KindExplanation(NamedTuple):
     """A sentence about a kind, the places of rows that it excuses, and of rows that another formula, or one direction
-    of rounding, makes guilty."""
+    of rounding, makes guilty. `is_setting`: a setting of the device explains the rows that it excuses."""
 
     words: str
     rows: frozenset[int]
     alike: frozenset[int] = frozenset()
     direction: str = ""
+    is_setting: bool = False
 
 
 def explain_kinds(rows: Sequence[ReplayedOutput], operators: Mapping[int, Operator]) -> list[KindExplanation]:
@@ -61,7 +62,7 @@ def explain_kinds(rows: Sequence[ReplayedOutput], operators: Mapping[int, Operat
         if len(coarse) >= enough and (_in_common(rows, coarse) or not _have_direction([rows[at] for at in coarse])):
             inside = _in_common(rows, coarse) or "coarser arithmetic inside"
             words = f"{words}: explained by {inside} (a setting, not one operator)"
-            found.append(KindExplanation(words, frozenset(coarse).intersection(alone)))
+            found.append(KindExplanation(words, frozenset(coarse).intersection(alone), is_setting=True))
         elif len(alike) >= enough and not any(rows[place].explained_by for place in alike):
             words = f"{words}: similar errors, explained by another formula, not by coarser arithmetic"
             found.append(KindExplanation(words, frozenset(), frozenset(alike).intersection(alone)))

@@ -94,7 +94,8 @@ def _section(one: Replay, report: ReplayResult, places: Iterator[int]) -> Sectio
     left = Counter(row.status for row in one.rows if row.status != REPLAYED)
     words = [f"replayed {done:,} of {count_of(len(one.rows), 'output')}"]
     words += [f"{count:,} not replayed: {name}" for name, count in left.items()]
-    after = [*(Line("explained", "UNKNOWN", f"  {text}") for text in one.peers), *replay_tables.differing(one)]
+    after = [Line("setting" if text in one.settings else "explained", "UNKNOWN", f"  {text}") for text in one.peers]
+    after += replay_tables.differing(one)
     after += [Line("golden", "UNKNOWN", f"  {text}") for text in one.golden]
     held = replay_tables.coverage(one)
     words += [held] if held else []
@@ -236,6 +237,10 @@ def _verdict(report: ReplayResult) -> tuple[str, str]:
         words += ["1 operator does not match float64 of its own inputs"] if orders == 1 else []
         words += [f"{count_of(edges, 'gradient')} {'differs' if edges == 1 else 'differ'} from the sum of "
                   f"{'its' if edges == 1 else 'their'} consumers"] if edges else []  # fmt: skip
+        if not words:
+            settings = sum(len(one.settings) for one in report.replays)
+            words = [f"{count_of(settings, 'setting')} of the device, no operator alone"]
+            return "SETTING", ", ".join([*words, clean, *rest])
         return "GUILTY", ", ".join([*words, clean, *rest])
     odd = sum(len(replay_tables.differences(one)) for one in report.replays)
     rest += [f"but {count_of(odd, 'input')} computed by another function than in other layers"] if odd else []
@@ -318,6 +323,7 @@ def _facts(report: ReplayResult) -> Row:
         "guilty": guilty[: tables.SUMMARISED],
         "levels": dict(Counter(row.vendor_level for row in report.rows if row.vendor_level)),
         "explained": [text for one in report.replays for text in one.peers],
+        "device_settings": [text for one in report.replays for text in one.settings],
         "edges": dict(Counter(edge.verdict.value for one in report.replays for edge in one.edges)),
         "broken_edges": [
             row for row in _all(report, replay_tables.edge_rows) if row["verdict"] == EdgeVerdict.BROKEN.value

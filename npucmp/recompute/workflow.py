@@ -290,10 +290,14 @@ class _ReplayPlan:
         operators = _by_kind(self.run)
         ordered = mark_doubtful([row for order in sorted(self.rows) for row in self.rows[order]], operators)
         kinds = explain_kinds(ordered, operators)
-        words = tuple(kind.words for kind in kinds)
+        words = [kind.words for kind in kinds]
+        settings = [kind.words for kind in kinds if kind.is_setting]
         rows = excuse_kinds(ordered, kinds)
         edges, alike = finish_edges(self.edges, rows, operators)
-        return Replay(self.run, tuple(rows), (*words, *alike), tuple(edges), tuple(self.gaps), self.run.notes)
+        return Replay(
+            self.run, tuple(rows), (*words, *alike), tuple(edges), tuple(self.gaps), self.run.notes,
+            settings=(*settings, *alike),
+        )  # fmt: skip
 
 
 def ratios_of(clean: ReplayResult) -> Mapping[tuple[str, str], float]:

@@ -237,6 +237,7 @@ class ReplaySummary(SummaryOptional, _ReplayGolden):
     guilty: list[dict[str, Cell]]
     levels: dict[str, int]
     explained: list[str]
+    device_settings: list[str]
     edges: dict[str, int]
     broken_edges: list[dict[str, Cell]]
     differing: list[str]

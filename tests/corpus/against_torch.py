@@ -354,7 +354,7 @@ def odds(net: Net) -> Any:
         total = t("add", total, t("mean", t("mean", t.reshape(squared, -1, 8), dim=-1, keepdim=True), dim=0))
     tied = t("relu", t.reshape(x, 1, 2, 4, 6))  # windows of zeros
     pooled = t("max_pool2d", tied, 2)
-    image = t("conv2d", t("interpolate", pooled, 2), w("kernel", 4, 1, 3, 3), None, 2, 1, 1, 2)
+    image = t("conv2d", t("interpolate", pooled, scale_factor=2), w("kernel", 4, 1, 3, 3), None, 2, 1, 1, 2)
     return t("add", t("mse_loss", image, t.constant(np.full(image.shape, 0.3, np.float32))), t("mean", total, dim=0))
 
 

@@ -457,7 +457,7 @@ def unet(net: Net) -> Var:
         x = net.conv(f"narrow{k}", x, s.width, stride=2)
     x = net.block("middle.0", residual, x)
     for k in range(depth):
-        x = net.t("cat", net.t("interpolate", x, 2), skips.pop(), dim=1)
+        x = net.t("cat", net.t("interpolate", x, scale_factor=2), skips.pop(), dim=1)
         x = net.block(f"up.{k}", residual, net.conv(f"join{k}", x, s.width, kernel=1))
     x = net.conv("out", net.silu(net.group_norm("norm", net.finish(x))), 3)
     return net.t("mse_loss", x, net.normal("noise", *x.shape))

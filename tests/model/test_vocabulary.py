@@ -44,7 +44,6 @@ CALLED = {  # modules that make calls again, or name them to a tool: they know f
     "recompute/table.py": "which function a call is",
     "recompute/numpy_table.py": "which formula an operator of a graph is",
     "recompute/call_table.py": "which formula a function is",
-    "recompute/bound_call.py": "functions that are treated by their names",
     "recompute/rounding_noise.py": "which of torch's primitives round",
     "recompute/data_flow.py": "places of arguments in a signature",
     "recompute/torch_functions.py": "functions that write into their arguments, or are taken by their formula",

@@ -86,10 +86,11 @@ def test_a_dump_without_calls_is_undecided():
 
 def test_all_of_a_kind_are_explained_and_one_is_guilty(tmp_path):
     every = replay(softmaxes(tmp_path / "all", range(5)))
-    assert every.exit_status == 0 and {row.verdict for row in every.rows} == {ReplayVerdict.AMPLIFIER}
+    assert every.exit_status == 1 and {row.verdict for row in every.rows} == {ReplayVerdict.AMPLIFIER}
     (words,) = every.replays[0].peers
     assert words.startswith("all 5 Functional.softmax.forward output:0 exceed their budget")
-    assert "explained" in str(every)
+    assert every.replays[0].settings == (words,) and f"setting  {words}" in str(every)
+    assert str(every).splitlines()[-1].startswith("SETTING: 1 setting of the device, no operator alone, 0 outputs")
     one = replay(softmaxes(tmp_path / "one", [3]))
     assert one.exit_status == 1 and guilty(one) == ["Functional.softmax.3.forward"]
     assert one.replays[0].peers == ()
