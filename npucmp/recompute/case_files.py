@@ -88,8 +88,9 @@ def _write_files(
     args, kwargs = arguments_of(call, row, lambda slot: CaseTensor(files_of.names[slot]), Type)
     if name == "embedding":
         args[3:4] = [None] * len(args[3:4])  # max_norm would write into the weight
-    facts = {"operator": task.operator.name, "treated": files_of.treated, "rows": cut, "outputs": files_of.outputs,
-             "tensors": files_of.types, "leaves": leaves, **places}  # fmt: skip
+    facts = {"operator": task.operator.name, "call": f"{call.prefix}.{call.name}", "treated": files_of.treated,
+             "rows": cut, "outputs": files_of.outputs, "tensors": files_of.types, "leaves": leaves,
+             **places}  # fmt: skip
     for file, text in files(row, Arguments(args, kwargs), task.is_backward, facts).items():
         (folder / file).write_text(text, encoding="utf-8")
 

@@ -29,6 +29,7 @@ install -e '.[replay]'). Kernels of MindSpore, TensorFlow and CANN need their gr
   npucmp replay npu_dump --golden gpu_dump -o report    which run is wrong, and the vendor's double benchmark
   npucmp replay npu_dump --budget-from clean_npu_dump   limits of this device from a clean run
   npucmp replay tf_dump --graph graph.pbtxt
+  npucmp replay case --against my_kernels.py:softmax    judge your own kernel by a case of npucmp extract
 
 Exit status: 0 no operator is guilty · 1 an operator is guilty, a gradient is broken, or a setting makes a kind of
 operators coarser · 2 undecided (no values, bad usage).
@@ -37,7 +38,7 @@ operators coarser · 2 undecided (no values, bad usage).
 
 @click.command(help=HELP)
 @click.argument("dump")
-@declare_options(ReplayFields, only="engine golden budget budget_from limit_memory")
+@declare_options(ReplayFields, only="engine golden against budget budget_from limit_memory")
 @click.option(
     "--reproducer",
     nargs=2,

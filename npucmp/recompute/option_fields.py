@@ -25,6 +25,11 @@ class ReplayFields(DumpFields):
     limit_memory: Optional[int] = option(
         None, _MEMORY.format("one operator"), metavar="MB", least=1, is_whole=True, python="limit_memory=BYTES"
     )
+    against: Optional[str] = option(
+        None,
+        "DUMP is a case of npucmp extract: run this function on its inputs, and judge its results by the same limits.",
+        metavar="MODULE:FUNCTION",
+    )
     strict: bool = option(False, "Exit 2 also if an output could not be replayed.")
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
@@ -38,6 +39,7 @@ from npucmp.recompute.data_flow import EdgeTask
 from npucmp.recompute.engine import OperatorEngine
 from npucmp.recompute.error_budget import vendor_level
 from npucmp.recompute.every_operator import JOBS
+from npucmp.recompute.kernel_case import replay_kernel
 from npucmp.recompute.kind_baseline import excuse_kinds, explain_kinds, mark_doubtful
 from npucmp.recompute.library import LIBRARIES
 from npucmp.recompute.option_fields import ReplayFields
@@ -153,6 +155,14 @@ def replay(dump: StrPath, options: ReplayOptions) -> ReplayResult:
         )
         settings = settings._replace(known=ratios_of(clean))
     context = options.context(dump, *(() if options.golden is None else (options.golden,)))
+    if options.against is not None:
+        run, rows = replay_kernel(Path(dump), options.against, context, settings)
+        return ReplayResult(
+            paths=(str(dump),),
+            replays=(Replay(run, tuple(rows)),),
+            seconds=time.monotonic() - started,
+            strict=options.strict,
+        )
     opened = options.runs(dump, context)
     runs = [run for run in opened if not run.problem]
     runs = with_graphs(
