@@ -335,6 +335,7 @@ BOUNDARIES = {  # modules that catch every error: what runs there is another pro
     "npucmp.model.entry_points": 1,  # the packages of users
     "npucmp.measure.executor": 1,  # the last frame of a worker; its parent raises the error
     "npucmp.recompute.run": 4,  # the last frames of a child
+    "npucmp.recompute.kernel_case": 1,  # a kernel of the user
 }
 
 

@@ -1,7 +1,7 @@
 """Judge a user's own kernel by the case of an operator that `npucmp extract` wrote: the same inputs, the same budget.
 
 The kernel is a function that the user names: `module:function`, `file.py:function`, or an entry point of the group
-`npucmp.kernels`. Nothing of the case is executed. The kernel receives the arguments of the call; of a gradient, the
+`npucmp.kernels`. Nothing of the case is executed. The kernel receives the arguments of the call; for a gradient, the
 incoming gradients first. Tensors are torch's if a global name of the kernel's module is a module of torch, else arrays;
 types that numpy lacks are float32. It returns the results of the call, of a gradient the gradients of the inputs in
 their order.
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from npucmp.recompute.task import ReplaySettings, Task
 GROUP = "npucmp.kernels"
 MOST = 1 << 20  # bytes of call.json: work
 Function = Callable[..., Any]
+Found = TypeVar("Found")
 
 
 def replay_kernel(
@@ -101,11 +102,9 @@ class _Case:
         except RefusedRecord as error:
             raise DumpError(self._folder, str(error)) from None
         given = [as_tensor(self._array(self._given[at]), self._type(self._given[at])) for at in sorted(self._given)]
-        try:
-            found = function(*given, *args, **kwargs)
-            results = [None if one is None else _numbers(one) for one in _flat(found)]
-        except Exception as error:  # the user's code raises anything
-            raise UsageError(f"{kernel}: {type(error).__name__}: {error}"[:400]) from error
+        results = _asked(
+            kernel, lambda: [None if one is None else _numbers(one) for one in _flat(function(*given, *args, **kwargs))]
+        )
         return dict(self._by_output(results, kernel))
 
     def _by_output(
@@ -117,7 +116,9 @@ class _Case:
             one = results[at] if at < len(results) else None
             if one is None or one.size != np.prod(shape, dtype=int):
                 got = "nothing" if one is None else str(list(one.shape))
-                raise UsageError(f"{kernel}: result {at} is {got}; {output['slot']} of the case is {list(shape)}")
+                raise UsageError(
+                    f"--against {kernel}: result {at} is {got}; {output['slot']} of the case is {list(shape)}"
+                )
             turned = one.swapaxes(-1, -2) if output["turned"] else one
             yield number, turned.reshape(shape)
 
@@ -167,15 +168,19 @@ def _function_of(kernel: str) -> Function:
                              [*points])  # fmt: skip
         found: Any = load_extension(points[kernel])
     else:
-        try:
-            module = _module_of(where)
-            found = getattr(module, name)
-        except Exception as error:  # the user's code raises anything
-            raise UsageError(f"--against {kernel}: {type(error).__name__}: {error}"[:400]) from error
+        found = _asked(kernel, lambda: getattr(_module_of(where), name))
     if not callable(found):
         raise UsageError(f"--against {kernel}: not a function")
     function: Function = found
     return function
+
+
+def _asked(kernel: str, work: Callable[[], Found]) -> Found:
+    """The result of code of the user. Raises UsageError."""
+    try:
+        return work()
+    except Exception as error:  # the user's code raises anything
+        raise UsageError(f"--against {kernel}: {type(error).__name__}: {error}"[:400]) from error
 
 
 def _module_of(where: str) -> Any:
@@ -195,7 +200,7 @@ def _module_of(where: str) -> Any:
 
 
 def _tensor_maker(function: Function) -> Callable[[np.ndarray[Any, Any], str], Any]:
-    """What makes a tensor of the kernel from an array and its type."""
+    """The function from an array and its type to a tensor of the kernel."""
     names = (one.__name__ for one in getattr(function, "__globals__", {}).values() if isinstance(one, ModuleType))
     torch = sys.modules.get("torch") if any(name.partition(".")[0] == "torch" for name in names) else None
     if torch is None:
