@@ -268,6 +268,8 @@ class _AxisOrderFields(NamedTuple):
     axes: tuple[int, ...] = ()
     of_golden: bool = False
     full: tuple[int, ...] = ()
+    blocks: tuple[tuple[int, int], ...] = ()
+    along: int = -1
 
 
 class AxisOrder(_AxisOrderFields, TensorRelation):
@@ -276,6 +278,8 @@ class AxisOrder(_AxisOrderFields, TensorRelation):
     axes       the axes of the target in the order of the golden, without axes of length one; () for the same order
     of_golden  the axes are those of the golden in the order of the target, because the golden has more of them
     full       the axes by their numbers in the recorded shape, for reports; () if `axes` has them
+    blocks     the places of the golden `along` an axis (from the end) in the order of the target, if the target has its
+               blocks in another order: the gates of a recurrent layer, q, k and v of a fused weight; () for the same
     """
 
     __slots__ = ()
@@ -283,10 +287,16 @@ class AxisOrder(_AxisOrderFields, TensorRelation):
     @property
     def words(self) -> str:
         """The relation as tensors.csv has it; "" for the same order."""
-        if not self.axes:
-            return ""
-        words = f"permute({','.join(map(str, self.full or self.axes))})"
-        return f"{words} of the golden" if self.of_golden else words
+        words = f"permute({','.join(map(str, self.full or self.axes))})" if self.axes else ""
+        if self.blocks:
+            ranges = ",".join(f"{start}-{stop - 1}" for start, stop in self.blocks)
+            return " · ".join(filter(None, (words, f"blocks(axis {self.along}, {ranges}) of the golden")))
+        return f"{words} of the golden" if self.of_golden and words else words
+
+    @property
+    def without_blocks(self) -> AxisOrder:
+        """The order of the axes alone."""
+        return AxisOrder(self.axes, self.of_golden)
 
 
 SAME_ORDER = AxisOrder()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.readers.assembly import JOIN, permuted
+from npucmp.dump.readers.assembly import JOIN, joined, permuted, sliced
 from npucmp.dump.readers.strides import c_strides
 from npucmp.model import Payload, TensorRef
 from npucmp.model.dtypes import lookup, offset_of
@@ -25,6 +25,10 @@ def in_one_shape(
         if found is None:
             return None
         target, golden = found
+    if order.blocks:
+        both = in_one_shape(target, golden, order.without_blocks, context)
+        view = None if both is None else _in_blocks(both[1], order, context)
+        return None if both is None or view is None else (both[0]._replace(relation=order), view)
     if order == SAME_ORDER:
         shaped = _reshaped(target, golden.shape, context)
         return None if shaped is None else (shaped, golden)
@@ -49,6 +53,16 @@ def _without_masks(target: TensorRef, golden: TensorRef) -> Optional[tuple[Tenso
     if min(x.max or 0.0, y.max or 0.0) < MASKED:
         return None
     return target._replace(statistics=Statistics(max=x.max)), golden._replace(statistics=Statistics(max=y.max))
+
+
+def _in_blocks(tensor: TensorRef, order: AxisOrder, context: ReadContext) -> Optional[TensorRef]:
+    """A golden tensor with its blocks in the order of the target; None if they cannot be read."""
+    payload = _plain(tensor, context)
+    if payload is None:
+        return None
+    axis = _full_axes(payload.shape)[order.along]
+    view = joined([sliced(payload, axis, start, stop) for start, stop in order.blocks], axis)
+    return tensor._replace(payload=_in_shape(view, tensor.shape), checksum="")
 
 
 def columns_of(

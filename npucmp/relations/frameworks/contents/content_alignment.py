@@ -13,6 +13,7 @@ from typing import Hashable, Iterable, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Run
+from npucmp.relations.frameworks.contents.block_orders import match_blocks
 from npucmp.relations.frameworks.contents.content import ContentReader
 from npucmp.relations.frameworks.contents.content_graph import ContentGraph
 from npucmp.relations.frameworks.contents.content_pairs import CERTAIN, ContentPair, ContentPairs, Near
@@ -200,6 +201,7 @@ def align_contents(target: Run, golden: Run, anchors: Sequence[Match], context: 
     graphs = ContentGraph(target, reader), ContentGraph(golden, reader)
     pairs = ContentPairs(*graphs, reader, _noise(target, golden))
     match_values(pairs)
+    match_blocks(pairs)
     _add_anchors(pairs, anchors)
     types = LearnedTypes(pairs)
     patterns = LayerPatterns(pairs)

@@ -80,7 +80,7 @@ class LearnedTypes:
                 one for one in above if one not in known and graph.children[one] <= {*figures}
             )
             computed = [one for one in numbers if not graph.contents[one].is_weight]
-            right = graph.upstream(computed)
+            right = graph.above_agreement(computed)
             self._pairs.right[side].update(one for one in right if one not in known)
             for one in right:
                 if one not in known and not graph.contents[one].is_weight:

@@ -8,7 +8,7 @@ it read.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Hashable, Optional, Sequence
+from typing import Hashable, Mapping, Optional, Sequence
 
 from npucmp.model.optypes import op_type
 from npucmp.relations.frameworks.contents.content import Content
@@ -24,19 +24,8 @@ CONFIDENCE = 0.8  # confidence: chosen: 2,589 right and 8 wrong on 389 pairs
 
 def match_structure(pairs: ContentPairs, types: LearnedTypes, near: Near = None) -> int:
     """Add the pairs by structure, of all contents or of those `near` new pairs; return their number."""
-    goldens: dict[Hashable, list[int]] = defaultdict(list)
-    for content in pairs.golden.among(near[1] if near else None):
-        parents = pairs.golden.parents[content.number]
-        is_open = content.makers and parents and _is_open(pairs, 1, content.number)
-        if is_open and all(one in pairs.to_target for one in parents):
-            goldens[content.size, tuple(sorted(parents))].append(content.number)
-    known = pairs.with_copies if goldens else {}
-    targets: dict[Hashable, list[int]] = defaultdict(list)
-    for content in pairs.target.among(near[0] if near else None):
-        parents = pairs.target.parents[content.number]
-        is_open = content.makers and parents and _is_open(pairs, 0, content.number)
-        if is_open and all(one in known for one in parents):
-            targets[content.size, tuple(sorted(known[one] for one in parents))].append(content.number)
+    goldens = _by_reads(pairs, 1, pairs.to_target, near)
+    targets = _by_reads(pairs, 0, pairs.with_copies, near) if goldens else {}
     count = 0
     for key, numbers in targets.items():
         for target in numbers:
@@ -52,6 +41,26 @@ def match_structure(pairs: ContentPairs, types: LearnedTypes, near: Near = None)
                 reason = f"{partners} of {partners} inputs are partners, same type, the only one of this size"
                 count += pairs.add(ContentPair(target, golden, STRUCTURE, CONFIDENCE, reason))
     return count
+
+
+def _by_reads(pairs: ContentPairs, side: int, known: Mapping[int, int], near: Near) -> dict[Hashable, list[int]]:
+    """The contents that may get a partner, by their size and the golden numbers of what they are computed from. A
+    weight without a partner counts as a constant of its size: a bias that is lost is zero in one run."""
+    graph = pairs.golden if side else pairs.target
+    found: dict[Hashable, list[int]] = defaultdict(list)
+    for content in graph.among(near[side] if near else None):
+        parents = graph.parents[content.number]
+        lost = [one for one in parents if one not in known and graph.contents[one].is_weight]
+        reads = [one if side else known[one] for one in parents if one in known]
+        if not content.makers or not reads or len(reads) + len(lost) < len(parents):
+            continue
+        if _is_open(pairs, side, content.number, lost):
+            if not lost:
+                found[content.size, tuple(sorted(reads)), ()].append(content.number)
+            rest = sorted([*(graph.contents[one].size for one in lost), *graph.constants(content.makers[0])])
+            if rest:
+                found[content.size, tuple(sorted(reads)), tuple(rest)].append(content.number)
+    return found
 
 
 def match_first(pairs: ContentPairs, types: LearnedTypes) -> int:
@@ -87,7 +96,7 @@ def _first(graph: ContentGraph, numbers: Sequence[int]) -> Optional[int]:
     return first[0] if len(first) == 1 else None
 
 
-def _is_open(pairs: ContentPairs, side: int, number: int) -> bool:
+def _is_open(pairs: ContentPairs, side: int, number: int, lost: Sequence[int]) -> bool:
     """Whether a content may get a partner by structure. Below an operator that hides an error (a norm hides a factor)
     the runs agree again; a content above it is open if the partners of at least two parents are known by value."""
     if pairs.is_open(side, number):
@@ -95,7 +104,8 @@ def _is_open(pairs: ContentPairs, side: int, number: int) -> bool:
     graph, known = (pairs.golden, pairs.to_target) if side else (pairs.target, pairs.to_golden)
     if number in known or number not in pairs.right[side]:
         return False
-    return len(graph.parents[number]) > 1 and all(pairs.is_by_value(side, one) for one in graph.parents[number])
+    parents = [one for one in graph.parents[number] if one not in lost]
+    return len(parents) > 1 and all(pairs.is_by_value(side, one) for one in parents)
 
 
 def _read_alike(pairs: ContentPairs, target: int, golden: int) -> bool:
