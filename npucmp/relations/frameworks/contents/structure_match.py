@@ -79,15 +79,20 @@ def match_first(pairs: ContentPairs, types: LearnedTypes) -> int:
     count = 0
     for targets, goldens in groups.values():
         for target in targets:
-            fitting = _first(pairs.golden, [one for one in goldens if types.fit(target, one) >= PARTNER_TYPES])
+            fitting = _first(pairs.golden, [one for one in goldens if _may_be_first(pairs, types, target, one)])
             if fitting is None or not pairs.same_pass(target, fitting):
                 continue
-            rivals = [one for one in targets if types.fit(one, fitting) >= PARTNER_TYPES]
-            makers = pairs.target.maker(target), pairs.golden.maker(fitting)
-            if _first(pairs.target, rivals) == target and not adds_bias_apart(*makers):
+            rivals = [one for one in targets if _may_be_first(pairs, types, one, fitting)]
+            if _first(pairs.target, rivals) == target:
                 reason = "the first of its type behind the same partners"
                 count += pairs.add(ContentPair(target, fitting, STRUCTURE, CONFIDENCE, reason))
     return count
+
+
+def _may_be_first(pairs: ContentPairs, types: LearnedTypes, target: int, golden: int) -> bool:
+    """Whether the types of two contents are partners, and none of them is a product whose bias is added below."""
+    is_apart = adds_bias_apart(pairs.target.maker(target), pairs.golden.maker(golden))
+    return types.fit(target, golden) >= PARTNER_TYPES and not is_apart
 
 
 def _first(graph: ContentGraph, numbers: Sequence[int]) -> Optional[int]:
