@@ -2,7 +2,8 @@
 of a fused weight.
 
 Weights show the order of their blocks by their values. What is computed with such a weight has its blocks in the same
-order; no other order of blocks is tried, so that an operator that exchanges blocks differs.
+order; no other order of blocks is tried, so that an operator that exchanges blocks differs. What is computed further
+must agree in the same order, so that exchanged blocks of a weight differ.
 """
 
 from __future__ import annotations
@@ -35,15 +36,28 @@ def match_blocks(pairs: ContentPairs) -> None:
         for content in graph.contents:
             if content.is_weight and content.sketch.quantiles is not None and pairs.is_open(side, content.number):
                 by_size[content.size][side].append(content)
-    count = 0
+    found: list[ContentPair] = []
     for targets, goldens in by_size.values():
         for row, column in np.argwhere(_are_equal_unsorted(pairs, targets, goldens)) if targets and goldens else ():
-            target, golden = targets[row], goldens[column]
-            order = _order_of_weights(pairs, target, golden) if pairs.is_open(0, target.number) else None
-            count += order is not None and _add(pairs, target, golden, order)
-    for content in pairs.target.contents if count else ():
+            order = _order_of_weights(pairs, targets[row], goldens[column])
+            found += [] if order is None else _add(pairs, targets[row], goldens[column], order)
+    for content in pairs.target.contents if found else ():
         if content.makers and pairs.is_open(0, content.number):
-            _match_computed(pairs, content)
+            found += _match_computed(pairs, content)
+    shown = {pair.order.blocks for pair in found if pair.order is not None and _is_proven(pairs, pair)}
+    for pair in found:
+        if pair.order is not None and pair.order.blocks in shown:
+            pairs.axes.learn(*pairs.shapes(pair.target, pair.golden), pair.order, LEARNED)
+        else:
+            pairs.remove(pair)
+
+
+def _is_proven(pairs: ContentPairs, pair: ContentPair) -> bool:
+    """Whether something that is computed from a content with blocks in another order agrees in the same order."""
+    if pairs.target.contents[pair.target].is_weight:
+        return False
+    below = (pairs.found.get(one) for one in pairs.target.near_downstream(pair.target))
+    return any(one is not None and one.order is not None and not one.order.blocks for one in below)
 
 
 def _are_equal_unsorted(pairs: ContentPairs, targets: Sequence[Content], goldens: Sequence[Content]) -> Any:
@@ -82,7 +96,7 @@ def _blocks_along(x: Any, y: Any) -> tuple[tuple[int, int], ...]:
     return tuple((int(places[start]), int(places[stop - 1]) + 1) for start, stop in zip(ends, ends[1:]))
 
 
-def _match_computed(pairs: ContentPairs, content: Content) -> None:
+def _match_computed(pairs: ContentPairs, content: Content) -> list[ContentPair]:
     """Add the pair of a content that is computed from one with blocks in another order, if it has them too."""
     for parent in pairs.target.parents[content.number]:
         pair = pairs.found.get(parent)
@@ -94,8 +108,9 @@ def _match_computed(pairs: ContentPairs, content: Content) -> None:
                 continue
             shapes = pairs.shapes(content.number, number)
             for order in _orders_with(pair.order, pairs, shapes):
-                if _is_equal(pairs, content, golden, order) and _add(pairs, content, golden, order):
-                    return
+                if _is_equal(pairs, content, golden, order):
+                    return _add(pairs, content, golden, order)
+    return []
 
 
 def _orders_with(shown: AxisOrder, pairs: ContentPairs, shapes: tuple[Shape, Shape]) -> Iterator[AxisOrder]:
@@ -111,8 +126,8 @@ def _is_equal(pairs: ContentPairs, target: Content, golden: Content, order: Axis
     return error is not None and error <= AGREES * pairs.noise
 
 
-def _add(pairs: ContentPairs, target: Content, golden: Content, order: AxisOrder) -> bool:
-    pairs.axes.learn(*pairs.shapes(target.number, golden.number), order, LEARNED)
+def _add(pairs: ContentPairs, target: Content, golden: Content, order: AxisOrder) -> list[ContentPair]:
     error = pairs.error(target.number, golden.number, order)
     reason = "equal element by element, with blocks of an axis in another order"
-    return pairs.add(ContentPair(target.number, golden.number, VIA, CERTAIN, reason, order, error))
+    pair = ContentPair(target.number, golden.number, VIA, CERTAIN, reason, order, error)
+    return [pair] if pairs.add(pair) else []
