@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import Any, Mapping, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Operator, TensorRef
@@ -328,17 +328,17 @@ class OperatorPairs:
             if place in taken or not any(tensor.is_output for tensor in operator.tensors):
                 continue
             pairs = [self._partner_pair(one) for one in self._target.reads[place]]
-            contents = [self._golden.contents[pair.golden] for pair in pairs if pair is not None]
-            written = max((one.makers[0] for one in contents if one.makers), default=-1)
-            readers = Counter(one for content in contents for one in {*content.readers} if one not in self._movers)
+            readers = Counter(
+                reader
+                for pair in pairs
+                if pair is not None
+                for reader in {*self._golden.contents[pair.golden].readers}
+                if reader not in self._movers
+            )
             if not readers:
                 continue
-
-            def rank(reader: int, readers: Counter[int] = readers, place: int = place, written: int = written) -> Any:
-                is_alike = _kind(self._golden.operators[reader]) == _kind(self._target.operators[place])
-                return reader > written, readers[reader], is_alike, -reader
-
-            golden = max(readers, key=rank)
+            kind = _kind(operator)
+            golden = max(readers, key=lambda one: (readers[one], _kind(self._golden.operators[one]) == kind, -one))
             draft = OperatorDraft(place, operator, golden, via=next(pair.via for pair in pairs if pair is not None))
             self._add_inputs(draft)
             if draft.partners:
