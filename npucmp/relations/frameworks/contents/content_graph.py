@@ -301,17 +301,19 @@ class ContentGraph:
 
     def above_agreement(self, numbers: Collection[int]) -> set[int]:
         """All contents from which these are computed that their agreement proves. A part, as of a split, proves nothing
-        of the rest: what it is taken from needs all that is computed from it."""
+        of the rest: what it is taken from needs all that is computed from it, but what zeros absorb."""
         found: set[int] = set()
-        todo = [*numbers]
         proven = {*numbers}
+        for content in reversed(self.contents):  # a gate times zeros: an operator reads it and writes no content
+            if content.readers and self.children[content.number] <= proven:
+                proven.add(content.number)
+        todo = [*numbers]
         while todo:
             one = todo.pop()
             for parent in self.parents[one]:
-                is_part = self.contents[one].size < self.contents[parent].size and self.hands_on(
-                    self.contents[one].makers[0]
-                )
-                if parent not in found and not (is_part and not self.children[parent] <= proven):
+                smaller = self.contents[one].size < self.contents[parent].size
+                is_part = smaller and self.hands_on(self.contents[one].makers[0])
+                if parent not in found and (not is_part or self.children[parent] <= proven):
                     found.add(parent)
                     proven.add(parent)
                     todo.append(parent)
