@@ -17,7 +17,7 @@ OFTEN = 0.3  # score: chosen: types that are partners wherever they occur have s
 LONELY = 0.2  # score: chosen: so much less for a type that has none more than twice as often as it has this partner
 SAME_TYPE = 0.25  # score: chosen: equal types that were not seen as partners
 STRANGE = 0.3  # score: chosen: so much less for a type that has none, or other partners
-ROUNDING = 1e-2  # share of the noise: chosen: an error below it is rounding alone
+ROUNDING = 1e-3  # share of the noise: chosen: an error below it is rounding alone
 
 
 class LearnedTypes:
