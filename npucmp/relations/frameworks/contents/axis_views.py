@@ -27,8 +27,7 @@ def in_one_shape(
         target, golden = found
     if order.blocks:
         both = in_one_shape(target, golden, order.without_blocks, context)
-        view = None if both is None else _in_blocks(both[1], order, context)
-        return None if both is None or view is None else (both[0]._replace(relation=order), view)
+        return None if both is None else _in_blocks(*both, order, context)
     if order == SAME_ORDER:
         shaped = _reshaped(target, golden.shape, context)
         return None if shaped is None else (shaped, golden)
@@ -55,14 +54,18 @@ def _without_masks(target: TensorRef, golden: TensorRef) -> Optional[tuple[Tenso
     return target._replace(statistics=Statistics(max=x.max)), golden._replace(statistics=Statistics(max=y.max))
 
 
-def _in_blocks(tensor: TensorRef, order: AxisOrder, context: ReadContext) -> Optional[TensorRef]:
-    """A golden tensor with its blocks in the order of the target; None if they cannot be read."""
-    payload = _plain(tensor, context)
+def _in_blocks(
+    target: TensorRef, golden: TensorRef, order: AxisOrder, context: ReadContext
+) -> Optional[tuple[TensorRef, TensorRef]]:
+    """Two tensors of one shape, the golden's blocks in the order of the target; None if they cannot be read."""
+    payload = _plain(golden, context)
     if payload is None:
         return None
     axis = _full_axes(payload.shape)[order.along]
     view = joined([sliced(payload, axis, start, stop) for start, stop in order.blocks], axis)
-    return tensor._replace(payload=_in_shape(view, tensor.shape), checksum="")
+    full = target.relation.full if isinstance(target.relation, AxisOrder) else ()
+    relation = order._replace(full=full, along=axis)
+    return target._replace(relation=relation), golden._replace(payload=_in_shape(view, golden.shape), checksum="")
 
 
 def columns_of(
