@@ -1,9 +1,9 @@
 """Pairs of contents whose blocks along an axis stand in another order: the gates of a recurrent layer, and q, k and v
 of a fused weight.
 
-Weights show the order of their blocks by their values. What is computed with such a weight has its blocks in the same
-order; no other order of blocks is tried, so that an operator that exchanges blocks differs. What is computed further
-must agree in the same order, so that exchanged blocks of a weight differ.
+Weights show the order of their blocks by their values. An operator that reads such a weight writes its blocks in the
+same order. No other order of blocks is tried, so that an operator that exchanges blocks differs. A content downstream
+must agree in the same order of blocks, so that exchanged blocks of a weight differ.
 """
 
 from __future__ import annotations
