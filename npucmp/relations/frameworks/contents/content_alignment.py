@@ -19,7 +19,7 @@ from npucmp.relations.frameworks.contents.content_graph import ContentGraph
 from npucmp.relations.frameworks.contents.content_pairs import CERTAIN, ContentPair, ContentPairs, Near
 from npucmp.relations.frameworks.contents.learned_types import LearnedTypes
 from npucmp.relations.frameworks.contents.similarity import Likeness, match_similar
-from npucmp.relations.frameworks.contents.slices import ContentSlice, close_wholes, find_slices
+from npucmp.relations.frameworks.contents.slices import ContentSlice, find_slices
 from npucmp.relations.frameworks.contents.structure_match import add_copies, match_first, match_structure
 from npucmp.relations.frameworks.contents.value_match import VIA as BY_VALUE
 from npucmp.relations.frameworks.contents.value_match import match_values
@@ -208,7 +208,6 @@ def align_contents(target: Run, golden: Run, anchors: Sequence[Match], context: 
     add_copies(pairs)
     _match_graph(pairs, types, patterns)
     add_copies(pairs)
-    close_wholes(pairs)
     likenesses: Sequence[Likeness] = ()
     for _ in range(TURNS):
         count, likenesses = match_similar(pairs, types)

@@ -14,7 +14,7 @@ import numpy as np
 
 from npucmp.relations.frameworks.contents.content import Content
 from npucmp.relations.frameworks.contents.content_graph import ContentGraph
-from npucmp.relations.frameworks.contents.content_pairs import ContentPairs
+from npucmp.relations.frameworks.contents.content_pairs import ContentPair, ContentPairs
 
 VIA = "parts"
 CONFIDENCE = 0.9  # confidence: chosen: values decide, but of a part only
@@ -30,6 +30,7 @@ class ContentSlice(NamedTuple):
 
     whole, part  numbers of the contents in their runs; the slice begins at column `start` of the last axis
     by_weights   whether the weights show it, and not the values of both contents
+    view         the pair of a view of the whole: the part is the partner of the view
     """
 
     whole: int
@@ -38,15 +39,20 @@ class ContentSlice(NamedTuple):
     width: int
     of_golden: bool
     by_weights: bool = False
+    view: Optional[ContentPair] = None
 
     @property
     def confidence(self) -> float:
         """The confidence of its pair."""
+        if self.view is not None:
+            return self.view.confidence
         return OF_WEIGHTS if self.by_weights else CONFIDENCE
 
     @property
     def reason(self) -> str:
         """Why the contents are a pair."""
+        if self.view is not None:
+            return f"columns {self.start} to {self.start + self.width - 1}: {self.view.reason}"
         if self.by_weights:
             return f"the weight is that of columns {self.start} to {self.start + self.width - 1}"
         return f"columns {self.start} to {self.start + self.width - 1} are equal"
@@ -59,7 +65,7 @@ class ContentSlice(NamedTuple):
 
 def find_slices(pairs: ContentPairs) -> list[ContentSlice]:
     """The slices that values show, of contents without a partner."""
-    found: list[ContentSlice] = []
+    found = [*_views(pairs)]
     for of_golden in (False, True):
         wholes, parts = (pairs.golden, pairs.target) if of_golden else (pairs.target, pairs.golden)
         known, back = (pairs.to_target, pairs.to_golden) if of_golden else (pairs.to_golden, pairs.to_target)
@@ -78,17 +84,25 @@ def find_slices(pairs: ContentPairs) -> list[ContentSlice]:
     return found
 
 
-def close_wholes(pairs: ContentPairs) -> None:
-    """Let contents all of whose columns have equal parts in the other run need no partner: permuted gates of a
-    recurrent layer are the same numbers, in no order of axes."""
-    widths: dict[tuple[bool, int], dict[int, int]] = defaultdict(dict)
-    for one in find_slices(pairs):
-        if not one.by_weights:
-            widths[one.of_golden, one.whole][one.start] = one.width
-    for (of_golden, number), columns in widths.items():
-        graph = pairs.golden if of_golden else pairs.target
-        if sum(columns.values()) == _width(graph.contents[number]):
-            pairs.right[of_golden].add(number)
+def _views(pairs: ContentPairs) -> Iterator[ContentSlice]:
+    """Yield the parts of computed contents of the target of which only views, as of a split, have partners."""
+    known = pairs.with_copies
+    for content in pairs.target.contents:
+        children = [pairs.target.contents[one] for one in pairs.target.children[content.number]]
+        if content.number in known or not content.makers or not children or len(content.tensor.shape) < 2:
+            continue
+        is_moved = pairs.target.hands_on(content.makers[0]) or content.number in pairs.right[0]
+        if is_moved or not all(one.makers and pairs.target.hands_on(one.makers[0]) for one in children):
+            continue
+        rows = _first_rows(pairs, content, 0)
+        for part in children:
+            own = _first_rows(pairs, part, 0) if part.number in pairs.found else None
+            if rows is None or own is None or _rows(part) != _rows(content) or _width(part) >= _width(content):
+                continue
+            start = _start(rows, own, pairs.noise)
+            if start is not None:
+                pair = pairs.found[part.number]
+                yield ContentSlice(content.number, pair.golden, start, _width(part), False, view=pair)
 
 
 def _slices_of(pairs: ContentPairs, whole: Content, parts: list[Content], of_golden: bool) -> Iterator[ContentSlice]:
