@@ -18,6 +18,7 @@ Along each axis of a layout (tensor parallel, data parallel, micro batches …) 
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import NamedTuple, Optional, Sequence
 
 
@@ -268,6 +269,8 @@ class _AxisOrderFields(NamedTuple):
     axes: tuple[int, ...] = ()
     of_golden: bool = False
     full: tuple[int, ...] = ()
+    blocks: tuple[tuple[int, int], ...] = ()
+    along: int = -1
 
 
 class AxisOrder(_AxisOrderFields, TensorRelation):
@@ -276,6 +279,9 @@ class AxisOrder(_AxisOrderFields, TensorRelation):
     axes       the axes of the target in the order of the golden, without axes of length one; () for the same order
     of_golden  the axes are those of the golden in the order of the target, because the golden has more of them
     full       the axes by their numbers in the recorded shape, for reports; () if `axes` has them
+    blocks     the places of the golden `along` an axis in the order of the target, if the target has its blocks in
+               another order: the gates of a recurrent layer, q, k and v of a fused weight; () for the same
+    along      counts the golden's axes from the end, without those of length one; in reports it is the axis itself
     """
 
     __slots__ = ()
@@ -283,10 +289,18 @@ class AxisOrder(_AxisOrderFields, TensorRelation):
     @property
     def words(self) -> str:
         """The relation as tensors.csv has it; "" for the same order."""
-        if not self.axes:
-            return ""
-        words = f"permute({','.join(map(str, self.full or self.axes))})"
-        return f"{words} of the golden" if self.of_golden else words
+        words = f"permute({','.join(map(str, self.full or self.axes))})" if self.axes else ""
+        if self.blocks:  # where the target has each block of the golden
+            ends = [0, *accumulate(stop - start for start, stop in self.blocks)]
+            places = sorted(zip(self.blocks, ends, ends[1:]))
+            ranges = ",".join(f"{start}-{stop - 1}" for _, start, stop in places)
+            return " · ".join(filter(None, (words, f"slice(axis {self.along}, {ranges})")))
+        return f"{words} of the golden" if self.of_golden and words else words
+
+    @property
+    def without_blocks(self) -> AxisOrder:
+        """The order of the axes alone."""
+        return AxisOrder(self.axes, self.of_golden)
 
 
 SAME_ORDER = AxisOrder()

@@ -3,7 +3,7 @@ tensors.csv prints it and `--mapping` reads it back.
 
     permute(0,3,1,2)                  the axes of the target in the order of the golden
     reshape(2,16,64)                  the same values in another shape, in C order
-    slice(axis 2, 32-63)              the places 32 to 63 along an axis
+    slice(axis 2, 32-63)              the places 32 to 63 along an axis; several ranges one behind the other
     scale(2)                          the values of the target are twice the golden's
     matmul(left, Q.npy)               a matrix of a file times the tensor; matmul(right, Q.npy): the tensor times it
     NAME(…)                           a function that the entry point group npucmp.views names, of an array and the text
@@ -118,12 +118,12 @@ def _numbers(arguments: str) -> tuple[int, ...]:
     return tuple(map(int, arguments.split(",")))
 
 
-def _place(arguments: str) -> tuple[int, int, int]:
-    found = re.fullmatch(r"axis (\d+), ?(\d+)-(\d+)", arguments)
+def _places(arguments: str) -> tuple[int, list[tuple[int, int]]]:
+    found = re.fullmatch(r"axis (\d+), ?(\d+-\d+(?:,\d+-\d+)*)", arguments)
     if found is None:
         raise UsageError(f"slice({arguments:.100}): slice(axis 2, 32-63) is wanted")
-    axis, first, last = map(int, found.groups())
-    return axis, first, last + 1
+    ranges = (one.split("-") for one in found[2].split(","))
+    return int(found[1]), [(int(first), int(last) + 1) for first, last in ranges]
 
 
 def _factor(arguments: str) -> float:
@@ -155,11 +155,12 @@ def _in_shape(payload: Payload, shape: tuple[int, ...]) -> Payload:
     return assembly.reshaped(payload, shape)
 
 
-def _sliced(payload: Payload, place: tuple[int, int, int]) -> Payload:
-    axis, start, stop = place
-    if axis >= len(payload.shape) or not start < stop <= payload.shape[axis]:
-        raise UnsupportedError(f"slice(axis {axis}, {start}-{stop - 1}) of shape {[*payload.shape]}")
-    return assembly.sliced(payload, axis, start, stop)
+def _sliced(payload: Payload, places: tuple[int, list[tuple[int, int]]]) -> Payload:
+    axis, ranges = places
+    for start, stop in ranges:
+        if axis >= len(payload.shape) or not start < stop <= payload.shape[axis]:
+            raise UnsupportedError(f"slice(axis {axis}, {start}-{stop - 1}) of shape {[*payload.shape]}")
+    return assembly.joined([assembly.sliced(payload, axis, *one) for one in ranges], axis)
 
 
 def _divided(payload: Payload, factor: float) -> Payload:
@@ -169,7 +170,7 @@ def _divided(payload: Payload, factor: float) -> Payload:
 _STEPS: dict[str, tuple[Callable[[str], Any], Callable[[Payload, Any], Payload]]] = {  # reads arguments, applies them
     "permute": (_numbers, _permuted),
     "reshape": (_numbers, _in_shape),
-    "slice": (_place, _sliced),
+    "slice": (_places, _sliced),
     "scale": (_factor, _divided),
 }
 KNOWN = frozenset((*_STEPS, *OF_RANKS, *FOUND, "matmul"))

@@ -101,6 +101,7 @@ def natural(text: str) -> list[object]:
 
 
 _LETTER = re.compile(r"[a-zA-Z][0-9]*")
+_UNIQUE = re.compile(r"(?<=.)_token_[0-9]+$")  # ONNX Runtime's end of a name that several nodes would have
 GRADIENTS = ("backward", "grad")  # name parts that make the preceding part a gradient
 
 
@@ -111,7 +112,7 @@ def type_of_name(name: str) -> str:
     is included: "linear_backward" for "layer1.linear_backward_0". If no operator has the name of the last part, the
     part before counts if that is one and a letter distinguishes several ("MatMul_b"), or if it is a random operator.
     """
-    parts = [part for part in re.split(r"[/_.]", name) if not re.fullmatch(r"[0-9]*", part)]
+    parts = [part for part in re.split(r"[/_.]", _UNIQUE.sub("", name)) if not re.fullmatch(r"[0-9]*", part)]
     if len(parts) > 1 and parts[-1].lower() in GRADIENTS:
         return "_".join(parts[-2:])
     last = parts[-1] if parts else name

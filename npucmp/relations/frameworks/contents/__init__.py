@@ -5,6 +5,7 @@ content_graph.py    which contents an operator reads and writes
 content_pairs.py    the pairs that are found, and the region that is known to agree
 axis_orders.py      orders of axes that pairs show: NHWC and NCHW, (S,B,H) and (B,S,H)
 value_match.py      pairs by values
+block_orders.py     weights whose blocks stand in another order, and what is computed with them
 learned_types.py    which types are partners, from the pairs by values
 structure_match.py  pairs by the partners that are read, and copies
 weight_anchors.py   pairs by the weights that are read

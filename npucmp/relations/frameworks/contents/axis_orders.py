@@ -30,6 +30,9 @@ def without_units(shape: Sequence[int]) -> Shape:
 
 def reaches(order: AxisOrder, target: Shape, golden: Shape) -> bool:
     """Return whether a target shape in this order of axes can be a golden shape, both without units."""
+    if order.blocks:
+        fits = len(golden) >= -order.along and golden[order.along] == len(_places_of(order))
+        return fits and reaches(order.without_blocks, target, golden)
     if order == SAME_ORDER:
         borders = _borders(target), _borders(golden)
         return borders[0] | borders[1] in borders
@@ -40,7 +43,9 @@ def reaches(order: AxisOrder, target: Shape, golden: Shape) -> bool:
 
 
 def of_other_side(order: AxisOrder) -> AxisOrder:
-    """Return the same order by the axes of the other side."""
+    """Return the same order by the axes of the other side; blocks are always those of the golden."""
+    if order.blocks:
+        return order
     axes = tuple(sorted(range(len(order.axes)), key=order.axes.__getitem__))
     return AxisOrder(axes, bool(axes) and not order.of_golden)
 
@@ -77,6 +82,9 @@ def places_in(order: AxisOrder, target: Shape, golden: Shape, places: Any) -> tu
     """The places of elements that correspond, in the C orders of target and golden. `places` are places in the C order
     of the side whose axes are not turned."""
 
+    if order.blocks:
+        here, _ = places_in(order.without_blocks, target, golden, places)
+        return here, _in_blocks(order, golden, places)
     if order == SAME_ORDER:
         return places, places
     turned = golden if order.of_golden else target
@@ -90,9 +98,24 @@ def places_in(order: AxisOrder, target: Shape, golden: Shape, places: Any) -> tu
 
 def in_order(flat: Any, order: AxisOrder, shape: Shape, of_golden: bool) -> Any:
     """The values of one side, whose shape has no units, in the order in which they meet those of the other side."""
-    if order == SAME_ORDER or order.of_golden != of_golden:
+    if order.blocks and of_golden:
+        return flat[_in_blocks(order, shape, np.arange(flat.size))]
+    if not order.axes or order.of_golden != of_golden:
         return flat
     return flat.reshape(shape).transpose(order.axes).reshape(-1)
+
+
+def _places_of(order: AxisOrder) -> Any:
+    """The place along the golden axis of each place of the target's blocks."""
+    return np.concatenate([np.arange(start, stop) for start, stop in order.blocks])
+
+
+def _in_blocks(order: AxisOrder, golden: Shape, places: Any) -> Any:
+    """The places of the golden that have the blocks of these places of the target, in the C order of the golden."""
+    along = _places_of(order)
+    inner = math.prod(golden[order.along :][1:])
+    at = places // inner % len(along)
+    return places + (along[at] - at) * inner
 
 
 class AxisOrders:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from npucmp.dump.limits import ReadContext
-from npucmp.dump.readers.assembly import JOIN, permuted
+from npucmp.dump.readers.assembly import JOIN, joined, permuted, sliced
 from npucmp.dump.readers.strides import c_strides
 from npucmp.model import Payload, TensorRef
 from npucmp.model.dtypes import lookup, offset_of
@@ -25,6 +25,9 @@ def in_one_shape(
         if found is None:
             return None
         target, golden = found
+    if order.blocks:
+        both = in_one_shape(target, golden, order.without_blocks, context)
+        return None if both is None else _in_blocks(*both, order, context)
     if order == SAME_ORDER:
         shaped = _reshaped(target, golden.shape, context)
         return None if shaped is None else (shaped, golden)
@@ -49,6 +52,20 @@ def _without_masks(target: TensorRef, golden: TensorRef) -> Optional[tuple[Tenso
     if min(x.max or 0.0, y.max or 0.0) < MASKED:
         return None
     return target._replace(statistics=Statistics(max=x.max)), golden._replace(statistics=Statistics(max=y.max))
+
+
+def _in_blocks(
+    target: TensorRef, golden: TensorRef, order: AxisOrder, context: ReadContext
+) -> Optional[tuple[TensorRef, TensorRef]]:
+    """Two tensors of one shape, the golden's blocks in the order of the target; None if they cannot be read."""
+    payload = _plain(golden, context)
+    if payload is None:
+        return None
+    axis = _full_axes(payload.shape)[order.along]
+    view = joined([sliced(payload, axis, start, stop) for start, stop in order.blocks], axis)
+    full = target.relation.full if isinstance(target.relation, AxisOrder) else ()
+    relation = order._replace(full=full, along=axis)
+    return target._replace(relation=relation), golden._replace(payload=_in_shape(view, golden.shape), checksum="")
 
 
 def columns_of(

@@ -13,12 +13,13 @@ from typing import Hashable, Iterable, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.model import Match, Run
+from npucmp.relations.frameworks.contents.block_orders import match_blocks
 from npucmp.relations.frameworks.contents.content import ContentReader
 from npucmp.relations.frameworks.contents.content_graph import ContentGraph
 from npucmp.relations.frameworks.contents.content_pairs import CERTAIN, ContentPair, ContentPairs, Near
 from npucmp.relations.frameworks.contents.learned_types import LearnedTypes
 from npucmp.relations.frameworks.contents.similarity import Likeness, match_similar
-from npucmp.relations.frameworks.contents.slices import ContentSlice, close_wholes, find_slices
+from npucmp.relations.frameworks.contents.slices import ContentSlice, find_slices
 from npucmp.relations.frameworks.contents.structure_match import add_copies, match_first, match_structure
 from npucmp.relations.frameworks.contents.value_match import VIA as BY_VALUE
 from npucmp.relations.frameworks.contents.value_match import match_values
@@ -200,13 +201,13 @@ def align_contents(target: Run, golden: Run, anchors: Sequence[Match], context: 
     graphs = ContentGraph(target, reader), ContentGraph(golden, reader)
     pairs = ContentPairs(*graphs, reader, _noise(target, golden))
     match_values(pairs)
+    match_blocks(pairs)
     _add_anchors(pairs, anchors)
     types = LearnedTypes(pairs)
     patterns = LayerPatterns(pairs)
     add_copies(pairs)
     _match_graph(pairs, types, patterns)
     add_copies(pairs)
-    close_wholes(pairs)
     likenesses: Sequence[Likeness] = ()
     for _ in range(TURNS):
         count, likenesses = match_similar(pairs, types)

@@ -8,6 +8,7 @@ around others) computes nothing.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import AbstractSet, Collection, Container, Hashable, Iterable, Mapping, Optional, Sequence, Union
 
@@ -15,7 +16,7 @@ from npucmp.dump.readers.names import file_name_of
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type, same_type
 from npucmp.relations.frameworks.contents.axis_orders import without_units
-from npucmp.relations.frameworks.contents.content import Content, ContentReader, Recording
+from npucmp.relations.frameworks.contents.content import FEWEST, Content, ContentReader, Recording
 
 _HANDING = ("views", "hands on", "copies", "drops", "collective", "constant", "stored", "in place")
 HOPS = 6  # steps: chosen: the farthest ancestor that is looked for, more than any fused operator has
@@ -236,6 +237,15 @@ class ContentGraph:
                 places.append(one.tensor.is_output or not at.isdecimal() or int(at) in kind.parameters)
         return bool(places) and not any(places)
 
+    def constants(self, place: int) -> list[int]:
+        """The sizes of the inputs of an operator that are no contents, without those of a few elements."""
+        sizes = [
+            math.prod(one.shape)
+            for one in self.operators[place].tensors
+            if not one.is_output and (place, one.slot) not in self.content_of
+        ]
+        return [size for size in sizes if size >= FEWEST]
+
     def data_of(self, place: int) -> list[int]:
         """The contents that an operator reads, without weights."""
         return [one for one in self.reads[place] if self.is_data(one)]
@@ -287,6 +297,26 @@ class ContentGraph:
             if one not in found:
                 found.add(one)
                 todo += self.parents[one]
+        return found
+
+    def above_agreement(self, numbers: Collection[int]) -> set[int]:
+        """All contents from which these are computed that their agreement proves. A part, as of a split, proves nothing
+        of the rest: what it is taken from needs all that is computed from it, but what zeros absorb."""
+        found: set[int] = set()
+        proven = {*numbers}
+        for content in reversed(self.contents):  # a gate times zeros: an operator reads it and writes no content
+            if content.readers and self.children[content.number] <= proven:
+                proven.add(content.number)
+        todo = [*numbers]
+        while todo:
+            one = todo.pop()
+            for parent in self.parents[one]:
+                smaller = self.contents[one].size < self.contents[parent].size
+                is_part = smaller and self.hands_on(self.contents[one].makers[0])
+                if parent not in found and (not is_part or self.children[parent] <= proven):
+                    found.add(parent)
+                    proven.add(parent)
+                    todo.append(parent)
         return found
 
     def tensors_of(self, number: int) -> Sequence[Recording]:

@@ -156,6 +156,10 @@ class ContentPairs:
         one, other = self.target.contents[target].tensor, self.golden.contents[golden].tensor
         return self._reader.picked(one, here), self._reader.picked(other, there)
 
+    def values(self, side: int, number: int) -> Optional[Any]:
+        """The values of a content in C order; None if they cannot be read or are too many to hold."""
+        return self._reader.flat((self.golden if side else self.target).contents[number].tensor)
+
     def picked_values(self, side: int, number: int, places: Any) -> Optional[Any]:
         """The values of a content at these places of its C order."""
         graph = self.golden if side else self.target

@@ -17,7 +17,7 @@ OFTEN = 0.3  # score: chosen: types that are partners wherever they occur have s
 LONELY = 0.2  # score: chosen: so much less for a type that has none more than twice as often as it has this partner
 SAME_TYPE = 0.25  # score: chosen: equal types that were not seen as partners
 STRANGE = 0.3  # score: chosen: so much less for a type that has none, or other partners
-ROUNDING = 1e-2  # share of the noise: chosen: an error below it is rounding alone
+ROUNDING = 1e-3  # share of the noise: chosen: an error below it is rounding alone
 
 
 class LearnedTypes:
@@ -80,7 +80,7 @@ class LearnedTypes:
                 one for one in above if one not in known and graph.children[one] <= {*figures}
             )
             computed = [one for one in numbers if not graph.contents[one].is_weight]
-            right = graph.upstream(computed)
+            right = graph.above_agreement(computed)
             self._pairs.right[side].update(one for one in right if one not in known)
             for one in right:
                 if one not in known and not graph.contents[one].is_weight:

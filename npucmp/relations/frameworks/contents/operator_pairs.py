@@ -55,22 +55,29 @@ def pair_leftovers(
     draft: OperatorDraft, target: ContentGraph, golden: ContentGraph, used: set[tuple[int, str]], pairs: ContentPairs
 ) -> None:
     """Pair the leftover tensors of an operator with those of its partner, and add them to `used`."""
+    is_alike = _kind(draft.operator) == _kind(golden.operators[draft.golden])
     for written in (False, True):
-        mine = [
-            one
-            for one in draft.operator.tensors
-            if one.is_output == written and one.slot not in draft.partners and _is_dull(target, draft.place, one)
-        ]
+        mine = [one for one in draft.operator.tensors if one.is_output == written and one.slot not in draft.partners]
         theirs = [
             one
             for one in golden.operators[draft.golden].tensors
-            if one.is_output == written and (draft.golden, one.slot) not in used and _is_dull(golden, draft.golden, one)
+            if one.is_output == written and (draft.golden, one.slot) not in used
         ]
-        _pair_equal(draft, mine, theirs, used, pairs)
+        dull = [one for one in mine if _is_dull(target, draft.place, one)]
+        others = [one for one in theirs if _is_dull(golden, draft.golden, one)]
+        _pair_equal(draft, dull, others, used, pairs)
         if target.type_at(draft.place) == golden.type_at(draft.golden):
-            _pair_last(draft, mine, theirs, used)
-            if written and not draft.open_inputs and _read_the_same(draft, golden):
-                _pair_outputs(draft, target, golden, used)
+            _pair_last(draft, dull, others, used)
+        if is_alike and not written:
+            left = [one for one in theirs if golden.content_of.get((draft.golden, one.slot)) not in pairs.to_target]
+            _pair_last(draft, [one for one in mine if one.slot not in draft.exact], left, used, dull)
+        if is_alike and written and not draft.open_inputs and _read_the_same(draft, golden):
+            _pair_outputs(draft, golden, used)
+
+
+def _kind(operator: Operator) -> str:
+    """The type of an operator, one for all products."""
+    return "contracts" if op_type(operator.op_type).has("contracts") else same_type(operator.op_type)
 
 
 def _read_the_same(draft: OperatorDraft, golden: ContentGraph) -> bool:
@@ -82,7 +89,7 @@ def _read_the_same(draft: OperatorDraft, golden: ContentGraph) -> bool:
     return bool(read) and sorted(read) == sorted(one for one in numbers if one is not None)
 
 
-def _pair_outputs(draft: OperatorDraft, target: ContentGraph, golden: ContentGraph, used: set[tuple[int, str]]) -> None:
+def _pair_outputs(draft: OperatorDraft, golden: ContentGraph, used: set[tuple[int, str]]) -> None:
     """Pair outputs of one slot and shape of operators that read the same: their values differ, so that they are no
     content of both runs."""
     theirs = {one.slot: one for one in golden.operators[draft.golden].tensors if one.is_output}
@@ -90,7 +97,7 @@ def _pair_outputs(draft: OperatorDraft, target: ContentGraph, golden: ContentGra
         other = theirs.get(tensor.slot)
         if other is None or tensor.slot in draft.partners or tensor.slot in draft.exact or tensor.shape != other.shape:
             continue
-        if (draft.place, tensor.slot) in target.content_of and (draft.golden, other.slot) not in used:
+        if (draft.golden, other.slot) not in used:
             _take(draft, tensor, other, "the same output of operators that read the same", used)
 
 
@@ -125,9 +132,13 @@ def _equal_order(tensor: TensorRef, other: TensorRef, pairs: ContentPairs) -> Op
 
 
 def _pair_last(
-    draft: OperatorDraft, mine: Sequence[TensorRef], theirs: Sequence[TensorRef], used: set[tuple[int, str]]
+    draft: OperatorDraft,
+    mine: Sequence[TensorRef],
+    theirs: Sequence[TensorRef],
+    used: set[tuple[int, str]],
+    dull: Optional[Sequence[TensorRef]] = None,
 ) -> None:
-    for tensor in mine:
+    for tensor in mine if dull is None else dull:
         fitting = [one for one in theirs if _form(one) == _form(tensor)]
         rivals = [one for one in mine if _form(one) == _form(tensor)]
         if len(fitting) == len(rivals) == 1:
@@ -285,13 +296,14 @@ class OperatorPairs:
     # Matches without values: outputs that are no contents
 
     def _by_reads(self, taken: set[int]) -> list[OperatorDraft]:
-        """Operators of which no output is a content (a loss, chosen indices): those of one type that read the same
-        partners, the only ones on both sides."""
+        """Operators of which no output is a content (a loss, chosen indices, zeros without a bias): those of one type
+        that read the same partners, the only ones on both sides."""
         found = []
         goldens: dict[object, list[int]] = defaultdict(list)
         for place, operator in enumerate(self._golden.operators):
-            if not self._golden.writes[place] and self._golden.reads[place]:
-                key = same_type(operator.op_type), frozenset(self._golden.reads[place])
+            is_open = not any(one in self._pairs.to_target for one in self._golden.writes[place])
+            if is_open and self._golden.reads[place]:
+                key = _kind(operator), frozenset(self._golden.reads[place])
                 goldens[key].append(place)
         targets: dict[object, list[int]] = defaultdict(list)
         known = self._pairs.with_copies
@@ -300,7 +312,7 @@ class OperatorPairs:
                 continue
             if all(one in known for one in self._target.reads[place]):
                 partners = frozenset(known[one] for one in self._target.reads[place])
-                targets[same_type(operator.op_type), partners].append(place)
+                targets[_kind(operator), partners].append(place)
         for reads, places in targets.items():
             if len(places) == len(goldens.get(reads, ())) == 1:
                 draft = OperatorDraft(places[0], self._target.operators[places[0]], goldens[reads][0], via=STRUCTURE)
@@ -325,8 +337,8 @@ class OperatorPairs:
             )
             if not readers:
                 continue
-            kind = self._target.type_at(place)
-            golden = max(readers, key=lambda one: (readers[one], self._golden.type_at(one) == kind, -one))
+            kind = _kind(operator)
+            golden = max(readers, key=lambda one: (readers[one], _kind(self._golden.operators[one]) == kind, -one))
             draft = OperatorDraft(place, operator, golden, via=next(pair.via for pair in pairs if pair is not None))
             self._add_inputs(draft)
             if draft.partners:
@@ -346,6 +358,7 @@ class OperatorPairs:
             seen = {own}
             if pair.order is not None:
                 count = LEARNED if self._are_weights(pair) else 1  # its gradient has the same order of axes
+                count = LEARNED + 1 if pair.order.blocks else count  # weights show it
                 orders.learn(*own, pair.order, count)
                 self._note_order(pair.target, own, pair.order)
             for one in self._target.tensors_of(pair.target):
@@ -389,7 +402,7 @@ class OperatorPairs:
         """Whether an order is the first one of tensors with so many axes, or contents show it that are computed from no
         other content that shows it: behind exchanged axes all are computed from one."""
         numbers = self._showing[ranks].get(order, set()) if ranks in self._showing else set()
-        if not numbers or self._first_orders[ranks] in (None, order):
+        if not numbers or order.blocks or self._first_orders[ranks] in (None, order):
             return True
         return sum(self._target.near_upstream(one).isdisjoint(numbers) for one in numbers) >= LEARNED
 

@@ -84,19 +84,6 @@ def find_slices(pairs: ContentPairs) -> list[ContentSlice]:
     return found
 
 
-def close_wholes(pairs: ContentPairs) -> None:
-    """Let contents all of whose columns have equal parts in the other run need no partner: permuted gates of a
-    recurrent layer are the same numbers, in no order of axes."""
-    widths: dict[tuple[bool, int], dict[int, int]] = defaultdict(dict)
-    for one in find_slices(pairs):
-        if not one.by_weights and one.view is None:
-            widths[one.of_golden, one.whole][one.start] = one.width
-    for (of_golden, number), columns in widths.items():
-        graph = pairs.golden if of_golden else pairs.target
-        if sum(columns.values()) == _width(graph.contents[number]):
-            pairs.right[of_golden].add(number)
-
-
 def _views(pairs: ContentPairs) -> Iterator[ContentSlice]:
     """Yield the parts of computed contents of the target of which only views, as of a split, have partners."""
     known = pairs.with_copies

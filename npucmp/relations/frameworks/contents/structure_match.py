@@ -8,7 +8,7 @@ it read.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Hashable, Optional, Sequence
+from typing import Hashable, Mapping, Optional, Sequence
 
 from npucmp.model.optypes import op_type
 from npucmp.relations.frameworks.contents.content import Content
@@ -19,24 +19,14 @@ from npucmp.relations.frameworks.contents.learned_types import LearnedTypes
 STRUCTURE, COPY = "structure", "copy"
 _HANDING = ("views", "hands on", "copies")
 PARTNER_TYPES = 0.2  # score: chosen: types that are partners in most places where they occur, or equal types
+_Reads = tuple[int, tuple[int, ...], tuple[int, ...]]
 CONFIDENCE = 0.8  # confidence: chosen: 2,589 right and 8 wrong on 389 pairs
 
 
 def match_structure(pairs: ContentPairs, types: LearnedTypes, near: Near = None) -> int:
     """Add the pairs by structure, of all contents or of those `near` new pairs; return their number."""
-    goldens: dict[Hashable, list[int]] = defaultdict(list)
-    for content in pairs.golden.among(near[1] if near else None):
-        parents = pairs.golden.parents[content.number]
-        is_open = content.makers and parents and _is_open(pairs, 1, content.number)
-        if is_open and all(one in pairs.to_target for one in parents):
-            goldens[content.size, tuple(sorted(parents))].append(content.number)
-    known = pairs.with_copies if goldens else {}
-    targets: dict[Hashable, list[int]] = defaultdict(list)
-    for content in pairs.target.among(near[0] if near else None):
-        parents = pairs.target.parents[content.number]
-        is_open = content.makers and parents and _is_open(pairs, 0, content.number)
-        if is_open and all(one in known for one in parents):
-            targets[content.size, tuple(sorted(known[one] for one in parents))].append(content.number)
+    goldens = _by_reads(pairs, 1, pairs.to_target, near)
+    targets = _by_reads(pairs, 0, pairs.with_copies, near) if goldens else {}
     count = 0
     for key, numbers in targets.items():
         for target in numbers:
@@ -48,10 +38,31 @@ def match_structure(pairs: ContentPairs, types: LearnedTypes, near: Near = None)
             if types.are_inner(target, golden) or (hidden and types.fit(target, golden) < PARTNER_TYPES):
                 continue
             if _read_alike(pairs, target, golden) and pairs.same_pass(target, golden):
-                partners = len(pairs.target.parents[target])
-                reason = f"{partners} of {partners} inputs are partners, same type, the only one of this size"
+                reads, every = len(key[1]), len(key[1]) + len(key[2])
+                reason = f"{reads} of {every} inputs are partners, same type, the only one of this size"
                 count += pairs.add(ContentPair(target, golden, STRUCTURE, CONFIDENCE, reason))
     return count
+
+
+def _by_reads(pairs: ContentPairs, side: int, known: Mapping[int, int], near: Near) -> dict[_Reads, list[int]]:
+    """The contents that may get a partner, by their size, the golden numbers of what they are computed from, and the
+    sizes of other inputs. A weight without a partner counts as a constant of its size: a bias that is lost is zero in
+    one run."""
+    graph = pairs.golden if side else pairs.target
+    found: dict[_Reads, list[int]] = defaultdict(list)
+    for content in graph.among(near[side] if near else None):
+        parents = graph.parents[content.number]
+        lost = [one for one in parents if one not in known and graph.contents[one].is_weight]
+        reads = [one if side else known[one] for one in parents if one in known]
+        if not content.makers or not reads or len(reads) + len(lost) < len(parents):
+            continue
+        if _is_open(pairs, side, content.number, lost):
+            if not lost:
+                found[content.size, tuple(sorted(reads)), ()].append(content.number)
+            rest = sorted([*(graph.contents[one].size for one in lost), *graph.constants(content.makers[0])])
+            if rest:
+                found[content.size, tuple(sorted(reads)), tuple(rest)].append(content.number)
+    return found
 
 
 def match_first(pairs: ContentPairs, types: LearnedTypes) -> int:
@@ -70,15 +81,20 @@ def match_first(pairs: ContentPairs, types: LearnedTypes) -> int:
     count = 0
     for targets, goldens in groups.values():
         for target in targets:
-            fitting = _first(pairs.golden, [one for one in goldens if types.fit(target, one) >= PARTNER_TYPES])
+            fitting = _first(pairs.golden, [one for one in goldens if _may_be_first(pairs, types, target, one)])
             if fitting is None or not pairs.same_pass(target, fitting):
                 continue
-            rivals = [one for one in targets if types.fit(one, fitting) >= PARTNER_TYPES]
-            makers = pairs.target.maker(target), pairs.golden.maker(fitting)
-            if _first(pairs.target, rivals) == target and not adds_bias_apart(*makers):
+            rivals = [one for one in targets if _may_be_first(pairs, types, one, fitting)]
+            if _first(pairs.target, rivals) == target:
                 reason = "the first of its type behind the same partners"
                 count += pairs.add(ContentPair(target, fitting, STRUCTURE, CONFIDENCE, reason))
     return count
+
+
+def _may_be_first(pairs: ContentPairs, types: LearnedTypes, target: int, golden: int) -> bool:
+    """Whether the types of two contents are partners, and none of them is a product whose bias is added below."""
+    is_apart = adds_bias_apart(pairs.target.maker(target), pairs.golden.maker(golden))
+    return types.fit(target, golden) >= PARTNER_TYPES and not is_apart
 
 
 def _first(graph: ContentGraph, numbers: Sequence[int]) -> Optional[int]:
@@ -87,7 +103,7 @@ def _first(graph: ContentGraph, numbers: Sequence[int]) -> Optional[int]:
     return first[0] if len(first) == 1 else None
 
 
-def _is_open(pairs: ContentPairs, side: int, number: int) -> bool:
+def _is_open(pairs: ContentPairs, side: int, number: int, lost: Sequence[int]) -> bool:
     """Whether a content may get a partner by structure. Below an operator that hides an error (a norm hides a factor)
     the runs agree again; a content above it is open if the partners of at least two parents are known by value."""
     if pairs.is_open(side, number):
@@ -95,7 +111,8 @@ def _is_open(pairs: ContentPairs, side: int, number: int) -> bool:
     graph, known = (pairs.golden, pairs.to_target) if side else (pairs.target, pairs.to_golden)
     if number in known or number not in pairs.right[side]:
         return False
-    return len(graph.parents[number]) > 1 and all(pairs.is_by_value(side, one) for one in graph.parents[number])
+    parents = [one for one in graph.parents[number] if one not in lost]
+    return len(parents) > 1 and all(pairs.is_by_value(side, one) for one in parents)
 
 
 def _read_alike(pairs: ContentPairs, target: int, golden: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Mapping, NamedTuple, Optional
 
 from npucmp.model.optypes import op_type
 from npucmp.relations.frameworks.contents.content_graph import ContentGraph, adds_bias_apart, operands
-from npucmp.relations.frameworks.contents.content_pairs import ContentPair, ContentPairs, Near
+from npucmp.relations.frameworks.contents.content_pairs import AGREES, ContentPair, ContentPairs, Near
 from npucmp.relations.frameworks.contents.learned_types import ROUNDING, LearnedTypes
 
 VIA = "weights"
@@ -26,15 +26,22 @@ UNRELATED = 0.5  # relative error: chosen: behind a fault, larger errors show no
 
 
 def match_operands(pairs: ContentPairs) -> int:
-    """Add the pairs of data that two products read with the same weights, each the only product that reads these;
-    return their number. A product is not decomposed, so what it reads corresponds."""
+    """Add the pairs of data that products read with the same weights: the only ones that read these, or as many in the
+    same order, if values show the order; return their number. A product is not decomposed, so what it reads
+    corresponds."""
+    found: list[tuple[int, int]] = []
+    several: list[tuple[int, int]] = []
+    for weight, partner in pairs.to_golden.items():
+        if pairs.target.contents[weight].is_weight:
+            targets, goldens = _data_of_products(pairs.target, weight), _data_of_products(pairs.golden, partner)
+            both = [(target, golden) for target, golden in zip(targets, goldens) if target is not None is not golden]
+            (several if len(targets) > 1 else found).extend(both if len(targets) == len(goldens) else ())
+    known = [pair for pair in several if pair[0] in pairs.to_golden or pair[1] in pairs.to_target]
+    is_ordered = pairs.target.run.ordered and pairs.golden.run.ordered
+    if known and is_ordered and all(_are_partners(pairs, *pair) for pair in known):
+        found += several
     count = 0
-    for weight, partner in list(pairs.to_golden.items()):
-        if not pairs.target.contents[weight].is_weight:
-            continue
-        target, golden = _data_of_product(pairs.target, weight), _data_of_product(pairs.golden, partner)
-        if target is None or golden is None:
-            continue
+    for target, golden in found:
         sizes = pairs.target.contents[target].size, pairs.golden.contents[golden].size
         is_open = pairs.is_open(0, target) and pairs.is_open(1, golden) and pairs.same_pass(target, golden)
         if is_open and sizes[0] == sizes[1]:
@@ -43,18 +50,25 @@ def match_operands(pairs: ContentPairs) -> int:
     return count
 
 
-def _data_of_product(graph: ContentGraph, weight: int) -> Optional[int]:
-    """The data that the only product with a weight reads; None if there are several."""
+def _are_partners(pairs: ContentPairs, target: int, golden: int) -> bool:
+    """Whether two contents are a pair, or have the values of another one: what adds zeros computes the same again."""
+    error = pairs.learned_error(target, golden)[0]
+    return pairs.to_golden.get(target) == golden or (error is not None and error <= AGREES * pairs.noise)
+
+
+def _data_of_products(graph: ContentGraph, weight: int) -> list[Optional[int]]:
+    """The data that each product with a weight reads, in order; None for one that reads no other data or several; none
+    if an operator that is no product reads the weight."""
     readers = [
         place
         for place in graph.contents[weight].readers
         if weight not in graph.writes[place] and not graph.gradients[place]
     ]
     readers = [place for place in readers if not graph.operators[place].path] or readers  # else modules alone
-    if len(readers) != 1 or not op_type(graph.operators[readers[0]].op_type).has("contracts"):
-        return None
-    data = graph.data_of(readers[0])
-    return data[0] if len(data) == 1 else None
+    if not all(op_type(graph.operators[place].op_type).has("contracts") for place in readers):
+        return []
+    data = [graph.data_of(place) for place in readers]
+    return [one[0] if len(one) == 1 else None for one in data]
 
 
 class _View(NamedTuple):
@@ -101,7 +115,8 @@ def _match(pairs: ContentPairs, types: LearnedTypes, view: _View, number: int) -
     if _adds_bias_below(view, number, found, partners):
         return False
     target, golden = _ordered(view, number, found)
-    if types.fit(target, golden) < _LEAST_FIT:
+    is_certain = bool(data) and all(pairs.is_by_value(view.side, one) for one in data)  # the first with these inputs
+    if not is_certain and types.fit(target, golden) < _LEAST_FIT:
         return False
     names = "weight" if len(weights) == 1 else "weights"
     reason = f"reads the same {len(weights)} {names}, the only content of this size below"
