@@ -73,7 +73,10 @@ class BackwardPlan(NamedTuple):
         return [*found, *(one for one, node in zip(plain, found) if len(one) < len(node))]
 
     def results(self, m: Steps, g: CallInputs) -> list[Any]:
-        nodes = self.nodes(m, g)
+        return self.of(self.nodes(m, g))
+
+    def of(self, nodes: Sequence[Node]) -> list[Any]:
+        """The recorded gradients among those of all nodes."""
         choices = [self.chosen.get(at) for at in range(max(self.chosen, default=-1) + 1)]
         return [None if one is None else one.of(nodes) for one in choices]
 

@@ -32,7 +32,7 @@ from npucmp.recompute.bound_call import (
 from npucmp.recompute.call_inputs import CallInputs, arrays_in
 from npucmp.recompute.library import formula_by, libraries_of
 from npucmp.recompute.noisy_ops import Alternatives, Steps, sigma_of
-from npucmp.recompute.table import COMPOSITE, row_of
+from npucmp.recompute.table import COMPOSITE, PRODUCTS, row_of
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task
 
 if TYPE_CHECKING:
@@ -101,10 +101,8 @@ def compute_operator(
     refusal = None
     for library in libraries_of(task, settings.library):
         try:
-            work = _work_of_call(task, context, settings, library)
-            if task.is_backward:
-                work = work._replace(plan=_chosen_plan(task, work, library) if like is None else like.plan)
-            return _results_of(work._replace(library=library))
+            work = _work_of_call(task, context, settings, library)._replace(library=library)
+            return _results_of(work) if not task.is_backward else _gradients_of(task, work, like)
         except (MissingTensor, OverwrittenInput):
             raise
         except RefusedRecord as error:
@@ -116,6 +114,14 @@ def _results_of(work: Computation) -> tuple[Computation, list[Any]]:
     results = work.results(work.inputs)
     several = frozenset(at for at, one in enumerate(results) if isinstance(one, Alternatives) and len(one.among) > 1)
     return work._replace(versions=several), nearest_versions(work, results)
+
+
+def _gradients_of(task: Task, work: Computation, like: Optional[Computation]) -> tuple[Computation, list[Any]]:
+    """Return the gradients that a record holds: those that `like` chose, or those that fit."""
+    nodes = work.nodes()
+    plan = _chosen_plan(task, work, nodes) if like is None else like.plan
+    assert isinstance(plan, BackwardPlan)
+    return work._replace(plan=plan), [None if one is None else np.asarray(one) for one in plan.of(nodes)]
 
 
 def _work_of_operator(task: Task, context: ReadContext, settings: ReplaySettings) -> Computation:
@@ -189,13 +195,12 @@ def _work_of_call(task: Task, context: ReadContext, settings: ReplaySettings, li
                        bound.treated, bound.others)  # fmt: skip
 
 
-def _chosen_plan(task: Task, work: Computation, library: str) -> BackwardPlan:
-    """The gradients that a record holds."""
+def _chosen_plan(task: Task, work: Computation, nodes: list[Any]) -> BackwardPlan:
     assert isinstance(work.plan, BackwardPlan) and isinstance(work.inputs, CallInputs) and task.forward is not None
     row, formula = row_of(task.called), work.plan.formula
     assert row is not None
     is_closed = formula.is_closed
-    if library == "torch" and task.called.prefix in OF_TORCH:
+    if work.library == "torch" and task.called.prefix in OF_TORCH:
         from npucmp.recompute.torch_functions import has_one_node
 
         is_closed = has_one_node(row, work.inputs)
@@ -203,8 +208,10 @@ def _chosen_plan(task: Task, work: Computation, library: str) -> BackwardPlan:
     floats = {one.dtype for one in read_from if one.slot.startswith("input") and unit_of(one.dtype)}
     units = {at: unit_of(one.dtype) for at, one in work.recorded.items()}
     types = {at for at, one in work.recorded.items() if one.dtype in floats}
-    near = NEAR_COMPOSITE if row.call.rpartition(".")[2] in COMPOSITE else GRADIENT_DISTANCE
-    return BackwardPlan(formula, chosen_gradients(work.nodes(), work.values, units, types if is_closed else (), near))
+    name = row.call.rpartition(".")[2]
+    near = NEAR_COMPOSITE if name in COMPOSITE else GRADIENT_DISTANCE
+    kind = "sum" if name in PRODUCTS and work.library == "numpy" else "noise"
+    return BackwardPlan(formula, chosen_gradients(nodes, work.values, units, types if is_closed else (), near), kind)
 
 
 def gradients_of(task: Task, context: ReadContext, settings: ReplaySettings) -> Computation:
@@ -311,9 +318,10 @@ def sigmas_of(work: Computation, exact: list[Any], settings: ReplaySettings) -> 
     if kind == "exact" or not any(floats):
         return [0.0] * len(exact), "exact"
     if kind == "sum":
-        squares = work.results(work.inputs.map_floats(lambda one: one * one))[0]
-        ones = work.results(work.inputs.map_floats(np.ones_like))[0]
-        return [np.ravel(sigma_of(exact[0], squares, ones, work.accumulator))], "walk"
+        squares = work.results(work.inputs.map_floats(lambda one: one * one))
+        ones = work.results(work.inputs.map_floats(np.ones_like))
+        every = zip(exact, squares, ones)
+        return [0.0 if a is None else np.ravel(sigma_of(a, b, c, work.accumulator)) for a, b, c in every], "walk"
     if kind == "once":
         return [ROUNDING * work.accumulator * np.abs(np.ravel(exact[0]))], "noise"
     total: list[Any] = [0.0] * len(exact)

@@ -19,13 +19,12 @@ from npucmp.recompute.arguments import CallTooLarge, RefusedRecord, arguments_of
 from npucmp.recompute.bound_call import ANOTHER, GRADIENT_DISTANCE
 from npucmp.recompute.error_budget import BudgetTally
 from npucmp.recompute.noisy_ops import sigma_of
-from npucmp.recompute.table import row_of
+from npucmp.recompute.table import PRODUCTS, row_of
 from npucmp.recompute.task import ReplaySettings, Task, kind_of
 
 EVERY = 16  # work: one row or column of every 16 is computed
 HEAVY = 2.0**28  # work: a sample is taken above this number of scalar products
 LARGE = 1 << 22  # work: a sample is taken if the largest tensor has more elements
-PRODUCTS = frozenset("linear matmul mm bmm __matmul__".split())
 
 
 class Operand(NamedTuple):

@@ -145,6 +145,7 @@ INDICES = frozenset("argmax argmin argsort topk sort max min median mode kthvalu
 COMPOSITE = frozenset("rms_norm normalize cosine_similarity instance_norm".split())  # several autograd nodes
 TURNED = frozenset("linear matmul mm bmm addmm baddbmm __matmul__ __rmatmul__ einsum".split())  # may end in a view
 
+PRODUCTS = frozenset("linear matmul mm bmm __matmul__".split())  # of two operands
 STOPPED = {  # kinds of the table that are not replayed
     "random": ("random", "it draws random numbers"),
     "ranks": ("not in table", "it needs the tensors of other ranks"),
