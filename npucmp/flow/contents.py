@@ -55,6 +55,15 @@ def contents_of(findings: Sequence[Finding], side: int = 1) -> list[int]:
     return contents
 
 
+def contents_at(findings: Sequence[Finding], at: Sequence[int], side: int = 1) -> list[int]:
+    """The same for some rows."""
+    rows = _in_columns(findings)
+    if rows is None or len(rows.columns.moments):
+        return [*map(content_of if side else target_content_of, map(findings.__getitem__, at))]
+    contents: list[int] = _contents(rows, side)[at].tolist()
+    return contents
+
+
 def by_equal_rows(findings: Sequence[Finding], key: Hashable, make: Callable[[], Made]) -> Made:
     """The result of a function, named by a key, that depends on the pairs of a network and on the rows whose contents
     are equal on each side. Ranks have these in common, so the latest results are kept."""

@@ -93,9 +93,8 @@ def _compare_all(
     started = time.monotonic()
     places = [StepRank(number, *both) for number, both in enumerate(source.together)]
     own = options if folder is None else replace(options, progress=None, jobs=1, executor=None)
-    several = max(Counter(one.rank for one in places).values()) > 1
     work = ComparisonWork(
-        source.target, source.golden, own, store, time.time(), len(places) == 1, folder is None, several,
+        source.target, source.golden, own, store, time.time(), len(places) == 1, folder is None,
         ranks=tuple(source.ranks), paired=tuple(source.paired),
     )  # fmt: skip
     tasks = _Tasks(work, executor)
