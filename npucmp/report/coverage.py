@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.localise.seen_errors import is_alike
+from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import DECIDED, Comparison, Pair, Report, Run, TensorRef
 from npucmp.model.comparison import Coverage
 from npucmp.model.roles import is_meaningless
@@ -22,6 +22,7 @@ from npucmp.model.table import (
     has_error,
     network_fact,
     orders_of,
+    with_field,
     with_verdict,
 )
 from npucmp.report.phrases import count_of, percent, where_words
@@ -177,10 +178,16 @@ def undecided_tensors(comparison: Comparison, order: float = math.inf) -> Undeci
     none."""
     columns = comparison.columns
     is_counted = ~with_verdict(columns, DECIDED) & (network_fact(columns, orders_of) < order)
-    rows = np.flatnonzero(is_counted & network_fact(columns, _are_counted)).tolist()
-    is_bounded, pairs = (has_bound(columns) & ~has_error(columns)).tolist(), network_fact(columns, bare_pairs)
-    uncompared = [pairs[row] for row in rows if not (is_bounded[row] or _is_alike(comparison, row, pairs[row]))]
-    alike = len(rows) - len(uncompared)
+    is_counted &= network_fact(columns, _are_counted)
+    is_open = ~has_error(columns)
+    rows = np.flatnonzero(is_counted & ~(is_open & has_bound(columns))).tolist()
+    whole, pairs = with_field(columns, "checksum") if rows else columns, network_fact(columns, bare_pairs)
+    uncompared = []
+    for row, pair in zip(rows, map(pairs.__getitem__, rows)):
+        recorded = pair._replace(target=whole.targets[row], golden=whole.goldens[row])
+        if not (is_open[row] and has_equal_xor(recorded)):
+            uncompared.append(pair)
+    alike = int(np.count_nonzero(is_counted)) - len(uncompared)
     uncompared += [pair for pair in comparison.left_out if pair.order < order and _is_counted(pair)]
     latest = max(uncompared, key=lambda pair: (not (pair.target_op and pair.golden_op), pair.order), default=None)
     name = latest.operator.name if latest is not None else ""
@@ -194,11 +201,6 @@ def _are_counted(columns: TableColumns) -> Flags:
 def _is_counted(pair: Pair) -> bool:
     """Return whether a tensor that was not decided is worth a word."""
     return not (is_meaningless(pair) or _is_inserted_alone(pair) or _is_local(pair))
-
-
-def _is_alike(comparison: Comparison, row: int, pair: Pair) -> bool:
-    """Return whether statistics or an XOR of the tensors of a row were compared and prove no error."""
-    return pair.target is not None and pair.golden is not None and is_alike(comparison.findings[row])
 
 
 def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = (), is_of_layout: bool = False) -> str:
