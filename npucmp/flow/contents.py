@@ -71,7 +71,8 @@ def by_equal_rows(findings: Sequence[Finding], key: Hashable, make: Callable[[],
     if rows is None:
         return make()
     known: dict[Hashable, Any] = rows.network.columns.setdefault(by_equal_rows, {})
-    key = key, *(_equal_rows(_contents(rows, side)) for side in range(2))
+    made = {} if rows.columns.rank is None else rows.columns.rank.contents
+    key = key, *(made_once(made, (_equal_rows, side), rows, side) for side in range(2))
     if key not in known:
         if len(known) >= KEPT:
             known.clear()
@@ -92,8 +93,9 @@ def _contents(rows: SearchRows, side: int) -> Contents:
     return found
 
 
-def _equal_rows(contents: Contents) -> bytes:
+def _equal_rows(rows: SearchRows, side: int) -> bytes:
     """The first row of equal content by row, -1 for an unknown content."""
+    contents = _contents(rows, side)
     different, first, places = np.unique(contents, return_index=True, return_inverse=True)
     return np.where(different > 0, first, -1)[places].astype(np.int32).tobytes()
 

@@ -30,7 +30,7 @@ from typing import (
 )
 
 from npucmp.align import align_or_part, pairs
-from npucmp.align.pairing_coverage import extent
+from npucmp.align.pairing_coverage import PairingCoverage, extent
 from npucmp.align.updates import is_update
 from npucmp.dump.formats import open_head
 from npucmp.dump.limits import ReadContext
@@ -66,7 +66,7 @@ from npucmp.model import (
 )
 from npucmp.model.comparison import Coverage, StoredRoots
 from npucmp.model.network import StructuredOperators, by_network, pairs_by_network
-from npucmp.model.table import Table, bare_pairs, network_fact, orders_of, rows_of_rule
+from npucmp.model.table import Columns, Table, bare_pairs, have_both_sides, network_fact, orders_of, rows_of_rule
 from npucmp.workflows.option_fields import Progress, StrPath
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import PairedRuns, ProgressMeter, odd_pairs
@@ -269,7 +269,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         size=sum(sizes) + records,
         products=votes_of(found),
         alike=are_reduced_alike(found, context),
-        dtypes=frozenset({tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor}),
+        dtypes=(network or paired).dtypes,
         odd=(*odd_pairs([runs]), *([str(paired.unlike)] if paired.unlike else [])),
         unfit=paired.unfit,
         mismatch=paired.unlike or paired.refused,
@@ -381,12 +381,18 @@ def _put_judged(work: ComparisonWork, one: StepRank, known: Comparison, found: S
 
 def _put(work: ComparisonWork, one: StepRank, judged: Comparison, notes: Sequence[str] = ()) -> None:
     """Put a judged comparison into the store, with notes on operators that one side lacks."""
-    findings = judged.findings
-    ordered = judged.target.ordered and judged.golden.ordered
-    reach = extent(pairs_by_network(findings), ordered, again=_ran_again(findings))
+    findings, reach = judged.findings, PairingCoverage()
+    if not network_fact(judged.columns, _are_all_paired):
+        ordered = judged.target.ordered and judged.golden.ordered
+        reach = extent(pairs_by_network(findings), ordered, again=_ran_again(findings))
     said = (*notes, *reach.words)
     more = (note for note in judged.notes if note not in said)
     work.store.put(one.number, "judged", replace(judged, notes=(*said, *more)))
+
+
+def _are_all_paired(columns: Columns) -> bool:
+    operators = all(one.target is not None and one.golden is not None for one in columns.operators)
+    return operators and bool(have_both_sides(columns).all())
 
 
 def _ran_again(findings: Sequence[Finding]) -> frozenset[int]:
