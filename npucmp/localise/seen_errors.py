@@ -6,6 +6,7 @@ They replace an error that was not recorded: a quantile of them, or the largest 
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import Iterator, Optional, Sequence
 
 from npucmp.flow.contents import is_few, is_vector
@@ -148,8 +149,8 @@ def _catch_up(sweep: Sweep) -> None:
             _learn_terms(sweep, _node(sweep, entry))
     sizes = [_sizes_of(sweep, _node(sweep, entry)) for entry in passed[-RECENT_OPERATORS:]]
     sweep.latest = [*sweep.latest, *sizes][-RECENT_OPERATORS:]
-    gradients = [entry for entry in passed if _is_gradient(sweep, entry)][-RECENT_OPERATORS:]
-    norms = [_largest_norm(_node(sweep, entry)) for entry in gradients]
+    gradients = [*islice((entry for entry in reversed(passed) if _is_gradient(sweep, entry)), RECENT_OPERATORS)]
+    norms = [_largest_norm(_node(sweep, entry)) for entry in reversed(gradients)]
     sweep.gradients = [*sweep.gradients, *norms][-RECENT_OPERATORS:]
     nodes = (_node(sweep, entry) for entry in reversed(passed))
     latest_first = (finding for node in nodes for finding in (*node.outputs, *node.inputs[::-1]))

@@ -279,6 +279,7 @@ class PairColumns:
         self.kinds = [(op.name or operator.op_type, gradient)
                       for op, operator, gradient in zip(self.ops, self.operators, self.gradient)]  # fmt: skip
         self.sums = [op.has("contracts", "sums", "norm") for op in self.ops]
+        self.products = [at for at, op in enumerate(self.ops) if op.has("contracts") and not self.gradient[at]]
         self.adds = np.array([op.has("sums") and not gradient and op.name != "addcdiv"
                               for op, gradient in zip(self.ops, self.gradient)], dtype=bool)  # fmt: skip
         self.casts = np.array([op.has("hands on") and not op.has("copies") for op in self.ops], dtype=bool)

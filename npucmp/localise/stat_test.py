@@ -167,15 +167,16 @@ def facts_of(columns: StatColumns) -> RankFacts:
 def _shifted_products(columns: StatColumns, written: Sequence[float]) -> Iterator[ShiftedProduct]:
     """Yield the float32 products; `written` are the largest shifts that were written before each operator."""
     network, (low, high) = columns.network, REDUCED_ERROR
-    for at, (node, op) in enumerate(zip(network.nodes, network.ops)):
-        if network.gradient[at] or not op.has("contracts"):
+    fields = columns.is_known, columns.unit, columns.largest, columns.sums
+    is_known, unit, largest, sums = (column.tolist() for column in fields)
+    for at in network.products:
+        node = network.nodes[at]
+        wrote = [row for row in node.outputs if is_known[row]]
+        if not wrote or any(unit[row] != SINGLE for row in wrote):
             continue
-        wrote = [row for row in node.outputs if columns.is_known[row]]
-        if not wrote or any(columns.unit[row] != SINGLE for row in wrote):
-            continue
-        read = [float(columns.largest[row]) for row in node.inputs if columns.is_known[row]]
+        read = [largest[row] for row in node.inputs if is_known[row]]
         came = max(read, default=math.inf) if node.inputs else None
-        moved = [float(columns.sums[row]) for row in wrote]
+        moved = [sums[row] for row in wrote]
         most = [high * columns.reuse(at, row) for row in wrote]
         is_reduced = None if any(one >= bar for one, bar in zip(moved, most)) else min(moved) > low
         yield ShiftedProduct(network.names[at], came, written[at], is_reduced)
