@@ -228,7 +228,8 @@ class _Readers:
         if not isinstance(self._findings, SearchRows) or len(self._findings.columns.moments) or read < 0:
             return True
         unit = round_off_of(self._findings.network.pairs[wrote]) + SUM_ROUNDING
-        before, after = self._findings.columns.rows["figures"][[read, wrote], :, :2].tolist()
+        figures = self._findings.columns.rows["figures"]
+        before, after = figures[read, :, :2].tolist(), figures[wrote, :, :2].tolist()
         return any(
             all(abs(a - b) <= unit * max(abs(a), abs(b)) for a, b in zip(*extremes)) for extremes in zip(before, after)
         )
