@@ -48,7 +48,7 @@ def target_content_of(finding: Finding) -> int:
 def contents_of(findings: Sequence[Finding], side: int = 1) -> list[int]:
     """The contents of the target's tensors (side 0) or of the golden's (1) by row, from columns where statistics alone
     are known."""
-    rows = _in_columns(findings)
+    rows = rows_in_columns(findings)
     if rows is None:
         return [*map(content_of if side else target_content_of, findings)]
     contents: list[int] = _contents(rows, side).tolist()
@@ -57,7 +57,7 @@ def contents_of(findings: Sequence[Finding], side: int = 1) -> list[int]:
 
 def contents_at(findings: Sequence[Finding], at: Sequence[int], side: int = 1) -> list[int]:
     """The same for some rows."""
-    rows = _in_columns(findings)
+    rows = rows_in_columns(findings)
     if rows is None or len(rows.columns.moments):
         return [*map(content_of if side else target_content_of, map(findings.__getitem__, at))]
     contents: list[int] = _contents(rows, side)[at].tolist()
@@ -67,7 +67,7 @@ def contents_at(findings: Sequence[Finding], at: Sequence[int], side: int = 1) -
 def by_equal_rows(findings: Sequence[Finding], key: Hashable, make: Callable[[], Made]) -> Made:
     """The result of a function, named by a key, that depends on the pairs of a network and on the rows whose contents
     are equal on each side. Ranks have these in common, so the latest results are kept."""
-    rows = _in_columns(findings)
+    rows = rows_in_columns(findings)
     if rows is None:
         return make()
     known: dict[Hashable, Any] = rows.network.columns.setdefault(by_equal_rows, {})
@@ -81,7 +81,7 @@ def by_equal_rows(findings: Sequence[Finding], key: Hashable, make: Callable[[],
     return found
 
 
-def _in_columns(findings: Sequence[Finding]) -> Optional[SearchRows]:
+def rows_in_columns(findings: Sequence[Finding]) -> Optional[SearchRows]:
     """The rows whose contents columns have; None for values and checksums."""
     rows = findings.rows if isinstance(findings, ChangedRows) else findings  # of equal measurements
     return rows if isinstance(rows, SearchRows) and not rows.has_checksums else None
