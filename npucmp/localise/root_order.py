@@ -199,22 +199,19 @@ class _Ranks:
     def _pass_noise(self, noise: NoiseTest, place: OperatorPlace, walk: RootSearch) -> bool:
         """Add an operator to the noise without a test; False if it may exceed the noise, or if columns do not show
         this."""
-        bars, columns = self._bars[place.rank], walk.columns
-        if not noise.is_candidate(walk.nodes.rows[place.at].operator.name):
+        bars, columns, at = self._bars[place.rank], walk.columns, place.at
+        assert columns is not None and self._history is not None
+        network, rows = columns.network, walk.nodes.rows[at]
+        if not noise.is_candidate(network.names[at]):
             return True
-        if columns is None or self._history is None or walk.instead:
-            return False
-        at, network = place.at, columns.network
         before = self._history.before(network.kinds[at])
-        rows, first = walk.nodes.rows[at], walk.findings[0].row
-        if noise.may_exceed(bars, at, before) or noise.reads_hidden(
-            (*rows.inputs, *rows.extra_inputs), walk.edges.sources, first
-        ):
+        if walk.instead or noise.may_exceed(bars, at, before) or noise.reads_hidden(rows, walk):
             return False
-        walk.rows_read.update(walk.edges.sources[row] for row in rows.inputs if columns.is_known[row])
+        sources, is_known = walk.edges.sources, columns.is_known
+        walk.rows_read.update([sources[row] for row in rows.inputs if is_known[row]])
         noise.follow_updates(network.gradient[at], columns.parameter_shift[at])
         if columns.has_levels[at] and not noise.outliers:
-            self._history.add(noise.contribution_of(columns, at), before)
+            self._history.add(noise.contribution_of(columns, at, bars.inside[at]), before)
         return True
 
     def _test_noise(self, noise: NoiseTest, node: OperatorFindings, walk: RootSearch) -> None:

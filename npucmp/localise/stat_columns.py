@@ -525,7 +525,8 @@ class StatColumns:
         most = np.maximum(wrote.most_of(moved[wrote.rows], is_written), read.most_of(largest, is_tested))
         open_inputs = np.zeros(len(most), dtype=bool)
         open_inputs[read.at[~has_source]] = True
-        return ShiftBars(found[:3], found[3:], most.tolist(), self.is_special.tolist(), open_inputs.tolist())
+        special, inside = self.is_special.tolist(), is_container.tolist()
+        return ShiftBars(found[:3], found[3:], most.tolist(), special, open_inputs.tolist(), inside)
 
 
 class ShiftBars:
@@ -534,6 +535,7 @@ class ShiftBars:
     repeated, usual  ratios of shifts to the least noise, in runs that repeat each other and in others: of tensors that
                      a recorded operator wrote, of other inputs, and of parameters
     largest          the largest shift of the first, relative to the tensor
+    inside           whether each is a module with operators inside
     """
 
     def __init__(
@@ -543,7 +545,9 @@ class ShiftBars:
         largest: Sequence[float],
         special: Sequence[bool],
         open_inputs: Sequence[bool],
+        inside: Sequence[bool],
     ) -> None:
+        self.inside = inside
         self._ratios = {True: repeated, False: usual}
         self._largest, self._special, self._open_inputs = largest, special, open_inputs
 

@@ -67,7 +67,7 @@ from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, 
 import numpy as np
 
 from npucmp.flow.contents import is_few
-from npucmp.flow.operators import OperatorFindings, of_row
+from npucmp.flow.operators import OperatorFindings, OperatorRows, of_row
 from npucmp.judge.precision import SINGLE
 from npucmp.judge.products import VOTE_MAJORITY
 from npucmp.judge.tolerance import FACTOR
@@ -377,10 +377,10 @@ class NoiseTest:
         """Whether an operator may be the first that exceeds the noise, or is the same as the first on another rank."""
         return not self._suspected or name in self._suspected
 
-    def contribution_of(self, columns: StatColumns, at: int) -> Contribution:
-        """The contribution of an operator of a rank in columns that does not exceed the noise."""
+    def contribution_of(self, columns: StatColumns, at: int, inside: bool) -> Contribution:
+        """The contribution of an operator of a rank in columns that does not exceed the noise; `inside`: it is a module
+        with operators inside."""
         network, (extremes, sums) = columns.network, columns.highest
-        inside = self._is_container(network.operators[at])
         incoming = 0.0 if inside else columns.incoming[at]
         is_open = not inside and not network.nodes[at].inputs
         highest = Level(extremes[at], sums[at])
@@ -431,11 +431,11 @@ class NoiseTest:
         noise = max(now.kind.sums, 0.0 if self._repeats else self._drift, self._unproven)
         return bars.may_exceed(at, NOISE_FACTOR_SUMS, self._repeats, self._first, bool(now.seen), noise)
 
-    def reads_hidden(self, rows: Iterable[int], sources: Sequence[int], first: int) -> bool:
-        """Whether a mask hides the figures of a tensor in some rows, or of its producer; rows are counted from
-        `first`."""
-        hidden = self._hidden
-        return bool(hidden) and any(row + first in hidden or sources[row] + first in hidden for row in rows)
+    def reads_hidden(self, rows: OperatorRows, walk: RootSearch) -> bool:
+        """Whether a mask hides the figures of a tensor that an operator reads, or of its producer."""
+        hidden, sources, first = self._hidden, walk.edges.sources, walk.first_row
+        read = (*rows.inputs, *rows.extra_inputs) if hidden else ()
+        return any(row + first in hidden or sources[row] + first in hidden for row in read)
 
     def _argument_level(self, node: OperatorFindings) -> Optional[Level]:
         """The noise of an operator that the two runs call with other arguments although all figures of its inputs are
