@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.measure.recorded_stats import has_equal_xor
+from npucmp.localise.seen_errors import unlike_rows
 from npucmp.model import DECIDED, Comparison, Pair, Report, Run, TensorRef
 from npucmp.model.comparison import Coverage
 from npucmp.model.roles import is_meaningless
@@ -18,11 +18,8 @@ from npucmp.model.table import Columns as TableColumns
 from npucmp.model.table import (
     Flags,
     bare_pairs,
-    has_bound,
-    has_error,
     network_fact,
     orders_of,
-    with_field,
     with_verdict,
 )
 from npucmp.report.phrases import count_of, percent, where_words
@@ -179,14 +176,8 @@ def undecided_tensors(comparison: Comparison, order: float = math.inf) -> Undeci
     columns = comparison.columns
     is_counted = ~with_verdict(columns, DECIDED) & (network_fact(columns, orders_of) < order)
     is_counted &= network_fact(columns, _are_counted)
-    is_open = ~has_error(columns)
-    rows = np.flatnonzero(is_counted & ~(is_open & has_bound(columns))).tolist()
-    whole, pairs = with_field(columns, "checksum") if rows else columns, network_fact(columns, bare_pairs)
-    uncompared = []
-    for row, pair in zip(rows, map(pairs.__getitem__, rows)):
-        recorded = pair._replace(target=whole.targets[row], golden=whole.goldens[row])
-        if not (is_open[row] and has_equal_xor(recorded)):
-            uncompared.append(pair)
+    pairs = network_fact(columns, bare_pairs)
+    uncompared = [pairs[row] for row in unlike_rows(columns, np.flatnonzero(is_counted))]
     alike = int(np.count_nonzero(is_counted)) - len(uncompared)
     uncompared += [pair for pair in comparison.left_out if pair.order < order and _is_counted(pair)]
     latest = max(uncompared, key=lambda pair: (not (pair.target_op and pair.golden_op), pair.order), default=None)
