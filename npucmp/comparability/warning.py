@@ -20,7 +20,7 @@ from npucmp.localise.rule_context import error_of
 from npucmp.model import DIFFERS, Comparison, Finding, Match, Pair, first_of
 from npucmp.model.item_result import Status
 from npucmp.model.roles import Weight, inputs_of, weights_of
-from npucmp.model.table import pairs_of, with_verdict
+from npucmp.model.table import finding_at, pairs_of, with_verdict
 
 INPUTS = 4
 LARGE = 0.1  # rel_l2 of a weight that noise of earlier steps does not reach
@@ -41,7 +41,7 @@ def comparability_warning(first: Comparison, context: ReadContext) -> str:
 def _reasons(first: Comparison, context: ReadContext) -> Iterator[str]:
     pairs = pairs_of(first.columns)
     rows = np.flatnonzero(with_verdict(first.columns, DIFFERS)).tolist()
-    odd = {id(pairs[row]): first.findings[row] for row in rows}
+    odd = {id(pairs[row]): finding_at(first.columns, row, pairs[row], row) for row in rows}
     step = _together(first, pairs)
     both = _FirstComparison((step,), odd)
     if odd:

@@ -54,16 +54,12 @@ class Communications:
         for group in inside:
             for place in group:
                 self.joint[place] = self.senders[place] = [one for one in group if one != place]
+        self.is_apart = not (self.senders or self.joint or self._read)  # whether no operator waits for another rank
         self._made_clocks = {} if self.is_apart else self._clocks()
 
     def clock(self, rank: int, at: int) -> int:
         """Return the clock of an operator."""
         return at + 1 if self.is_apart else self._made_clocks[OperatorPlace(rank, at)]
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether no operator waits for another rank."""
-        return not (self.senders or self.joint or self._read)
 
     def in_order(self) -> Iterator[list[OperatorPlace]]:
         """Yield all operators, those of one clock together."""

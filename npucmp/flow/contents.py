@@ -48,21 +48,31 @@ def target_content_of(finding: Finding) -> int:
 def contents_of(findings: Sequence[Finding], side: int = 1) -> list[int]:
     """The contents of the target's tensors (side 0) or of the golden's (1) by row, from columns where statistics alone
     are known."""
-    rows = _in_columns(findings)
+    rows = rows_in_columns(findings)
     if rows is None:
         return [*map(content_of if side else target_content_of, findings)]
     contents: list[int] = _contents(rows, side).tolist()
     return contents
 
 
+def contents_at(findings: Sequence[Finding], at: Sequence[int], side: int = 1) -> list[int]:
+    """The same for some rows."""
+    rows = rows_in_columns(findings)
+    if rows is None or len(rows.columns.moments):
+        return [*map(content_of if side else target_content_of, map(findings.__getitem__, at))]
+    contents: list[int] = _contents(rows, side)[at].tolist()
+    return contents
+
+
 def by_equal_rows(findings: Sequence[Finding], key: Hashable, make: Callable[[], Made]) -> Made:
     """The result of a function, named by a key, that depends on the pairs of a network and on the rows whose contents
     are equal on each side. Ranks have these in common, so the latest results are kept."""
-    rows = _in_columns(findings)
+    rows = rows_in_columns(findings)
     if rows is None:
         return make()
     known: dict[Hashable, Any] = rows.network.columns.setdefault(by_equal_rows, {})
-    key = key, *(_equal_rows(_contents(rows, side)) for side in range(2))
+    made = {} if rows.columns.rank is None else rows.columns.rank.contents
+    key = key, *(made_once(made, (_equal_rows, side), rows, side) for side in range(2))
     if key not in known:
         if len(known) >= KEPT:
             known.clear()
@@ -71,7 +81,7 @@ def by_equal_rows(findings: Sequence[Finding], key: Hashable, make: Callable[[],
     return found
 
 
-def _in_columns(findings: Sequence[Finding]) -> Optional[SearchRows]:
+def rows_in_columns(findings: Sequence[Finding]) -> Optional[SearchRows]:
     """The rows whose contents columns have; None for values and checksums."""
     rows = findings.rows if isinstance(findings, ChangedRows) else findings  # of equal measurements
     return rows if isinstance(rows, SearchRows) and not rows.has_checksums else None
@@ -83,8 +93,9 @@ def _contents(rows: SearchRows, side: int) -> Contents:
     return found
 
 
-def _equal_rows(contents: Contents) -> bytes:
+def _equal_rows(rows: SearchRows, side: int) -> bytes:
     """The first row of equal content by row, -1 for an unknown content."""
+    contents = _contents(rows, side)
     different, first, places = np.unique(contents, return_index=True, return_inverse=True)
     return np.where(different > 0, first, -1)[places].astype(np.int32).tobytes()
 

@@ -24,9 +24,8 @@ write the same tensor, as the weight of a norm that one side fuses.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from functools import cached_property
 from typing import Collection, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.flow.contents import by_equal_rows, contents_of
@@ -88,8 +87,9 @@ def _backward_calls(pairs: Sequence[Pair]) -> list[_BackwardCall]:
 
 def undecided_nodes(findings: Sequence[Finding]) -> dict[int, Finding]:
     """Return the rows whose finding changes: differing outputs of such operators become UNKNOWN."""
-    differing, shapes = {*rows_of_verdicts(findings, DIFFERS)}, {*rows_of_verdicts(findings, [Verdict.SHAPE])}
     outputs, calls = roles_of(findings).output, _backward_calls(findings)
+    shapes = {*rows_of_verdicts(findings, [Verdict.SHAPE])}
+    differing = [at for at in rows_of_verdicts(findings, DIFFERS) if outputs[at]]
     found: dict[int, Finding] = {}
     kinds: set[str] = set()  # kinds of the calls whose shapes prove two nodes
     backwards: list[tuple[bool, bool, _BackwardCall]] = []  # proven by shapes, forward alike; of each call
@@ -98,7 +98,7 @@ def undecided_nodes(findings: Sequence[Finding]) -> dict[int, Finding]:
         if call.returned:
             changed = ((at, _as_undecided(findings[at], (*DIFFERS, Verdict.UNKNOWN))) for at in own if outputs[at])
             found.update(changed)
-        elif any(outputs[at] for at in differing.intersection(own)):
+        elif bisect_left(differing, call.start) < bisect_left(differing, call.end):
             is_alike = any(shapes.isdisjoint(range(*rows)) for rows in call.forwards)
             is_proven = (is_alike and any(outputs[at] for at in shapes.intersection(own))) or call.beyond
             kinds |= {call.pair.operator.kind} if is_proven else set()
@@ -222,22 +222,16 @@ class _Readers:
                     return proven_size(read) * FACTOR <= size
         return False
 
-    @cached_property
-    def _extremes(self) -> Optional[list[list[list[float]]]]:
-        """The recorded extremes of each row: of target and golden; None if values of any were measured."""
-        if not isinstance(self._findings, SearchRows) or len(self._findings.columns.moments):
-            return None
-        found: list[list[list[float]]] = self._findings.columns.rows["figures"][:, :, :2].tolist()
-        return found
-
     def _are_near(self, read: int, wrote: int) -> bool:
-        """Whether extremes of an output may be those of an input, rounded to a type, on one side."""
-        if not isinstance(self._findings, SearchRows) or self._extremes is None or read < 0:
+        """Whether the recorded extremes of an output may be those of an input, rounded to a type, on one side; also if
+        values of any were measured."""
+        if not isinstance(self._findings, SearchRows) or len(self._findings.columns.moments) or read < 0:
             return True
         unit = round_off_of(self._findings.network.pairs[wrote]) + SUM_ROUNDING
+        figures = self._findings.columns.rows["figures"]
+        before, after = figures[read, :, :2].tolist(), figures[wrote, :, :2].tolist()
         return any(
-            all(abs(a - b) <= unit * max(abs(a), abs(b)) for a, b in zip(before, after))
-            for before, after in zip(self._extremes[read], self._extremes[wrote])
+            all(abs(a - b) <= unit * max(abs(a), abs(b)) for a, b in zip(*extremes)) for extremes in zip(before, after)
         )
 
     def are_handed_on(self, rows: Sequence[int]) -> bool:

@@ -19,7 +19,7 @@ from typing import Iterable, Iterator, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from npucmp.dump.limits import ReadContext
-from npucmp.flow.contents import contents_of
+from npucmp.flow.contents import by_equal_rows, contents_of, rows_in_columns
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.golden_graph import GoldenGraph, elements_of
 from npucmp.localise.golden_rows import GoldenRows, golden_round_off, golden_side
@@ -28,9 +28,10 @@ from npucmp.localise.rules.explanations import GROWTH
 from npucmp.measure.views import AxisSlice, Views
 from npucmp.model import Finding, Pair, TensorRef, Verdict
 from npucmp.model.dtypes import lookup
-from npucmp.model.finding import BY_CONTENT
+from npucmp.model.finding import BY_CONTENT, OTHER_NODE
 from npucmp.model.optypes import is_weight, op_type_of
 from npucmp.model.roles import is_golden_parameter, is_output, is_parameter
+from npucmp.model.table import rows_of_rule
 
 CANDIDATES = 8  # tensors of the target in one place: work: a golden tensor is measured against no more
 SLICES = 16  # slices of a tensor: work: a golden tensor is measured against no more
@@ -165,6 +166,9 @@ def still_open(golden: GoldenRows, context: Optional[ReadContext]) -> list[int]:
         weights = GoldenWeights(findings)
         rows = [at for at in rows if not weights.is_known(findings[at])]
         rows = _without_local(golden, rows)
+    elif _decide_verdicts_alone(golden):
+        key = still_open, golden.decided.tobytes(), golden.undecided.tobytes()
+        return by_equal_rows(findings, key, lambda: _remaining_rows(GoldenGraph(golden), rows))
     graph = GoldenGraph(golden)
     left = _remaining_rows(graph, rows)
     proof = ValueProof(graph, Views(context)) if left and context is not None and columns.readable else None
@@ -172,6 +176,15 @@ def still_open(golden: GoldenRows, context: Optional[ReadContext]) -> list[int]:
         graph.prove(proven)
         left = _remaining_rows(graph, rows)
     return left
+
+
+def _decide_verdicts_alone(golden: GoldenRows) -> bool:
+    """Whether the rows that are still open depend on verdicts and equal contents alone: no values were measured, and
+    each tensor has a partner of the same autograd node."""
+    columns, rows = golden.columns, rows_in_columns(golden.findings)
+    are_paired = not (columns.missing.any() or columns.alone.any() or columns.lone or golden.unreadable)
+    is_measured = rows is None or columns.readable or len(rows.columns.moments)
+    return are_paired and not (is_measured or rows_of_rule(golden.findings, OTHER_NODE))
 
 
 def _without_local(golden: GoldenRows, rows: list[int]) -> list[int]:

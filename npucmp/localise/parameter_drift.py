@@ -34,12 +34,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import Callable, Hashable, Iterable, Mapping, NamedTuple, Optional, Sequence, cast
+from typing import Callable, Hashable, Mapping, NamedTuple, Optional, Sequence, cast
 
 import numpy as np
 
-from npucmp.flow.contents import content_of, is_vector, target_content_of
-from npucmp.flow.operators import numbered, rows_of_operators
+from npucmp.flow.contents import contents_at, is_vector
+from npucmp.flow.operators import OperatorRows, numbered, rows_of_operators
 from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.judge.tolerance import FACTOR
 from npucmp.localise.conditioning import scale_of
@@ -63,7 +63,7 @@ from npucmp.model.moments import SHORT_BITS
 from npucmp.model.network import Floats, SearchRows, are_all_recorded, by_network
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter, running_statistics
-from npucmp.model.table import ChangedRows, has_error, has_figures, has_own_figures
+from npucmp.model.table import ChangedRows, has_error, has_figures, has_own_figures, made_once, rows_of_verdicts
 
 _Errors = list[Optional[float]]
 _Key = tuple[str, str]  # the name of an operator, and a slot
@@ -93,67 +93,61 @@ class Updates:
         self._gradients: dict[_Key, float] = {}
         self._statistic_error: dict[_Key, float] = {}  # running statistics: error added per step, as rms
         self._one_sided: dict[_Key, Pair] = {}  # the call of one run alone that updated a parameter
-        findings = numbered(findings)
-        pairs, nodes, (errors, sizes, known) = _pairs(findings), rows_of_operators(findings), _errors_of(findings)
+        rows, (errors, sizes, known) = numbered(findings), _errors_of(numbered(findings))
+        pairs, reads = rows.network.pairs, _reads_of(rows)
         self._usual = _usual_of(known)
-        self._contents = _contents([findings[row] for row in _parameters(findings)])
+        self._contents = _contents(rows)
         # Operators that were not recorded round as well, to the coarsest type that a good part of the run has.
-        self._unrecorded = max(self._usual, usual_precision(findings).round_off) if self._usual else 0.0
-        alone = {mark: pairs[row] for row in _updated_alone(findings)
-                 if (mark := _mark_of(findings[row], int(pairs[row].target_op is None))) is not None}  # fmt: skip
-        gradients = [row for node in nodes if is_gradient(node.operator) for row in node.outputs]
+        self._unrecorded = max(self._usual, usual_precision(rows).round_off) if self._usual else 0.0
+        alone = {mark: pairs[row] for row in _updated_alone(rows)
+                 if (mark := _mark_of(rows[row], int(pairs[row].target_op is None))) is not None}  # fmt: skip
         # A gradient that was not recorded is assumed to be noise if any error or no gradient at all is known.
-        unseen = 1.0 if known and (known[-1] or not gradients) else 0.0
-        backward = {node.operator.call: node.outputs for node in nodes if node.operator.phase == "backward"}
+        unseen = 1.0 if known and (known[-1] or not reads.gradients) else 0.0
         by_shape: dict[tuple[int, ...], float] = {}
-        for row in gradients:
-            shape = pairs[row].golden_shape
+        for row, shape in reads.gradients:
             by_shape[shape] = max(by_shape.get(shape, 0.0), sizes[row] or 0.0)
-        rows: dict[_Key, int] = {}
+        for key, averaged in reads.averages:  # the mean itself may be much smaller than the inputs that it averages
+            added = (FACTOR * (errors[row] or 0.0) * scale_of(rows[row]).rms for row in averaged)
+            self._statistic_error[key] = max(added, default=0.0)
+        for key, row in reads.each if alone else ():
+            for side in (0, 1):
+                if found := alone.get(_mark_of(rows[row], side)):
+                    self._one_sided[key] = found
+        for key, shape in reads.others:  # a graph does not always mark parameters
+            self._gradients[key] = min(1.0, by_shape.get(shape, 0.0))
+        read_as: list[tuple[int, _Key]] = []  # parameters with a gradient
+        for key, row, shape, fitting, is_bias in reads.parameters:
+            error = max((size for at in fitting if (size := sizes[at]) is not None), default=None)
+            if error is None and is_bias:
+                error = unseen  # the gradient of a bias may be pure noise
+            error = by_shape.get(shape) if error is None else error
+            if error is not None:
+                self._gradients[key] = max(error, self._gradients.get(key, 0.0))
+                read_as.append((row, key))
         shared: dict[int, list[_Key]] = defaultdict(list)  # by content
-        for node in nodes:
-            statistics, contracts = running_statistics(node.operator), op_type_of(node.operator).has("contracts")
-            for row in node.inputs:
-                pair = pairs[row]
-                key, shape = _key(pair), pair.golden_shape
-                rows[key] = row
-                if pair.slot in statistics:  # the mean itself may be much smaller than the inputs that it averages
-                    read = (at for at in node.inputs if not is_parameter(pairs[at]))
-                    added = (FACTOR * (errors[at] or 0.0) * scale_of(findings[at]).rms for at in read)
-                    self._statistic_error[key] = max(added, default=0.0)
-                for side in (0, 1) if alone else ():
-                    if found := alone.get(_mark_of(findings[row], side)):
-                        self._one_sided[key] = found
-                if not is_parameter(pair):  # a graph does not always mark parameters
-                    self._gradients[key] = min(1.0, by_shape.get(shape, 0.0))
-                    continue
-                # The order of the outputs of a backward differs from that of the forward's inputs.
-                fitting = (at for at in backward.get(node.operator.call, ()) if pairs[at].golden_shape == shape)
-                error = max((size for at in fitting if (size := sizes[at]) is not None), default=None)
-                if error is None and contracts and len(shape) == 1:
-                    error = unseen  # the gradient of a bias may be pure noise
-                error = by_shape.get(shape) if error is None else error
-                if error is not None:
-                    self._gradients[key] = max(error, self._gradients.get(key, 0.0))
-                    if content := content_of(findings[row]):
-                        shared[content].append(key)
+        for content, (_, key) in zip(contents_at(rows, [row for row, _ in read_as]), read_as):
+            if content:
+                shared[content].append(key)
         for keys in shared.values():  # an optimizer adds up the gradients of all calls that read one parameter
             self._gradients.update(dict.fromkeys(keys, max(self._gradients[key] for key in keys)))
-        self._errors = {key: errors[row] or 0.0 for key, row in rows.items()}
-        self._figures = dict(zip(rows, _figures(findings, [*rows.values()])))
+        self._rows, self._earlier = reads.rows, np.full((len(rows) + 1, len(_Figures._fields)), math.nan)
+        self._earlier[[*reads.rows.values()]] = _figures(rows, [*reads.rows.values()])
+        self._errors = {key: errors[row] or 0.0 for key, row in reads.rows.items()}
 
     def decide(self, findings: Sequence[Finding]) -> None:
         """Add the parameters of the step itself, and decide whether the update differed on this side."""
         self._is_wrong = False  # bound() must not depend on an earlier call
         rows = [] if self.are_first and are_all_recorded(findings) else _parameters(findings)
-        parameters = [findings[row] for row in rows]
-        both = [(before, now) for one, now in zip(parameters, _figures(findings, rows))
-                if now is not None and (before := self._figures.get(_key(one.pair))) is not None]  # fmt: skip
-        moved = sorted(max(abs(y.minimum - x.minimum), abs(y.maximum - x.maximum)) for x, y in both)
-        self._usual_step = moved[len(moved) // 2] if moved else 0.0
-        self._untied = _broken_ties(self._contents, _contents(parameters))
-        self.factor = _common_factor([one for one in parameters if _key(one.pair) not in self._statistic_error])
-        differing = [one for one in parameters if one.verdict is Verdict.DIVERGED]
+        keys, now = [*map(_key, map(_pairs(findings).__getitem__, rows))], _figures(findings, rows)
+        before = self._earlier[[self._rows.get(key, -1) for key in keys]]
+        apart = np.abs(now - before)[:, 1:3].max(axis=1, initial=0.0)  # of extremes
+        moved = np.sort(apart[~np.isnan(apart)])
+        self._usual_step = float(moved[len(moved) // 2]) if len(moved) else 0.0
+        self._untied = _broken_ties(self._contents, _contents(findings) if rows else {})
+        measured = np.flatnonzero(_rows(findings).columns.rows["moments"][rows] >= 0).tolist()
+        self.factor = _common_factor([findings[rows[at]] for at in measured if keys[at] not in self._statistic_error])
+        diverged = rows_of_verdicts(findings, (Verdict.DIVERGED,)) if rows else ()
+        differing = [*map(findings.__getitem__, sorted({*rows}.intersection(diverged)))]
         beyond = sum(0.0 < self.bound(one) < proven_size(one) for one in differing)
         spread = sum(self._is_spread(one, FLIP_COUNT if self._may_flip(one) else 0.0) for one in differing)
         self._is_wrong = max(beyond, spread) >= max(PARAMETER_COUNT, SHARE * len(differing))
@@ -211,6 +205,11 @@ class Updates:
             update = 0.0
         return ERROR_GROWTH * self._errors[key] + max(update, self._rounding(finding))
 
+    def _before(self, key: _Key) -> Optional[_Figures]:
+        """The figures of a parameter in the earlier step, if they were known."""
+        found = _Figures(*self._earlier[self._rows.get(key, -1)].tolist())
+        return None if math.isnan(found.norm) else found
+
     @property
     def unproven(self) -> float:
         """The largest error from parameters that statistics do not prove."""
@@ -226,13 +225,13 @@ class Updates:
 
     def _rounding(self, finding: Finding) -> float:
         """One round-off of a parameter that the golden updated: the update rounds what it writes."""
-        before, now = self._figures.get(_key(finding.pair)), _figures_of(finding)
+        before, now = self._before(_key(finding.pair)), _figures_of(finding)
         return round_off_of(finding.pair) if before is not None and now is not None and before != now else 0.0
 
     def _step(self, finding: Finding) -> float:
         """The relative length of one optimizer step of a parameter: as far as the golden's statistics show that it
         moved, or as most parameters moved, whose gradients are not noise; infinity if unknown."""
-        before, now = self._figures.get(_key(finding.pair)), _figures_of(finding)
+        before, now = self._before(_key(finding.pair)), _figures_of(finding)
         if before is None or now is None or before.elements != now.elements or not now.norm:
             return math.inf
         apart = (
@@ -254,15 +253,14 @@ class _Figures(NamedTuple):
     norm: float
 
 
-def _figures(findings: Sequence[Finding], at: Sequence[int]) -> list[Optional[_Figures]]:
-    """The figures of rows from values or recorded statistics; None if any is unknown or not finite."""
+def _figures(findings: Sequence[Finding], at: Sequence[int]) -> Floats:
+    """The figures of rows from values or recorded statistics; NaN if any is unknown or not finite."""
     rows, elements = _rows(findings).columns.rows[at], _elements(findings)[at]
     most, least, mean, norm = rows["figures"][:, 1].T
-    is_known = has_figures(rows, 1) & (elements > 0.0) & np.isfinite(most + least + mean + norm)
-    figures = np.stack((elements, least, most, mean * elements, norm), axis=1)
-    found = [_Figures(*one) if known else None for one, known in zip(figures.tolist(), is_known.tolist())]
+    found = np.stack((elements, least, most, mean * elements, norm), axis=1)
+    found[~has_figures(rows, 1) | (elements <= 0.0) | ~np.isfinite(most + least + mean + norm)] = math.nan
     for place in np.flatnonzero(~has_own_figures(rows) | (rows["moments"] >= 0)).tolist():
-        found[place] = _figures_of(findings[at[place]])
+        found[place] = _figures_of(findings[at[place]]) or math.nan
     return found
 
 
@@ -289,6 +287,61 @@ _pairs: Callable[[Sequence[Finding]], Sequence[Pair]] = by_network(tuple)
 @by_network
 def _elements(pairs: Sequence[Pair]) -> Floats:
     return np.array([float(pair.elements) if pair.elements < MOST else 0.0 for pair in pairs])
+
+
+class _Parameter(NamedTuple):
+    """A parameter that an operator reads: its row and shape, the rows of fitting gradients that the backward of the
+    operator wrote, and whether it is a bias."""
+
+    key: _Key
+    row: int
+    shape: tuple[int, ...]
+    fitting: tuple[int, ...]
+    is_bias: bool
+
+
+class _Reads(NamedTuple):
+    """The tensors that operators read.
+
+    each        all of them, with their rows; `rows`: the last row of each
+    gradients   the rows of gradients, with their shapes
+    averages    running statistics, with the rows of what they average
+    others      those that are no parameters, with their shapes
+    """
+
+    each: list[tuple[_Key, int]]
+    rows: dict[_Key, int]
+    gradients: list[tuple[int, tuple[int, ...]]]
+    averages: list[tuple[_Key, list[int]]]
+    parameters: list[_Parameter]
+    others: list[tuple[_Key, tuple[int, ...]]]
+
+    @classmethod
+    def of(cls, pairs: Sequence[Pair], nodes: Sequence[OperatorRows]) -> _Reads:
+        written = [row for node in nodes if is_gradient(node.operator) for row in node.outputs]
+        found = cls([], {}, [(row, pairs[row].golden_shape) for row in written], [], [], [])
+        backward = {node.operator.call: node.outputs for node in nodes if node.operator.phase == "backward"}
+        for node in nodes:
+            statistics, contracts = running_statistics(node.operator), op_type_of(node.operator).has("contracts")
+            for row in node.inputs:
+                pair, key, shape = pairs[row], _key(pairs[row]), pairs[row].golden_shape
+                found.each.append((key, row))
+                if pair.slot in statistics:
+                    found.averages.append((key, [at for at in node.inputs if not is_parameter(pairs[at])]))
+                if is_parameter(pair):
+                    # The order of the outputs of a backward differs from that of the forward's inputs.
+                    fitting = (at for at in backward.get(node.operator.call, ()) if pairs[at].golden_shape == shape)
+                    is_bias = contracts and len(shape) == 1
+                    found.parameters.append(_Parameter(key, row, shape, tuple(fitting), is_bias))
+                else:
+                    found.others.append((key, shape))
+        found.rows.update(found.each)
+        return found
+
+
+def _reads_of(rows: SearchRows) -> _Reads:
+    found: _Reads = made_once(rows.network.columns, (_Reads.of,), rows.network.pairs, rows_of_operators(rows))
+    return found
 
 
 @by_network
@@ -365,9 +418,12 @@ def _usual_of(known: Sequence[float]) -> float:
     return known[int(QUANTILE * (len(known) - 1))] if known else 0.0
 
 
-def _contents(parameters: Iterable[Finding]) -> dict[_Key, tuple[int, int]]:
+def _contents(findings: Sequence[Finding]) -> dict[_Key, tuple[int, int]]:
     """The contents of parameters in the golden and in the target, as far as both are known."""
-    found = {_key(one.pair): (content_of(one), target_content_of(one)) for one in parameters if not is_output(one.pair)}
+    pairs = _pairs(findings)
+    rows = [row for row in _parameters(findings) if not is_output(pairs[row])]
+    both = zip(contents_at(findings, rows), contents_at(findings, rows, 0))
+    found = {_key(pairs[row]): contents for row, contents in zip(rows, both)}
     return {key: contents for key, contents in found.items() if all(contents)}
 
 

@@ -28,7 +28,10 @@ from __future__ import annotations
 from array import array
 from collections import Counter, defaultdict
 from hashlib import blake2b
+from itertools import compress
 from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
 
 from npucmp.flow.collectives import groups_of
 from npucmp.flow.contents import contents_of
@@ -167,10 +170,24 @@ def held_alike(digests: Iterable[RankDigest], *kinds: str) -> list[list[tuple[in
     """Return the numbered ranks that hold the same tensor of some kinds in the golden, with the tensor."""
     found: dict[object, dict[int, list[tuple[int, SharedTensor]]]] = defaultdict(lambda: defaultdict(list))
     for one in digests:
-        for tensor in one.tensors if one.rank is not None else ():
+        for tensor in one.tensors if one.rank is not None and {*kinds} & {*one.kinds} else ():
             if tensor.kind in kinds:
                 found[tensor.name][tensor.golden].append((one.rank, tensor))  # type: ignore[arg-type]
     return [group for groups in found.values() for group in groups.values()]
+
+
+def _repeated(digests: Sequence[RankDigest]) -> Iterator[RankDigest]:
+    """Yield the digests with the golden tensors alone that occur more than once."""
+    goldens = [np.array(one.golden, np.uint64) for one in digests]
+    every = np.sort(np.concatenate(goldens))
+    again = every[1:][every[1:] == every[:-1]]
+    for one, golden in zip(digests, goldens):
+        kept = np.isin(golden, again).tolist()
+        yield one._replace(
+            names=tuple(compress(one.names, kept)), kinds="".join(compress(one.kinds, kept)),
+            differs=tuple(compress(one.differs, kept)),
+            golden=[*compress(one.golden, kept)], target=[*compress(one.target, kept)],
+        )  # fmt: skip
 
 
 WORDS = {WEIGHT: "weight", GRADIENT: "gradient"}  # other kinds are outputs of a collective
@@ -200,7 +217,7 @@ def odd_ones(joints: Iterable[RankDigest]) -> list[ReplicaMismatch]:
     found: dict[object, ReplicaMismatch] = {}
     tensors: Counter[object] = Counter()
     for _, digests in sorted(steps.items()):
-        for group in held_alike(digests, WEIGHT, GRADIENT, TOLD, TOLD_FORWARD):
+        for group in held_alike(_repeated(digests), WEIGHT, GRADIENT, TOLD, TOLD_FORWARD):
             if len({tensor.target for _, tensor in group}) > 1:
                 odd = _odd(digests[0].step, group)
                 key = odd.ranks, odd.others, odd.wrong

@@ -107,12 +107,23 @@ def explain_remote(root: Root, brought: RemoteView) -> Root:
     return replace(root, evidence=(found, *root.evidence), rule="collective")
 
 
+def communicating(walk: RootSearch) -> Sequence[Optional[Operator]]:
+    """Return the operators of a rank, None for those that do not communicate."""
+    found: Sequence[Optional[Operator]] = made_once(walk.findings.network.columns, (_communicating,), walk.nodes.rows)
+    return found
+
+
+def _communicating(nodes: Sequence[OperatorRows]) -> list[Optional[Operator]]:
+    goldens = [golden_of(node.pair) for node in nodes]
+    return [one if op_type_of(one).has("collective") else None for one in goldens]
+
+
 def without_buffers(walk: RootSearch, rank: Optional[int]) -> None:
     """Remove the memory of a receive as it was before the data arrived; its content is undefined."""
-    for at, row in enumerate(walk.nodes.rows):
-        if not op_type_of(row.operator).has("receives"):
+    for at, operator in enumerate(communicating(walk)):
+        if operator is None or not op_type_of(walk.nodes.rows[at].operator).has("receives"):
             continue
-        node, operator = walk.nodes[at], golden_of(row.pair)
+        node = walk.nodes[at]
         for finding in list(node.inputs):
             tensor = finding.pair.golden or finding.pair.target
             if tensor is not None and is_buffer(operator, tensor, rank):

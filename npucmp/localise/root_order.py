@@ -16,7 +16,7 @@ from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Mapping, Optional, Sequence, TypeVar
 
-from npucmp.flow.operators import OperatorFindings, OperatorPlace
+from npucmp.flow.operators import OperatorFindings, OperatorPlace, OperatorRows
 from npucmp.localise.parameter_drift import Updates
 from npucmp.localise.recomputation import Estimator
 from npucmp.localise.root_cause import SearchResult
@@ -24,6 +24,7 @@ from npucmp.localise.rules import Rulebook
 from npucmp.localise.search import RootSearch
 from npucmp.model import Cause, Comparison, Finding, Root
 from npucmp.model.optypes import op_type_of
+from npucmp.model.table import made_once
 
 if TYPE_CHECKING:
     from npucmp.flow.collectives import Communications
@@ -97,6 +98,11 @@ def places_of(ranks: Sequence[tuple[int, Sequence[tuple[int, Cause]]]]) -> list[
     return [*map(tuple, places)]
 
 
+def _clocks_apart(nodes: Sequence[OperatorRows]) -> dict[int, int]:
+    """The clocks of the operators of a rank that waits for no other, by order."""
+    return {node.pair.order: at for at, node in enumerate(nodes, 1)}
+
+
 class _Ranks:
     """The ranks of one step."""
 
@@ -148,12 +154,12 @@ class _Ranks:
     def _communications(self) -> Communications:
         """The communication between the ranks; `_read` gets the tensors of other ranks that each operator reads."""
         from npucmp.flow.collectives import Communications
-        from npucmp.localise.remote_inputs import golden_of, read_elsewhere, reductions_inside, without_buffers
+        from npucmp.localise.remote_inputs import communicating, read_elsewhere, reductions_inside, without_buffers
 
         for walk, number in zip(self._walks, self._numbers):
             without_buffers(walk, number)
         self._read = read_elsewhere(self._walks)
-        sequences = [[golden_of(row.pair) for row in walk.nodes.rows] for walk in self._walks]
+        sequences = [*map(communicating, self._walks)]
         read = {place: [sent for sent, _ in operators] for place, operators in self._read.items()}
         return Communications(sequences, self._numbers, read, reductions_inside(self._walks))
 
@@ -169,14 +175,15 @@ class _Ranks:
     def visit(self) -> None:
         """Visit the operators of all ranks. In a collective, ranks with the largest input error come first. Only the
         first operator that exceeds the noise, and the same operator on other ranks, are compared with the noise."""
+        is_apart = self._collectives is None or self._collectives.is_apart
         for group in self._in_order():
-            if len(group) > 1 and any(self._communicates(place) for place in group):
+            if not is_apart and len(group) > 1 and any(self._communicates(place) for place in group):
                 from npucmp.localise.remote_inputs import mark_inequalities
 
                 mark_inequalities([(self._numbers[place.rank] or 0, self._node(place)) for place in group])
                 group = sorted(group, key=self._own_error, reverse=True)
             for place in group:
-                walk, is_alone = self._walks[place.rank], not self._communicates(place)
+                walk, is_alone = self._walks[place.rank], is_apart or not self._communicates(place)
                 if not is_alone and self._collectives is not None:
                     self._receive(self._collectives, place)
                 if self._noise is not None and not (is_alone and self._pass_noise(self._noise, place, walk)):
@@ -186,29 +193,25 @@ class _Ranks:
 
     def _communicates(self, place: OperatorPlace) -> bool:
         """Whether tensors of other ranks may reach an operator directly."""
-        if self._collectives is None or self._collectives.is_apart:
-            return False
+        assert self._collectives is not None
         return place in self._read or place in self._collectives.joint or place in self._collectives.senders
 
     def _pass_noise(self, noise: NoiseTest, place: OperatorPlace, walk: RootSearch) -> bool:
         """Add an operator to the noise without a test; False if it may exceed the noise, or if columns do not show
         this."""
-        bars, columns = self._bars[place.rank], walk.columns
-        if not noise.is_candidate(walk.nodes.rows[place.at].operator.name):
+        bars, columns, at = self._bars[place.rank], walk.columns, place.at
+        assert columns is not None and self._history is not None
+        network, rows = columns.network, walk.nodes.rows[at]
+        if not noise.is_candidate(network.names[at]):
             return True
-        if columns is None or self._history is None or walk.instead:
-            return False
-        at, network = place.at, columns.network
         before = self._history.before(network.kinds[at])
-        rows, first = walk.nodes.rows[at], walk.findings[0].row
-        if noise.may_exceed(bars, at, before) or noise.reads_hidden(
-            (*rows.inputs, *rows.extra_inputs), walk.edges.sources, first
-        ):
+        if walk.instead or noise.may_exceed(bars, at, before) or noise.reads_hidden(rows, walk):
             return False
-        walk.rows_read.update(walk.edges.sources[row] for row in rows.inputs if columns.is_known[row])
+        sources, is_known = walk.edges.sources, columns.is_known
+        walk.rows_read.update([sources[row] for row in rows.inputs if is_known[row]])
         noise.follow_updates(network.gradient[at], columns.parameter_shift[at])
         if columns.has_levels[at] and not noise.outliers:
-            self._history.add(noise.contribution_of(columns, at), before)
+            self._history.add(noise.contribution_of(columns, at, bars.inside[at]), before)
         return True
 
     def _test_noise(self, noise: NoiseTest, node: OperatorFindings, walk: RootSearch) -> None:
@@ -255,9 +258,12 @@ class _Ranks:
             for rank, found in enumerate(results)
         ]
 
-    def _clocks_by_order(self, rank: int) -> dict[int, int]:
-        rows = self._walks[rank].nodes.rows
-        return {row.pair.order: self._clock(rank, at) for at, row in enumerate(rows)}
+    def _clocks_by_order(self, rank: int) -> Mapping[int, int]:
+        walk = self._walks[rank]
+        found: dict[int, int] = made_once(walk.findings.network.columns, (_clocks_apart,), walk.nodes.rows)
+        if self._collectives is None or self._collectives.is_apart:
+            return found
+        return {order: self._clock(rank, clock - 1) for order, clock in found.items()}
 
     def _shown_nodes(
         self, rooted: Mapping[tuple[int, int], Root], noise: NoiseTest
@@ -276,6 +282,8 @@ class _Ranks:
         """Add to suspects by noise that an operator of one run may have moved the elements of their inputs."""
         roots, walk = result.roots, self._walks[rank]
         suspects = {root.pair.order for _, root in roots if root.rule == "suspected"}
+        if not suspects:
+            return result
         places = ((at, row.pair.order) for at, row in enumerate(walk.nodes.rows))
         more = {order: walk.reordered_reasons(walk.nodes[at]) for at, order in places if order in suspects}
         every = [

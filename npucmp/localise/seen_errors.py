@@ -6,7 +6,11 @@ They replace an error that was not recorded: a quantile of them, or the largest 
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import Iterator, Optional, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.flow.contents import is_few, is_vector
 from npucmp.flow.operators import OperatorFindings
@@ -18,6 +22,7 @@ from npucmp.measure.recorded_stats import has_equal_xor
 from npucmp.model import Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output
+from npucmp.model.table import Columns, bare_pairs, has_bound, has_error, network_fact, with_field
 
 OPERANDS = 2  # outputs: definition: a sum, a product and a quotient of elements have two operands
 
@@ -148,8 +153,8 @@ def _catch_up(sweep: Sweep) -> None:
             _learn_terms(sweep, _node(sweep, entry))
     sizes = [_sizes_of(sweep, _node(sweep, entry)) for entry in passed[-RECENT_OPERATORS:]]
     sweep.latest = [*sweep.latest, *sizes][-RECENT_OPERATORS:]
-    gradients = [entry for entry in passed if _is_gradient(sweep, entry)][-RECENT_OPERATORS:]
-    norms = [_largest_norm(_node(sweep, entry)) for entry in gradients]
+    gradients = [*islice((entry for entry in reversed(passed) if _is_gradient(sweep, entry)), RECENT_OPERATORS)]
+    norms = [_largest_norm(_node(sweep, entry)) for entry in reversed(gradients)]
     sweep.gradients = [*sweep.gradients, *norms][-RECENT_OPERATORS:]
     nodes = (_node(sweep, entry) for entry in reversed(passed))
     latest_first = (finding for node in nodes for finding in (*node.outputs, *node.inputs[::-1]))
@@ -218,6 +223,16 @@ def agrees(finding: Finding) -> bool:
     if finding.verdict is not Verdict.UNKNOWN:
         return finding.verdict is Verdict.MATCH
     return is_alike(finding)
+
+
+def unlike_rows(columns: Columns, rows: npt.NDArray[np.int64]) -> list[int]:
+    """The rows, of those given, that are not alike (`is_alike`)."""
+    is_open, is_bounded = ~has_error(columns), has_bound(columns)
+    left: list[int] = rows[~(is_open & is_bounded)[rows]].tolist()
+    whole = with_field(columns, "checksum") if left else columns
+    pairs = ((row, network_fact(columns, bare_pairs)[row]) for row in left)
+    recorded = ((row, pair._replace(target=whole.targets[row], golden=whole.goldens[row])) for row, pair in pairs)
+    return [row for row, pair in recorded if not (is_open[row] and has_equal_xor(pair))]
 
 
 def is_alike(finding: Finding) -> bool:

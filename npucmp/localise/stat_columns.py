@@ -279,6 +279,7 @@ class PairColumns:
         self.kinds = [(op.name or operator.op_type, gradient)
                       for op, operator, gradient in zip(self.ops, self.operators, self.gradient)]  # fmt: skip
         self.sums = [op.has("contracts", "sums", "norm") for op in self.ops]
+        self.products = [at for at, op in enumerate(self.ops) if op.has("contracts") and not self.gradient[at]]
         self.adds = np.array([op.has("sums") and not gradient and op.name != "addcdiv"
                               for op, gradient in zip(self.ops, self.gradient)], dtype=bool)  # fmt: skip
         self.casts = np.array([op.has("hands on") and not op.has("copies") for op in self.ops], dtype=bool)
@@ -524,7 +525,8 @@ class StatColumns:
         most = np.maximum(wrote.most_of(moved[wrote.rows], is_written), read.most_of(largest, is_tested))
         open_inputs = np.zeros(len(most), dtype=bool)
         open_inputs[read.at[~has_source]] = True
-        return ShiftBars(found[:3], found[3:], most.tolist(), self.is_special.tolist(), open_inputs.tolist())
+        special, inside = self.is_special.tolist(), is_container.tolist()
+        return ShiftBars(found[:3], found[3:], most.tolist(), special, open_inputs.tolist(), inside)
 
 
 class ShiftBars:
@@ -533,6 +535,7 @@ class ShiftBars:
     repeated, usual  ratios of shifts to the least noise, in runs that repeat each other and in others: of tensors that
                      a recorded operator wrote, of other inputs, and of parameters
     largest          the largest shift of the first, relative to the tensor
+    inside           whether each is a module with operators inside
     """
 
     def __init__(
@@ -542,7 +545,9 @@ class ShiftBars:
         largest: Sequence[float],
         special: Sequence[bool],
         open_inputs: Sequence[bool],
+        inside: Sequence[bool],
     ) -> None:
+        self.inside = inside
         self._ratios = {True: repeated, False: usual}
         self._largest, self._special, self._open_inputs = largest, special, open_inputs
 

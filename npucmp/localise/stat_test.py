@@ -67,7 +67,7 @@ from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, 
 import numpy as np
 
 from npucmp.flow.contents import is_few
-from npucmp.flow.operators import OperatorFindings, of_row
+from npucmp.flow.operators import OperatorFindings, OperatorRows, of_row
 from npucmp.judge.precision import SINGLE
 from npucmp.judge.products import VOTE_MAJORITY
 from npucmp.judge.tolerance import FACTOR
@@ -167,15 +167,16 @@ def facts_of(columns: StatColumns) -> RankFacts:
 def _shifted_products(columns: StatColumns, written: Sequence[float]) -> Iterator[ShiftedProduct]:
     """Yield the float32 products; `written` are the largest shifts that were written before each operator."""
     network, (low, high) = columns.network, REDUCED_ERROR
-    for at, (node, op) in enumerate(zip(network.nodes, network.ops)):
-        if network.gradient[at] or not op.has("contracts"):
+    fields = columns.is_known, columns.unit, columns.largest, columns.sums
+    is_known, unit, largest, sums = (column.tolist() for column in fields)
+    for at in network.products:
+        node = network.nodes[at]
+        wrote = [row for row in node.outputs if is_known[row]]
+        if not wrote or any(unit[row] != SINGLE for row in wrote):
             continue
-        wrote = [row for row in node.outputs if columns.is_known[row]]
-        if not wrote or any(columns.unit[row] != SINGLE for row in wrote):
-            continue
-        read = [float(columns.largest[row]) for row in node.inputs if columns.is_known[row]]
+        read = [largest[row] for row in node.inputs if is_known[row]]
         came = max(read, default=math.inf) if node.inputs else None
-        moved = [float(columns.sums[row]) for row in wrote]
+        moved = [sums[row] for row in wrote]
         most = [high * columns.reuse(at, row) for row in wrote]
         is_reduced = None if any(one >= bar for one, bar in zip(moved, most)) else min(moved) > low
         yield ShiftedProduct(network.names[at], came, written[at], is_reduced)
@@ -376,10 +377,10 @@ class NoiseTest:
         """Whether an operator may be the first that exceeds the noise, or is the same as the first on another rank."""
         return not self._suspected or name in self._suspected
 
-    def contribution_of(self, columns: StatColumns, at: int) -> Contribution:
-        """The contribution of an operator of a rank in columns that does not exceed the noise."""
+    def contribution_of(self, columns: StatColumns, at: int, inside: bool) -> Contribution:
+        """The contribution of an operator of a rank in columns that does not exceed the noise; `inside`: it is a module
+        with operators inside."""
         network, (extremes, sums) = columns.network, columns.highest
-        inside = self._is_container(network.operators[at])
         incoming = 0.0 if inside else columns.incoming[at]
         is_open = not inside and not network.nodes[at].inputs
         highest = Level(extremes[at], sums[at])
@@ -430,11 +431,11 @@ class NoiseTest:
         noise = max(now.kind.sums, 0.0 if self._repeats else self._drift, self._unproven)
         return bars.may_exceed(at, NOISE_FACTOR_SUMS, self._repeats, self._first, bool(now.seen), noise)
 
-    def reads_hidden(self, rows: Iterable[int], sources: Sequence[int], first: int) -> bool:
-        """Whether a mask hides the figures of a tensor in some rows, or of its producer; rows are counted from
-        `first`."""
-        hidden = self._hidden
-        return bool(hidden) and any(row + first in hidden or sources[row] + first in hidden for row in rows)
+    def reads_hidden(self, rows: OperatorRows, walk: RootSearch) -> bool:
+        """Whether a mask hides the figures of a tensor that an operator reads, or of its producer."""
+        hidden, sources, first = self._hidden, walk.edges.sources, walk.first_row
+        read = (*rows.inputs, *rows.extra_inputs) if hidden else ()
+        return any(row + first in hidden or sources[row] + first in hidden for row in read)
 
     def _argument_level(self, node: OperatorFindings) -> Optional[Level]:
         """The noise of an operator that the two runs call with other arguments although all figures of its inputs are

@@ -25,7 +25,7 @@ import sys
 import time
 import warnings
 from collections import deque
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -84,6 +84,12 @@ def workers(jobs: int, isolated: bool = False, least: int = 2) -> Executor:
     if sys.platform != "linux" or (jobs <= 1 and not isolated):
         return Serial()
     return Processes(jobs, isolated and not _is_daemon(), least)
+
+
+def kept_by(executor: Executor) -> AbstractContextManager[object]:
+    """Return a context in which an executor keeps its workers, if it has workers of its own."""
+    found: AbstractContextManager[object] = getattr(executor, "kept", nullcontext)()
+    return found
 
 
 def default_jobs() -> int:

@@ -81,7 +81,8 @@ def render(answer: Answer, form: Form = Form()) -> dict[str, Any]:
 def load_pages() -> None:
     """Import the modules of pages and of their tables, which workers that are forked later share."""
     from npucmp.localise import rank_digest  # noqa: F401
-    from npucmp.report import html, rank_tables  # noqa: F401
+    from npucmp.plans import dump_config, next_dump  # noqa: F401
+    from npucmp.report import html, matrix, rank_tables, same_cause  # noqa: F401
 
     html.load_template()
 

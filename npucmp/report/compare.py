@@ -264,9 +264,11 @@ class _Files:
         common = replace(self._parts.report, comparisons=(), broken=(), unpaired=(), unlike="", images=None)
         numbers, paged = sorted(within), _PageInputs(common, self._filing, within, shown)
         made = map_comparisons(self._comparisons, partial(_page, paged), _lost_page, numbers)
+        pool: dict[object, Any] = {}  # shares the names of operators and tensors, which ranks have in common
         for number, (page, filed) in zip(numbers, made):
             if filed is not None:
-                self._paged[number] = filed
+                steps = filed.steps.share_names(pool) if filed.steps is not None else None
+                self._paged[number] = filed._replace(steps=steps)
             yield number, page
 
     def series(self) -> Optional[Row]:

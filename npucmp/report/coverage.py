@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.localise.seen_errors import is_alike
+from npucmp.localise.seen_errors import unlike_rows
 from npucmp.model import DECIDED, Comparison, Pair, Report, Run, TensorRef
 from npucmp.model.comparison import Coverage
 from npucmp.model.roles import is_meaningless
@@ -18,8 +18,6 @@ from npucmp.model.table import Columns as TableColumns
 from npucmp.model.table import (
     Flags,
     bare_pairs,
-    has_bound,
-    has_error,
     network_fact,
     orders_of,
     with_verdict,
@@ -177,10 +175,10 @@ def undecided_tensors(comparison: Comparison, order: float = math.inf) -> Undeci
     none."""
     columns = comparison.columns
     is_counted = ~with_verdict(columns, DECIDED) & (network_fact(columns, orders_of) < order)
-    rows = np.flatnonzero(is_counted & network_fact(columns, _are_counted)).tolist()
-    is_bounded, pairs = (has_bound(columns) & ~has_error(columns)).tolist(), network_fact(columns, bare_pairs)
-    uncompared = [pairs[row] for row in rows if not (is_bounded[row] or _is_alike(comparison, row, pairs[row]))]
-    alike = len(rows) - len(uncompared)
+    is_counted &= network_fact(columns, _are_counted)
+    pairs = network_fact(columns, bare_pairs)
+    uncompared = [pairs[row] for row in unlike_rows(columns, np.flatnonzero(is_counted))]
+    alike = int(np.count_nonzero(is_counted)) - len(uncompared)
     uncompared += [pair for pair in comparison.left_out if pair.order < order and _is_counted(pair)]
     latest = max(uncompared, key=lambda pair: (not (pair.target_op and pair.golden_op), pair.order), default=None)
     name = latest.operator.name if latest is not None else ""
@@ -194,11 +192,6 @@ def _are_counted(columns: TableColumns) -> Flags:
 def _is_counted(pair: Pair) -> bool:
     """Return whether a tensor that was not decided is worth a word."""
     return not (is_meaningless(pair) or _is_inserted_alone(pair) or _is_local(pair))
-
-
-def _is_alike(comparison: Comparison, row: int, pair: Pair) -> bool:
-    """Return whether statistics or an XOR of the tensors of a row were compared and prove no error."""
-    return pair.target is not None and pair.golden is not None and is_alike(comparison.findings[row])
 
 
 def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = (), is_of_layout: bool = False) -> str:

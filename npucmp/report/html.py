@@ -298,7 +298,10 @@ def _json(value: Any) -> str:
         value.json = value.json or _json({**value})
         return value.json
     if isinstance(value, dict):
-        return f"{{{','.join([f'{_dumps(key)}:{_json(below)}' for key, below in value.items()])}}}"
+        texts = (
+            (numbers_json if key == "codes" and type(below) is list else _json)(below) for key, below in value.items()
+        )
+        return f"{{{','.join([f'{_dumps(key)}:{text}' for key, text in zip(value, texts)])}}}"
     if isinstance(value, list) and {*map(type, value)} <= _NUMBERS and (text := numbers_json(value)):
         return text
     return _dumps(value)

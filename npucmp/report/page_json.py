@@ -84,6 +84,8 @@ def _pack_column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     if len(words) <= 1:
         return {"all": plains[0], **number} if plains[0] is not None else None
     if len(words) <= CODED_SHARE * len(cells):
+        if len(words) == len(plains) and isinstance(column.codes, list):
+            return {"words": plains, "codes": column.codes, **number}
         numbers = [*map(words.__getitem__, plains)]
         return {"words": [*words], "codes": [*map(numbers.__getitem__, column.codes)], **number}
     return {"values": [*map(plains.__getitem__, column.codes)], **number}

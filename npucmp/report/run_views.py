@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Optional
 
-from npucmp.model.check_finding import SEVERITIES, CheckResult, Symptom
+import numpy as np
+
+from npucmp.model.check_finding import SEVERITIES, CheckResult, StepFigures, Symptom
 from npucmp.report.answer import Plot
 from npucmp.report.step_series import (
     ABOVE,
     EQUAL,
     FIGURES,
     NAMES,
-    SteppedOperator,
-    SteppedTensor,
+    SteppedTensors,
     StepSlice,
+    operators_of,
     series_data,
 )
 
@@ -66,19 +68,26 @@ def run_series(report: CheckResult) -> Optional[dict[str, Any]]:
     """Return the data over the steps; None if there is one step."""
     if len({one.step for one in report.measured}) < 2:
         return None
-    tensors: dict[Any, list[SteppedTensor]] = defaultdict(list)
+    tensors: dict[Any, list[StepFigures]] = defaultdict(list)
     for one in report.measured:
-        figures = (one.norm, one.mean, one.minimum, one.maximum)
-        tensors[one.step, one.rank].append(SteppedTensor(one.name, one.slot, one.kind, figures))
+        tensors[one.step, one.rank].append(one)
     most = max(1, FIGURES // (len(NAMES) * len(tensors)))
     slices = []
     for run in report.runs:
-        found, own = _findings(report, run.step), tensors.get((run.step, run.rank), [])
-        operators = [
-            SteppedOperator(one.name, one.path, one.phase, one.order, *_marks(found.get(one.name)))
-            for one in run.operators
-        ]
-        slices.append(StepSlice(run.step, run.rank, operators, own[:most], max(0, len(own) - most) + report.unmeasured))
+        found, every = _findings(report, run.step), tensors.get((run.step, run.rank), [])
+        marks, own = [_marks(found.get(one.name)) for one in run.operators], every[:most]
+        cells = [(one.norm, one.mean, one.minimum, one.maximum) for one in own]
+        known = np.array([[cell is not None for cell in row] for row in cells], bool).reshape(-1, len(NAMES))
+        curves = (tuple(getattr(one, name) for one in own) for name in ("name", "slot", "kind"))
+        slices.append(
+            StepSlice(
+                run.step, run.rank, operators_of(run.operators), SteppedTensors(*curves),
+                np.array([level for level, *_ in marks], np.uint8),
+                [(at, cause, place) for at, (_, cause, place) in enumerate(marks) if cause],
+                np.array(cells, np.float64).reshape(known.shape), known, {},
+                max(0, len(every) - most) + report.unmeasured,
+            )
+        )  # fmt: skip
     return {**series_data(slices, sides=["run"]), "kind": "finding"}
 
 

@@ -14,6 +14,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from npucmp.flow.contents import by_equal_rows
 from npucmp.measure import metrics
 from npucmp.model import (
     Comparison,
@@ -29,6 +30,7 @@ from npucmp.model import (
     position,
 )
 from npucmp.model.arguments import by_name, differing_arguments
+from npucmp.model.network import rows_to_search
 from npucmp.model.roles import is_argument
 from npucmp.model.stack import frames
 from npucmp.model.table import (
@@ -71,7 +73,7 @@ def detail(
         more["ranks"] = ranks
     offsets = [*accumulate((one.length for one in parts), initial=0)]
     rows = _concatenate([one.rows for one in parts], [len(one.rows["slot"]) for one in parts])
-    if rows:
+    if len(parts) > 1:
         rows["producer"] = [None if cell is None else cell + offset for one, offset in zip(parts, offsets)
                             for cell in one.rows["producer"]]  # fmt: skip
     runs = [number for number, one in enumerate(parts) for _ in range(one.length)]
@@ -117,18 +119,21 @@ def paired_rows(comparison: Comparison, cells: Columns, linked: Linked) -> Paire
     table = comparison.columns
     network = network_fact(table, NetworkColumns)
     layout = network.cached("layout", lambda: _layout(network))
-    errors = optional(table.rows["error"], has_error(table))
     rows = {name: column for name, column in cells.items() if name not in (*OF_OPERATORS, *tables.PLACES)}
-    rows["error"] = [None if error == cell else error for error, cell in zip(errors, cells["rel_l2"])]
-    rows["limit"] = [limit or None for limit in table.rows["limit"].tolist()]
+    rows["error"] = optional(table.rows["error"], has_error(table))
+    if len(table.moments):
+        rows["error"] = [None if error == cell else error for error, cell in zip(rows["error"], cells["rel_l2"])]
+    rows["limit"] = optional(table.rows["limit"], table.rows["limit"] != 0.0)
     rows["metric"] = _coded(table.rows["metric"], table.words)
     rows.update(output=[], argument=[])  # the order of the columns on the page
     nothing = network.columns[NOTHING]
     rows["histogram"] = [*map(_histogram, moments_of_rows(table))] if len(table.moments) else nothing
     if layout.sequence:
         rows = {name: [*map(column.__getitem__, layout.sequence)] if column else [] for name, column in rows.items()}
-    rows["producer"] = [None if link is None else layout.numbers[link.order] for link in linked]
-    rows["linked"] = [None if link is None else link.how for link in linked]
+    rows.update(by_equal_rows(rows_to_search(comparison), paired_rows, lambda: network.fixed({
+        "producer": [None if link is None else layout.numbers[link.order] for link in linked],
+        "linked": [None if link is None else link.how for link in linked],
+    })))  # fmt: skip
     roots = {root.pair.order: root for root in comparison.roots}
     of_roots = tables.columns_of_rows(_ROOT, [*map(_root, roots.values())]) if roots else {}
     for name, cells_of_roots in of_roots.items():
@@ -261,7 +266,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     columns["because"] = _coded(rows["because"], table.words)
     columns.update((name, fixed[name]) for name in ("matched_by", "match_confidence"))
     causes = {order: cause.value for order, cause in comparison.causes.items()}
-    columns["cause"] = [*map(causes.get, fixed["order"])] if causes else nothing
+    columns["cause"] = CodedColumn.of([*map(causes.get, fixed["order"])]) if causes else nothing
     columns["limit"] = optional(rows["limit"], rows["rule"] > 0)
     for name in ("rule", "explained_by"):
         words = [word or None for word in table.words]
@@ -315,10 +320,19 @@ def _recorded(known: Flags, figures: npt.NDArray[np.float64]) -> list[CodedColum
     return [CodedColumn(optional(found[:, name], found[:, count + name] > 0), rows.codes) for name in names]
 
 
-def optional(numbers: npt.NDArray[Any], known: Flags) -> list[Any]:
-    """Return numbers, None where they are not known."""
-    found: list[Any] = numbers.tolist() if known.any() else [None] * len(numbers)
-    return found if known.all() else [one if is_known else None for one, is_known in zip(found, known.tolist())]
+def optional(numbers: npt.NDArray[np.float64], known: Flags) -> Sequence[Any]:
+    """Return numbers, None where they are not known. A column of at most two values has codes."""
+    cells: list[Any] = numbers.tolist()
+    if not known.all():
+        cells = [one if is_known else None for one, is_known in zip(cells, known.tolist())]
+    bits = np.where(known, numbers, 0.0).view(np.int64)
+    others = np.flatnonzero((bits != bits[:1]) | (known != known[:1]))
+    rest = bits[others], known[others]
+    if not cells or any((one != one[:1]).any() for one in rest):
+        return cells
+    codes = np.zeros(len(cells), np.int64)
+    codes[others] = 1
+    return CodedColumn([cells[at] for at in (0, *others[:1].tolist())], codes.tolist())
 
 
 def _figures(side: Side, elements: int) -> tuple[Any, ...]:

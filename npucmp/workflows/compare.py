@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Mapping, Sequence, Union
 from npucmp.dump.formats import graph_source, mentions_log_probs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
-from npucmp.measure.executor import default_jobs, workers
+from npucmp.measure.executor import Executor, default_jobs, kept_by, workers
 from npucmp.model import Cause, Comparison, Report, Root, Run, map_comparisons
-from npucmp.model.comparison import kept_workers
 from npucmp.model.roles import is_parameter
 from npucmp.workflows.option_fields import StrPath
 from npucmp.workflows.options import Options, of_two
@@ -58,10 +57,12 @@ def compare(target: Dump, golden: Dump, options: Options) -> Report:
     context = options.context(target, golden)
     queue = RelationQueue(options, context)
     related = queue.related(Sides(target, [], golden, []), OF_FILES)
-    report = (
-        _explained(related, options, context) if related.found else _compared_dumps(target, golden, options, context)
-    )
-    with kept_workers(report):
+    executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
+    with kept_by(executor):
+        if related.found:
+            report = _explained(related, options, context)
+        else:
+            report = _compared_dumps(target, golden, options, context, executor)
         report = _with_remarks(report, options, context)
     return replace(report, seconds=time.monotonic() - started)
 
@@ -152,7 +153,9 @@ def _holds_log_probs(runs: Sequence[Run], context: ReadContext) -> bool:
     return all(any(part in KNOWN for part in name.split(".")) for name in names)
 
 
-def _compared_dumps(target: StrPath, golden: StrPath, options: Options, context: ReadContext) -> Report:
+def _compared_dumps(
+    target: StrPath, golden: StrPath, options: Options, context: ReadContext, executor: Executor
+) -> Report:
     """Return the report of two dumps of operators. If both are files of log-probabilities, a note, or the error, names
     the command for them. Raises UsageError for an option that only checkpoints have."""
     given = [name for name in ("kv_heads", "lora_scale", "fc1") if getattr(options, name) is not None]
@@ -161,7 +164,6 @@ def _compared_dumps(target: StrPath, golden: StrPath, options: Options, context:
         raise UsageError(f"{words}: only for two checkpoints, compared whole; {target} and {golden} are dumps")
     pairing = runs_of_tasks(target, golden, options)
     if pairing is not None:
-        executor = options.executor or workers(options.jobs or default_jobs(), isolated=True)
         return compare_steps(ComparisonSource(target, golden, *pairing), options, executor)
     sides = _open_sides(target, golden, options, context)
     if not all(_holds_log_probs(runs, context) for runs in (sides.targets, sides.goldens)):

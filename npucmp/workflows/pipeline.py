@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -27,7 +26,7 @@ from npucmp.dump.formats import open_head
 from npucmp.errors import DumpError, UsageError
 from npucmp.judge.products import are_reduced, merge_votes
 from npucmp.localise.root_order import places_of, search_steps
-from npucmp.measure.executor import Executor, Serial
+from npucmp.measure.executor import Executor, Serial, kept_by
 from npucmp.model import PartOf, Report, Run, RunHeader, StoredComparisons
 from npucmp.model.comparison import FailedTask
 from npucmp.workflows import rank_tasks
@@ -82,9 +81,17 @@ def compare_steps(source: ComparisonSource, options: Options, executor: Optional
         return _compare_all(source, options, Serial(), Memory())
     from npucmp.workflows.scratch import Scratch, ScratchFolder
 
+    load_phases()
     folder = ScratchFolder(options.journal)
     with folder:
         return _compare_all(source, options, executor or Serial(), Scratch(folder.path), folder)
+
+
+def load_phases() -> None:
+    """Import the modules of statistics, which workers that are forked later share."""
+    from npucmp.flow import collectives  # noqa: F401
+    from npucmp.localise import open_tensors, remote_inputs, stat_test, unlimited_errors  # noqa: F401
+    from npucmp.workflows import recorded_frames  # noqa: F401
 
 
 def _compare_all(
@@ -93,9 +100,8 @@ def _compare_all(
     started = time.monotonic()
     places = [StepRank(number, *both) for number, both in enumerate(source.together)]
     own = options if folder is None else replace(options, progress=None, jobs=1, executor=None)
-    several = max(Counter(one.rank for one in places).values()) > 1
     work = ComparisonWork(
-        source.target, source.golden, own, store, time.time(), len(places) == 1, folder is None, several,
+        source.target, source.golden, own, store, time.time(), len(places) == 1, folder is None,
         ranks=tuple(source.ranks), paired=tuple(source.paired),
     )  # fmt: skip
     tasks = _Tasks(work, executor)
@@ -168,7 +174,7 @@ def _comparisons(
         [one.one.where for one in finished],
         folder.path,
         folder.close,
-        tasks.kept,
+        partial(kept_by, tasks.executor),
     )
 
 
@@ -191,7 +197,7 @@ class _Tasks:
     """The tasks of a comparison, run by an executor."""
 
     def __init__(self, work: ComparisonWork, executor: Executor) -> None:
-        self.work, self._executor = work, executor
+        self.work, self.executor = work, executor
 
     def every(
         self, function: Callable[..., Any], calls: Iterable[tuple[Iterable[int], tuple[Any, ...]]]
@@ -202,14 +208,9 @@ class _Tasks:
         tasks = [
             _Task(function, replace(self.work, store=store.about(numbers)), arguments) for numbers, arguments in calls
         ]
-        for answer, made in self._executor.map(_do, tasks, _failed_answer):
+        for answer, made in self.executor.map(_do, tasks, _failed_answer):
             store.learn(made)
             yield answer
-
-    def kept(self) -> AbstractContextManager[object]:
-        """Return a context in which the executor keeps its workers, if it has workers of its own."""
-        found: AbstractContextManager[object] = getattr(self._executor, "kept", nullcontext)()
-        return found
 
     def judge_again(self, places: list[StepRank]) -> list[tuple[str, Run]]:
         """Judge all steps and ranks again. Steps and ranks during which workers died are removed from `places` and

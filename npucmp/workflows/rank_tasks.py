@@ -30,7 +30,7 @@ from typing import (
 )
 
 from npucmp.align import align_or_part, pairs
-from npucmp.align.pairing_coverage import extent
+from npucmp.align.pairing_coverage import PairingCoverage, extent
 from npucmp.align.updates import is_update
 from npucmp.dump.formats import open_head
 from npucmp.dump.limits import ReadContext
@@ -66,7 +66,7 @@ from npucmp.model import (
 )
 from npucmp.model.comparison import Coverage, StoredRoots
 from npucmp.model.network import StructuredOperators, by_network, pairs_by_network
-from npucmp.model.table import Table, bare_pairs, network_fact, orders_of, rows_of_rule
+from npucmp.model.table import Columns, Table, bare_pairs, have_both_sides, network_fact, orders_of, rows_of_rule
 from npucmp.workflows.option_fields import Progress, StrPath
 from npucmp.workflows.options import Options
 from npucmp.workflows.select_runs import PairedRuns, ProgressMeter, odd_pairs
@@ -143,10 +143,10 @@ class StepRank(NamedTuple):
 @dataclass(frozen=True)
 class ComparisonWork:
     """The data that all tasks of a comparison share. `began` is in seconds since 1970; `alone`: there is one step and
-    rank; `in_memory`: runs are open, and results stay in this process; `several_steps`: a rank has several steps;
-    `reduced`: products keep 11 bits in all steps and ranks; `alike`: some do so on both sides. Both are known after the
-    measurement. `ranks`: for each target that was put together, the runs of its ranks; `paired`: the pairs of the first
-    steps and ranks, if they are known."""
+    rank; `in_memory`: runs are open, and results stay in this process; `reduced`: products keep 11 bits in
+    all steps and ranks; `alike`: some do so on both sides. Both are known after the measurement. `ranks`: for each
+    target that was put together, the runs of its ranks; `paired`: the pairs of the first steps and ranks, if they are
+    known."""
 
     target: StrPath
     golden: StrPath
@@ -155,7 +155,6 @@ class ComparisonWork:
     began: float
     alone: bool = False
     in_memory: bool = False
-    several_steps: bool = True
     reduced: bool = False
     alike: bool = False
     ranks: Sequence[Mapping[int, Run]] = ()
@@ -270,7 +269,7 @@ def measure(work: ComparisonWork, one: StepRank, progress: Optional[Progress] = 
         size=sum(sizes) + records,
         products=votes_of(found),
         alike=are_reduced_alike(found, context),
-        dtypes=frozenset({tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor}),
+        dtypes=(network or paired).dtypes,
         odd=(*odd_pairs([runs]), *([str(paired.unlike)] if paired.unlike else [])),
         unfit=paired.unfit,
         mismatch=paired.unlike or paired.refused,
@@ -373,8 +372,7 @@ def judge(work: ComparisonWork, one: StepRank) -> None:
 
 
 def _put_judged(work: ComparisonWork, one: StepRank, known: Comparison, found: Sequence[Measurement]) -> None:
-    """Judge each tensor by itself, and put the comparison into the store, with the facts on parameters that the next
-    step needs."""
+    """Judge each tensor by itself, and put the comparison into the store."""
     by_values = with_value_types(found, work.options.context(work.target, work.golden))
     found = by_values.measurements
     findings = make_findings(found, work.options.decides(), work.rules(), work.reduced, by_values.quantised)
@@ -382,16 +380,19 @@ def _put_judged(work: ComparisonWork, one: StepRank, known: Comparison, found: S
 
 
 def _put(work: ComparisonWork, one: StepRank, judged: Comparison, notes: Sequence[str] = ()) -> None:
-    """Put a judged comparison into the store, with the facts on parameters that the next step needs, and with notes on
-    operators that one side lacks."""
-    findings = judged.findings
-    if work.several_steps:
-        work.store.put(one.number, "updates", Updates(findings))
-    ordered = judged.target.ordered and judged.golden.ordered
-    reach = extent(pairs_by_network(findings), ordered, again=_ran_again(findings))
+    """Put a judged comparison into the store, with notes on operators that one side lacks."""
+    findings, reach = judged.findings, PairingCoverage()
+    if not network_fact(judged.columns, _are_all_paired):
+        ordered = judged.target.ordered and judged.golden.ordered
+        reach = extent(pairs_by_network(findings), ordered, again=_ran_again(findings))
     said = (*notes, *reach.words)
     more = (note for note in judged.notes if note not in said)
     work.store.put(one.number, "judged", replace(judged, notes=(*said, *more)))
+
+
+def _are_all_paired(columns: Columns) -> bool:
+    operators = all(one.target is not None and one.golden is not None for one in columns.operators)
+    return operators and bool(have_both_sides(columns).all())
 
 
 def _ran_again(findings: Sequence[Finding]) -> frozenset[int]:
@@ -473,9 +474,9 @@ def _estimator(
 
 
 def _updates(work: ComparisonWork, before: EarlierStep) -> Updates:
-    found: Updates = Updates() if before.number is None else work.store.get(before.number, "updates")
-    found.faulty = before.faulty
-    return found
+    """Return the facts on parameters of the step before."""
+    findings = () if before.number is None else work.store.get(before.number, "judged").findings
+    return Updates(findings, before.faulty)
 
 
 def _put_roots(

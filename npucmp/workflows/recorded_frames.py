@@ -89,6 +89,7 @@ class RecordedNetwork:
         self._rounding = np.array([target.rounding + golden.rounding for target, golden in sides])
         self._masks = _masks_of_types([(target.dtype, golden.dtype) for target, golden in sides])
         self._has_one_precision = have_one_precision(pairs)
+        self.dtypes = paired.dtypes
         self._limits: dict[Optional[bytes], _Limits] = {}
 
     def comparison(self, target: Run, golden: Run, known: Comparison) -> Comparison:

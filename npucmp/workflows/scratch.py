@@ -20,7 +20,7 @@ import time
 import weakref
 from collections import deque
 from contextlib import suppress
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Iterable, NamedTuple, Optional
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -163,7 +163,7 @@ class _Hashing:
 
 
 def _hash(data: bytes = b"") -> Any:
-    return blake2b(data, digest_size=20)
+    return sha256(data)  # which processors have instructions for
 
 
 def _clear(place: str | os.PathLike[str]) -> None:

@@ -17,6 +17,7 @@ from npucmp.dump.formats import early_heads, heads, open_head, open_runs
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import DumpError, UsageError, nearest
 from npucmp.model import Operator, Pair, Run, RunHeader, first_of
+from npucmp.model.network import StructuredOperators
 from npucmp.workflows.option_fields import DumpFields, Progress, StrPath
 from npucmp.workflows.selectors import End, NumberedRecord, Partner, parse_numbers, partners
 
@@ -82,6 +83,11 @@ class PairedRuns(NamedTuple):
     unfit: tuple[str, ...]
     refused: Optional[UsageError]
     unlike: Optional[UsageError]
+
+    @property
+    def dtypes(self) -> frozenset[str]:
+        sides = (tensor for pair in self.todo for tensor in (pair.target, pair.golden))
+        return frozenset(tensor.dtype for tensor in sides if tensor is not None)
 
 
 @dataclass(frozen=True)
@@ -326,7 +332,7 @@ def odd_pairs(together: Sequence[tuple[Run, Run]], called: tuple[str, str] = ("t
 
 def _is_same(a: Run, b: Run) -> bool:
     """Return whether two runs are the same files, under any paths."""
-    listed = (getattr(run.operators, "structure", run.operators) for run in (a, b))
+    listed = (() if isinstance(run.operators, StructuredOperators) else run.operators for run in (a, b))
     files = [next((t.file for op in operators for t in op.tensors if t.file), run.path)
              for run, operators in zip((a, b), listed)]  # fmt: skip
     try:

@@ -11,7 +11,7 @@ import pytest
 
 import npucmp
 from npucmp.report import answer_of, html
-from npucmp.report.step_series import ABSENT, BEYOND, EQUAL, SteppedOperator, SteppedTensor, StepSlice, series_data
+from npucmp.report.step_series import ABSENT, BEYOND, EQUAL, SteppedOperators, SteppedTensors, StepSlice, series_data
 from tests.browser import browser, opened, skip_reason
 from tests.report.steps import train
 from tests.report.test_html import HOSTILE, Elements
@@ -85,27 +85,32 @@ def test_figures_are_those_of_the_values(dumps, page):
     assert [one[2] for one in series["errors"] if one[0] == number] == [3, 4, 5]
 
 
+def slice_of(step, name, slot, level, figures, marks=()):
+    """The slice of a step with one operator and one tensor."""
+    operators, tensors = (
+        SteppedOperators((name,), (name,), ("",), (step,)),
+        SteppedTensors((name,), (slot,), ("activation",)),
+    )
+    known = np.array([[figure is not None for figure in figures]])
+    cells = np.array([figures], np.float64)
+    return StepSlice(step, None, operators, tensors, np.array([level], np.uint8), marks, cells, known, {})
+
+
 def test_one_step_has_no_series(dumps):
     assert 'id="series"' not in page_of(npucmp.compare(*dumps, step=3)).decode()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_cannot_end_the_element(name):
-    slices = [StepSlice(step, None, [SteppedOperator(name, name, "", 0, BEYOND, "BORN", 1)],
-                        [SteppedTensor(name, name, "activation", (1.0,) * 8)]) for step in (0, 1)]  # fmt: skip
+    slices = [slice_of(step, name, name, BEYOND, (1.0,) * 8, [(0, "BORN", 1)]) for step in (0, 1)]
     text = html._series_json(series_data(slices))
     assert not {"<", ">", "&"} & {*text} and text.isascii()
     assert json.loads(text)["steps"] == [0, 1]
 
 
 def test_figures_that_are_not_finite_and_steps_without_a_tensor():
-    none: tuple = (None,) * 8
-    slices = [
-        StepSlice(0, None, [SteppedOperator("a", "", "", 0, EQUAL)],
-                  [SteppedTensor("a", "output:0", "activation", none)]),
-        StepSlice(7, None, [SteppedOperator("b", "", "", 1, EQUAL)],
-                  [SteppedTensor("b", "output:0", "activation", (float("nan"), float("inf"), -1e300, 0.0) * 2)]),
-    ]  # fmt: skip
+    odd = (float("nan"), float("inf"), -1e300, 0.0) * 2
+    slices = [slice_of(0, "a", "output:0", EQUAL, (None,) * 8), slice_of(7, "b", "output:0", EQUAL, odd)]
     found = series_data(slices)
     assert found["levels"] == [[f"{EQUAL}{ABSENT}", f"{ABSENT}{EQUAL}"]]
     assert column(found["figures"], "target_l2") == [None, None, None, "NaN"]
