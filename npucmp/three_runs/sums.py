@@ -1,0 +1,179 @@
+"""Sums over the errors of two tensors against a third, the truth: ratio, scale error, bias and overlap.
+
+The elements of a tensor are divided into BLOCKS neighbouring parts, with sums of their own. Errors of neighbouring
+elements depend on each other (rows are tokens, and an error that entered a token moves its whole row), so the variance
+of a figure is estimated by leaving out one part after the other (jackknife), not from the number of elements. The same
+parts of several steps are added.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+import numpy.typing as npt
+
+from npucmp.measure.kernel.numpy_kernel import widen
+from npucmp.model.three_runs import Interval
+
+Array = npt.NDArray[Any]
+BLOCKS = 32  # parts of a tensor: work: so many give the variance to 13 %
+FEWEST = 8  # parts with errors: chosen: fewer do not give a variance, not measured
+BINS, PER_UNIT = 66, 8  # of the histogram of errors: work: an eighth of the golden's rms error each, and two ends
+Z = 1.96  # standard deviations: definition: of an interval of 95 %
+SMALL = 1e-7  # definition: the vendor's rule adds this to the magnitude of an element
+COUNT, TT, GG, TG, TF, GF, FF, T, G = range(9)  # columns of the sums: products of errors t and g and of the truth f
+
+
+class Estimate(NamedTuple):
+    """A figure and its standard deviation; both NaN if it is not known."""
+
+    value: float
+    deviation: float
+
+    def low(self, deviations: float) -> float:
+        return self.value - deviations * self.deviation
+
+    def high(self, deviations: float) -> float:
+        return self.value + deviations * self.deviation
+
+    @property
+    def is_known(self) -> bool:
+        return math.isfinite(self.value) and math.isfinite(self.deviation)
+
+    @property
+    def ratio(self) -> Interval:
+        """The interval of a ratio whose logarithm this is."""
+        return Interval(*(_exp(one) for one in (self.value, self.low(Z), self.high(Z))))
+
+
+UNKNOWN = Estimate(math.nan, math.nan)
+
+
+def _exp(value: float) -> float:
+    return math.exp(min(value, 700.0)) if not math.isnan(value) else math.nan
+
+
+class ErrorSums:
+    """The sums of one tensor. `bits` are the significant bits that the values of golden and truth need: 8, 11, 24
+    or 53."""
+
+    def __init__(self) -> None:
+        self.parts = np.zeros((BLOCKS, 9))
+        self.counts = np.zeros((2, BINS), np.int64)
+        self.most = np.zeros(4)  # largest |error|, and largest relative error, of target and golden
+        self.relative = np.zeros(2)  # sums of relative errors
+        self.elements, self.steps = 0, 1
+        self.odd = [0, 0]  # elements of target and golden that are not finite where the truth is
+        self.bits = [0, 0]
+        self._unit = 0.0
+
+    def add(self, x: Array, y: Array, z: Array, at: int, size: int) -> None:
+        """Add a block of target, golden and truth, which begins at element `at` of `size`."""
+        self.bits = [max(known, _bits(values)) for known, values in zip(self.bits, (y, z))]
+        x, y, z = map(widen, (x, y, z))
+        finite = np.isfinite(z)
+        self.odd = [count + int(np.count_nonzero(finite & ~np.isfinite(one))) for count, one in zip(self.odd, (x, y))]
+        finite &= np.isfinite(x) & np.isfinite(y)
+        self.elements += int(np.count_nonzero(finite))
+        if not finite.all():
+            x, y, z = (np.where(finite, one, 0.0) for one in (x, y, z))
+        t, g = x - z, y - z
+        products = np.stack([finite.astype(float), t * t, g * g, t * g, t * z, g * z, z * z, t, g])
+        numbers = (np.arange(at, at + z.size) * BLOCKS) // size
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        self.parts[numbers[starts]] += np.add.reduceat(products, starts, axis=1).T
+        self._add_extremes(t, g, z)
+
+    def _add_extremes(self, t: Array, g: Array, z: Array) -> None:
+        sizes = np.abs(np.stack([t, g]))
+        relative = sizes / (np.abs(z) + SMALL)
+        self.relative += relative.sum(axis=1)
+        self.most = np.maximum(self.most, [*sizes.max(axis=1), *relative.max(axis=1)])
+        if not self._unit:
+            self._unit = math.sqrt(float(np.mean(g * g))) or math.sqrt(float(np.mean(t * t)))
+        if self._unit:
+            for row, errors in enumerate((t, g)):
+                bins = np.clip(np.floor(errors / self._unit * PER_UNIT) + BINS // 2, 0, BINS - 1)
+                self.counts[row] += np.bincount(bins.astype(np.int64), minlength=BINS)
+
+    def merge(self, other: ErrorSums) -> None:
+        """Add the sums of the same tensor in another step."""
+        self.parts += other.parts
+        self.counts += other.counts
+        self.most = np.maximum(self.most, other.most)
+        self.relative += other.relative
+        self.elements, self.steps = self.elements + other.elements, self.steps + other.steps
+        self.odd = [a + b for a, b in zip(self.odd, other.odd)]
+        self.bits = [max(pair) for pair in zip(self.bits, other.bits)]
+
+    @property
+    def total(self) -> Array:
+        found: Array = self.parts.sum(axis=0)
+        return found
+
+    def error(self, column: int) -> float:
+        """Return ‖error‖ / ‖truth‖ of TT or GG."""
+        total = self.total
+        return math.sqrt(total[column] / total[FF]) if total[FF] else math.inf if total[column] else 0.0
+
+    def log_ratio(self, floor: float = 0.0) -> Estimate:
+        """Return the logarithm of the target's error over the golden's, which is at least `floor` of the truth."""
+
+        def figure(sums: Array) -> Array:
+            golden = np.maximum(sums[..., GG], floor * floor * sums[..., FF])
+            return np.asarray(0.5 * (np.log(sums[..., TT]) - np.log(golden)))
+
+        return self._estimate(figure, (TT, FF) if floor else (TT, GG))
+
+    def gain(self, column: int) -> float:
+        """Return the relative scale error of TF or GF."""
+        total = self.total
+        return float(total[column] / total[FF]) if total[FF] else math.nan
+
+    def gain_excess(self) -> Estimate:
+        """Return by how much the target's scale error is larger than the golden's, both without sign."""
+        sign_t, sign_g = (1.0 if self.gain(column) >= 0 else -1.0 for column in (TF, GF))
+
+        def figure(sums: Array) -> Array:
+            return np.asarray((sign_t * sums[..., TF] - sign_g * sums[..., GF]) / sums[..., FF])
+
+        return self._estimate(figure, (FF,))
+
+    def bias(self, mean: int, squares: int) -> Optional[float]:
+        """Return the mean error in units of its root mean square."""
+        total = self.total
+        if not total[squares] or not total[COUNT]:
+            return None
+        return float(total[mean] / math.sqrt(total[squares] * total[COUNT]))
+
+    @property
+    def overlap(self) -> Optional[float]:
+        """The Bhattacharyya coefficient of both distributions of errors."""
+        sums = self.counts.sum(axis=1)
+        if not self._unit or not sums.all():
+            return None
+        return float(np.sqrt(self.counts[0] / sums[0] * self.counts[1] / sums[1]).sum())
+
+    def _estimate(self, figure: Any, needed: tuple[int, ...]) -> Estimate:
+        held = self.parts[(self.parts[:, COUNT] > 0)]
+        total = held.sum(axis=0)
+        if len(held) < FEWEST or not all(total[column] > 0 for column in needed):
+            return UNKNOWN
+        with np.errstate(all="ignore"):
+            value, without = float(figure(total)), figure(total - held)
+        spread = without - without.mean()
+        return Estimate(value, math.sqrt((len(held) - 1) / len(held) * float(spread @ spread)))
+
+
+def _bits(values: Array) -> int:
+    """Return the significant bits that values need: those of bfloat16, float16, float32 or float64."""
+    if values.dtype.kind != "f" or values.dtype.itemsize == 2:
+        return 11 if values.dtype == np.float16 else 8
+    single = values.astype(np.float32)
+    if values.dtype.itemsize > 4 and not np.array_equal(single, values, equal_nan=True):
+        return 53
+    if not (single.view(np.uint32) & 0xFFFF).any():
+        return 8
+    return 11 if np.array_equal(single.astype(np.float16), single, equal_nan=True) else 24
