@@ -30,6 +30,9 @@ DEVIATIONS = 4.5  # standard deviations: chosen: one in 100,000 right operators 
 SPREAD = 4.0  # robust deviations of a kind: chosen: not measured
 GAIN = 0.15  # unit round-offs: measured: kernels without a fault add a scale error of 0.05 at most
 CARRIES = 3.0  # times: chosen: an operator may multiply the scale error of its inputs by so much, not measured
+SHIFT = (
+    0.2  # mean over root mean square of an input's error: chosen: errors of one sign become a scale error, not measured
+)
 PART = 0.1  # of the golden's own error: chosen: a smaller scale error does not show, not measured
 # unit round-offs: measured: rms relative error of values that are rounded to nearest, 0.38 to 0.42 by their spread
 ROUNDED = 0.4
@@ -196,9 +199,11 @@ def _verdict(one: Judged, kinds: _Kinds) -> tuple[str, str]:
 
 def _adds_scale(one: Judged) -> bool:
     """Return whether an output has a scale error that neither its inputs nor the golden have."""
-    if not one.operator.reads or (one.carried is not None and one.carried.value > math.log(NOTICE) / 2):
+    inputs = [sums for sums in one.operator.inputs.values() if sums.total[GG] and sums.total[TT]]
+    shifts = [abs(sums.bias(T, TT) or 0.0) - abs(sums.bias(G, GG) or 0.0) for sums in inputs]
+    if not one.operator.reads or max(shifts, default=0.0) > SHIFT:
         return False
-    before = sum(abs(sums.gain_excess().value) for sums in one.operator.inputs.values() if sums.total[GG])
+    before = sum(abs(sums.gain_excess().value) for sums in inputs)
     unit = unit_of(one.operator.dtypes.get(one.slot, ""))
     bar = max(GAIN * unit, PART * one.sums.error(GG)) + CARRIES * before
     return one.sums.gain_excess().low(DEVIATIONS) > bar

@@ -23,8 +23,11 @@ FACTORS = 1.002, 1.003, 1.004, 1.006, 1.01, 1.02, 1.05
 
 @dataclass(frozen=True)
 class Case:
-    """kind: clean, factor, zero, floor, bits, or "all zero": each operator of a kind rounds toward zero; truth: the name
-    of the faulty operator, the first one of a kind; strength: the measured ratio of the fault."""
+    """A case. kind: clean, factor, zero, floor, bits, or "all zero": each operator of a kind rounds toward zero.
+
+    truth     the name of the faulty operator, the first one of a kind
+    strength  the measured ratio of the fault
+    """
 
     name: str
     kind: str
@@ -53,8 +56,10 @@ def write_case(seed: int, number: int, is_clean: bool, place: Path) -> Case:
     if network == "convolutions":
         size = size._replace(tokens=48)
     dtype, eight = draw.choice((("bfloat16", False), ("bfloat16", False), ("float16", False), ("bfloat16", True)))
-    golden = Device(dtype, draw.choice((16, 32, 64)), draw.random() < 0.5, draw.random() < 0.4, eight=eight)
-    target = Device(dtype, draw.choice((16, 32, 64, 128)), draw.random() < 0.5, draw.random() < 0.4, eight=eight)
+    wide = draw.choice((24, 18, 16) if dtype == "float16" else (24, 16, 14))
+    golden = Device(dtype, draw.choice((16, 32, 64)), draw.random() < 0.5, draw.random() < 0.4, False, eight, wide)
+    target = golden._replace(block=draw.choice((8, 16, 32, 64, 128)), reverse=draw.random() < 0.5)
+    target = target._replace(inside=draw.random() < 0.4)
     if target.inside and not golden.inside and draw.random() < 0.7:
         target = target._replace(inside=False)  # more roundings than the golden's, which few kernels have
     truth = Device(draw.choice(("float32", "float32", "float64")), 1 << 20)

@@ -7,13 +7,14 @@ and rounds its result once.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 BITS = {"bfloat16": 8, "float16": 11, "float32": 24}  # significant bits
+ERF = np.vectorize(math.erf)
 LARGEST_8 = 448.0  # of float8_e4m3
 
 
@@ -23,6 +24,7 @@ class Device(NamedTuple):
     reverse    blocks are added from the last to the first
     inside     a norm and a softmax round inside: the normalised values before the weight, the exponentials
     wide       sums are accumulated in float64
+    bits       significant bits of the accumulator, more than those of the results by six or more
     eight      operands of products are rounded to float8_e4m3 with a scale for each tensor
     """
 
@@ -32,6 +34,7 @@ class Device(NamedTuple):
     inside: bool = False
     wide: bool = False
     eight: bool = False
+    bits: int = 24
 
 
 class Fault(NamedTuple):
@@ -92,8 +95,8 @@ class Kernels:
         total: Any = 0.0
         for part in parts[::-1] if self.device.reverse else parts:
             total = self._in(total + part)
-            if fault is not None and fault.kind == "bits":
-                total = to_bits(total, int(fault.size))
+            bits = int(fault.size) if fault is not None and fault.kind == "bits" else self.device.bits
+            total = total if bits >= 24 else to_bits(total, bits)
         return np.asarray(total)
 
     def _blocks(self, terms: int) -> list[slice]:
@@ -149,9 +152,7 @@ class Kernels:
         return self.end(self.product(self._inner(powers), v) / self.total(powers))
 
     def gelu(self, x: Array) -> Array:
-        erf = np.vectorize(math.erf)
-
-        return self.end(self._in(0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))))
+        return self.end(self._in(0.5 * x * (1.0 + ERF(x / math.sqrt(2.0)))))
 
     def silu(self, x: Array) -> Array:
         return self.end(self._in(x / (1.0 + np.exp(-x))))
@@ -164,6 +165,3 @@ class Kernels:
         rows = windows.transpose(0, 2, 3, 1, 4, 5).reshape(x.shape[0], *x.shape[2:], -1)
         found = self.product(rows, weight.reshape(len(weight), -1).T) + bias
         return self.end(found.transpose(0, 3, 1, 2))
-
-
-Function = Callable[..., Array]

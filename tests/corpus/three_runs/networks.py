@@ -69,11 +69,10 @@ class Net:
         arguments = tuple(one for one in values if isinstance(one, (np.ndarray, float)))
         if kind in ("layer_norm", "rms_norm"):
             arguments = arguments[:-1]
-        name = {"attention": "attention"}.get(kind, kind)
-        self.own[number] = name, arguments
+        self.own[number] = kind, arguments
         if self.plan is not None and number in self.plan.calls:
             self.kernels.fault = self.plan.fault
-        found = self.var(getattr(self.kernels, name)(*arguments))
+        found = self.var(getattr(self.kernels, kind)(*arguments))
         self.kernels.fault = None
         told = tuple(one.tensor if isinstance(one, Var) else one for one in inputs)
         call = self._calls[kind]
@@ -157,7 +156,7 @@ def convolutions(net: Net, x: Var, size: Size) -> Var:
         weights = net.weight(f"{name}.weight", 8, wide, 3, 3), net.weight(f"{name}.bias", 8, scale=0.1)
         return net("conv2d", one, *weights, 1, 1)
 
-    batch, tokens, width = x.values.shape
+    batch = len(x.values)
     x = net.turned(x, lambda one: one.reshape(batch, 3, 16, -1))
     x = conv("first", x)
     for layer in range(size.layers):
