@@ -24,7 +24,7 @@ FOLDER = ROOT / "locale" / "zh" / "LC_MESSAGES"
 PO, MO = FOLDER / "npucmp.po", FOLDER / "npucmp.mo"
 ROOMS = (
     "report commands localise health comparability overflows recompute token_parity judge workflows "
-    "plans tickets reruns fusion follow model align relations measure flow dump cli.py errors.py"
+    "plans tickets reruns fusion follow three_runs model align relations measure flow dump cli.py errors.py"
 ).split(" ")
 CODE = {  # modules whose strings are code, names or columns
     "recompute/repro_case.py", "recompute/numpy_case.py", "recompute/call_table.py", "report/network.py",

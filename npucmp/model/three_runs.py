@@ -10,7 +10,7 @@ WORSE, BETTER, SAME, CARRIED, UNDECIDED = "worse", "better", "no worse", "carrie
 Counts = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-class Interval(NamedTuple):
+class ErrorRatio(NamedTuple):
     """A ratio of two errors with its confidence interval of 95 %. Each end is NaN if too few elements show it."""
 
     value: float
@@ -47,11 +47,11 @@ class ThreeRunRow(NamedTuple):
     elements: int
     target_error: float
     golden_error: float
-    ratio: Interval
+    ratio: ErrorRatio
     input_ratio: Optional[float] = None
     own_target: Optional[float] = None
     own_golden: Optional[float] = None
-    own: Optional[Interval] = None
+    own: Optional[ErrorRatio] = None
     kind_own: Optional[float] = None
     target_gain: Optional[float] = None
     golden_gain: Optional[float] = None
@@ -88,7 +88,7 @@ class ThreeRuns(NamedTuple):
     rows: Sequence[ThreeRunRow] = ()
     worse: tuple[int, ...] = ()
     golden: tuple[int, ...] = ()
-    whole: Optional[Interval] = None
+    whole: Optional[ErrorRatio] = None
     cleared: bool = False
     notes: tuple[str, ...] = ()
 

@@ -63,7 +63,7 @@ class RankErrors(NamedTuple):
 
 
 class ErrorRequest(NamedTuple):
-    """What a task measures. `truth` is None if operators are recomputed instead; `recompute`: whether operators are
+    """The inputs of a task. `truth` is None if operators are recomputed instead; `recompute`: whether operators are
     recomputed."""
 
     truth: Optional[TruthRuns]

@@ -11,7 +11,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.model import Report
 from npucmp.model.cause import Evidence, Fact
-from npucmp.model.three_runs import BETTER, SAME, WORSE, Interval, ThreeRunRow, ThreeRuns
+from npucmp.model.three_runs import BETTER, SAME, WORSE, ErrorRatio, ThreeRunRow, ThreeRuns
 from npucmp.report.answer import Answer, DumpSummary, Listing, Plot, ReportTable, Row, Section, Suspect, Suspects
 from npucmp.report.phrases import count_of
 from npucmp.report.tables import table
@@ -136,7 +136,7 @@ def _lines(runs: ThreeRuns) -> Iterator[str]:
         yield f"the golden is further from the truth in {count_of(len(runs.golden), 'output')}, the first: {names}"
 
 
-def _interval(one: Interval) -> str:
+def _interval(one: ErrorRatio) -> str:
     if not math.isfinite(one.low):
         return f"{one.value:.3g}"
     return f"{one.value:.3g} ({one.low:.3g} to {one.high:.3g})"
@@ -201,7 +201,7 @@ def _cells(row: ThreeRunRow) -> Row:
     def known(value: Optional[float]) -> Optional[float]:
         return None if value is None or math.isnan(value) else value
 
-    own = row.own or Interval(math.nan, math.nan, math.nan)
+    own = row.own or ErrorRatio(math.nan, math.nan, math.nan)
     ratio = known(row.ratio.value)
     cells = (
         row.rank, row.order, row.op, row.op_type, row.phase, row.slot, row.steps, row.elements, row.target_error,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npucmp.measure.kernel.numpy_kernel import widen
-from npucmp.model.three_runs import Interval
+from npucmp.model.three_runs import ErrorRatio
 
 Array = npt.NDArray[Any]
 BLOCKS = 32  # parts of a tensor: work: so many give the variance to 13 %
@@ -23,7 +23,8 @@ FEWEST = 8  # parts with errors: chosen: fewer do not give a variance, not measu
 BINS, PER_UNIT = 66, 8  # of the histogram of errors: work: an eighth of the golden's rms error each, and two ends
 Z = 1.96  # standard deviations: definition: of an interval of 95 %
 SMALL = 1e-7  # definition: the vendor's rule adds this to the magnitude of an element
-COUNT, TT, GG, TG, TF, GF, FF, T, G = range(9)  # columns of the sums: products of errors t and g and of the truth f
+# columns of the sums: products of the errors t and g, the truth f and 1, two by two
+TT, TF, T, GG, GF, G, FF, COUNT = 0, 2, 3, 5, 6, 7, 10, 15
 
 
 class Estimate(NamedTuple):
@@ -43,9 +44,9 @@ class Estimate(NamedTuple):
         return math.isfinite(self.value) and math.isfinite(self.deviation)
 
     @property
-    def ratio(self) -> Interval:
+    def ratio(self) -> ErrorRatio:
         """The interval of a ratio whose logarithm this is."""
-        return Interval(*(_exp(one) for one in (self.value, self.low(Z), self.high(Z))))
+        return ErrorRatio(*(_exp(one) for one in (self.value, self.low(Z), self.high(Z))))
 
 
 UNKNOWN = Estimate(math.nan, math.nan)
@@ -60,7 +61,7 @@ class ErrorSums:
     or 53."""
 
     def __init__(self) -> None:
-        self.parts = np.zeros((BLOCKS, 9))
+        self.parts = np.zeros((BLOCKS, 16))
         self.counts = np.zeros((2, BINS), np.int64)
         self.most = np.zeros(4)  # largest |error|, and largest relative error, of target and golden
         self.relative = np.zeros(2)  # sums of relative errors
@@ -71,31 +72,38 @@ class ErrorSums:
 
     def add(self, x: Array, y: Array, z: Array, at: int, size: int) -> None:
         """Add a block of target, golden and truth, which begins at element `at` of `size`."""
-        self.bits = [max(known, _bits(values)) for known, values in zip(self.bits, (y, z))]
+        self.bits = [known if known >= _most_bits(values) else max(known, _bits(values))
+                     for known, values in zip(self.bits, (y, z))]  # fmt: skip
         x, y, z = map(widen, (x, y, z))
-        finite = np.isfinite(z)
-        self.odd = [count + int(np.count_nonzero(finite & ~np.isfinite(one))) for count, one in zip(self.odd, (x, y))]
-        finite &= np.isfinite(x) & np.isfinite(y)
-        self.elements += int(np.count_nonzero(finite))
-        if not finite.all():
-            x, y, z = (np.where(finite, one, 0.0) for one in (x, y, z))
-        t, g = x - z, y - z
-        products = np.stack([finite.astype(float), t * t, g * g, t * g, t * z, g * z, z * z, t, g])
-        numbers = (np.arange(at, at + z.size) * BLOCKS) // size
-        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        self.parts[numbers[starts]] += np.add.reduceat(products, starts, axis=1).T
-        self._add_extremes(t, g, z)
+        factors = np.empty((4, z.size))
+        factors[0], factors[1], factors[2], factors[3] = x - z, y - z, z, 1.0
+        if not math.isfinite(float(factors.sum())):
+            finite = np.isfinite(z)
+            odd = [int(np.count_nonzero(finite & ~np.isfinite(one))) for one in (x, y)]
+            self.odd = [count + more for count, more in zip(self.odd, odd)]
+            factors[:, ~np.isfinite(factors).all(axis=0)] = 0.0
+        self.elements += int(np.count_nonzero(factors[3]))
+        begin = at
+        while begin < at + z.size:
+            part = begin * BLOCKS // size
+            end = min(at + z.size, -(-(part + 1) * size // BLOCKS))
+            block = factors[:, begin - at : end - at]
+            self.parts[part] += (block @ block.T).ravel()
+            begin = end
+        self._add_extremes(*factors[:3])
 
     def _add_extremes(self, t: Array, g: Array, z: Array) -> None:
-        sizes = np.abs(np.stack([t, g]))
-        relative = sizes / (np.abs(z) + SMALL)
-        self.relative += relative.sum(axis=1)
-        self.most = np.maximum(self.most, [*sizes.max(axis=1), *relative.max(axis=1)])
         if not self._unit:
-            self._unit = math.sqrt(float(np.mean(g * g))) or math.sqrt(float(np.mean(t * t)))
-        if self._unit:
-            for row, errors in enumerate((t, g)):
-                bins = np.clip(np.floor(errors / self._unit * PER_UNIT) + BINS // 2, 0, BINS - 1)
+            self._unit = math.sqrt(float(g @ g) / g.size) or math.sqrt(float(t @ t) / t.size)
+        scale = np.abs(z) + SMALL
+        for row, errors in enumerate((t, g)):
+            sizes = np.abs(errors)
+            relative = sizes / scale
+            self.relative[row] += relative.sum()
+            self.most[row] = max(self.most[row], sizes.max())
+            self.most[row + 2] = max(self.most[row + 2], relative.max())
+            if self._unit:
+                bins = np.clip(errors * (PER_UNIT / self._unit) + BINS // 2, 0, BINS - 1)
                 self.counts[row] += np.bincount(bins.astype(np.int64), minlength=BINS)
 
     def merge(self, other: ErrorSums) -> None:
@@ -165,6 +173,11 @@ class ErrorSums:
             value, without = float(figure(total)), figure(total - held)
         spread = without - without.mean()
         return Estimate(value, math.sqrt((len(held) - 1) / len(held) * float(spread @ spread)))
+
+
+def _most_bits(values: Array) -> int:
+    """Return the significant bits of a type."""
+    return {4: 24, 8: 53}.get(values.dtype.itemsize, 8) if values.dtype != np.float16 else 11
 
 
 def _bits(values: Array) -> int:

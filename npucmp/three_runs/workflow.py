@@ -10,7 +10,7 @@ from typing import Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Report
-from npucmp.model.three_runs import BETTER, SAME, UNDECIDED, WORSE, Interval, ThreeRunRow, ThreeRuns
+from npucmp.model.three_runs import BETTER, SAME, UNDECIDED, WORSE, ErrorRatio, ThreeRunRow, ThreeRuns
 from npucmp.report.phrases import count_of
 from npucmp.three_runs.alignment import truth_runs
 from npucmp.three_runs.judgement import ALARM, FEWEST, NOTICE, judged_rows
@@ -92,7 +92,7 @@ def _result(truth: str, what: str, rows: list[ThreeRunRow], notes: list[str], cl
     return ThreeRuns(truth, what, verdict, because, rows, worse, better, whole, cleared, tuple(notes))
 
 
-def _whole(rows: Sequence[ThreeRunRow]) -> Optional[Interval]:
+def _whole(rows: Sequence[ThreeRunRow]) -> Optional[ErrorRatio]:
     """Return the ratio at the end of the network: of the last output with enough elements."""
     last = (row for row in reversed(rows) if row.elements >= FEWEST and row.ratio.value == row.ratio.value)
     return next((row.ratio for row in last), None)

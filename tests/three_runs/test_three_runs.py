@@ -9,30 +9,8 @@ import pytest
 import npucmp
 from npucmp.errors import UsageError
 from tests.command import npucmp as command
-from tests.corpus.three_runs.kernels import Device, Fault, Kernels
-from tests.corpus.three_runs.networks import Plan, Size, run
-from tests.corpus.writers.msprobe import Style, names, write
-
-GOLDEN = Device("bfloat16", 32, bits=14)
-TARGET = Device("bfloat16", 8, reverse=True, bits=14)
-TRUTH = Device("float32", 1 << 20)
-SIZE = Size(layers=3, width=32, heads=2, tokens=32)
-
-
-def dumped(place, network="decoder", fault=None, kinds=(), side="target", steps=1, truth=TRUTH, style=Style()):
-    """Write the three runs, one side with a fault in the calls of these kinds; return the name of the first one."""
-    weights: dict = {}
-    first, net = run(network, Kernels(GOLDEN), weights, 7, 0, SIZE, None)
-    calls = [at for at, (kind, _) in net.own.items() if kind in kinds]
-    plan = None if fault is None else Plan(frozenset(calls if fault.kind == "zero" else calls[-2:-1]), fault)
-    for name, device in (("golden", GOLDEN), ("target", TARGET), ("truth", truth)):
-        planned = plan if name == side else None
-        write(
-            place / name,
-            [run(network, Kernels(device), weights, 7, step, SIZE, planned)[0] for step in range(steps)],
-            style,
-        )
-    return "" if plan is None else names(first, style)[first.records[min(plan.calls)]]
+from tests.corpus.three_runs.kernels import Fault
+from tests.corpus.three_runs.sample import write_runs
 
 
 def compared(place, *words, truth="truth"):
@@ -49,7 +27,7 @@ def summary(place):
 
 
 def test_a_small_factor_is_found_where_two_runs_agree(tmp_path):
-    wrong = dumped(tmp_path, fault=Fault("factor", 1.004), kinds=("linear",))
+    wrong = write_runs(tmp_path, Fault("factor", 1.004))
     alone = command("compare", tmp_path / "target", tmp_path / "golden", "--recompute", "none")
     assert alone.returncode == 0 and "AGREES" in alone.stdout
     found = compared(tmp_path)
@@ -62,7 +40,7 @@ def test_a_small_factor_is_found_where_two_runs_agree(tmp_path):
 
 
 def test_another_kernel_is_no_worse(tmp_path):
-    dumped(tmp_path, steps=2)
+    write_runs(tmp_path, steps=2)
     found = compared(tmp_path)
     assert found.returncode == 0 and "NO WORSE: no worse than the golden" in found.stdout
     outputs = [row for row in rows(tmp_path) if row["slot"].startswith("output")]
@@ -72,19 +50,19 @@ def test_another_kernel_is_no_worse(tmp_path):
 
 @pytest.mark.parametrize("recompute", ["auto", "none"])
 def test_rounding_toward_zero_in_all_operators_of_a_kind_begins_at_the_first(tmp_path, recompute):
-    wrong = dumped(tmp_path, fault=Fault("zero"), kinds=("add",))
+    wrong = write_runs(tmp_path, Fault("zero"), kind="add")
     assert compared(tmp_path, "--recompute", recompute).returncode == 1
     assert summary(tmp_path)["truth"]["worse"][0]["op"] == wrong
 
 
 def test_lost_bits_of_an_accumulator(tmp_path):
-    wrong = dumped(tmp_path, fault=Fault("bits", 8), kinds=("linear",))
+    wrong = write_runs(tmp_path, Fault("bits", 8))
     assert compared(tmp_path).returncode == 1
     assert summary(tmp_path)["truth"]["worse"][0]["op"] == wrong
 
 
 def test_the_golden_may_be_the_wrong_one(tmp_path):
-    wrong = dumped(tmp_path, fault=Fault("factor", 1.05), kinds=("linear",), side="golden")
+    wrong = write_runs(tmp_path, Fault("factor", 1.05), side="golden")
     assert command("compare", tmp_path / "target", tmp_path / "golden").returncode == 1
     found = compared(tmp_path)
     assert found.returncode == 0 and "the golden is further from the truth" in found.stdout
@@ -93,7 +71,7 @@ def test_the_golden_may_be_the_wrong_one(tmp_path):
 
 
 def test_operators_against_their_own_inputs(tmp_path):
-    wrong = dumped(tmp_path, fault=Fault("factor", 1.004), kinds=("linear",))
+    wrong = write_runs(tmp_path, Fault("factor", 1.004))
     found = compared(tmp_path, truth="recompute")
     assert found.returncode == 1 and "float64 of the inputs that each run recorded" in found.stdout
     assert [row["op"] for row in rows(tmp_path) if row["verdict"] == "worse"] == [wrong]
@@ -101,7 +79,7 @@ def test_operators_against_their_own_inputs(tmp_path):
 
 @pytest.mark.parametrize("truth", ["golden", "target"])
 def test_a_truth_of_16_bits_is_refused(tmp_path, truth):
-    dumped(tmp_path)
+    write_runs(tmp_path)
     found = compared(tmp_path, truth=truth)
     assert found.returncode == 2 and "are bfloat16 numbers, no more precise than the golden's" in found.stderr
 
@@ -116,7 +94,7 @@ def test_nan_where_the_truth_is_finite(tmp_path):
 
 
 def test_the_truth_may_have_other_steps(tmp_path):
-    dumped(tmp_path, steps=3)
+    write_runs(tmp_path, steps=3)
     found = compared(tmp_path, "--step", "0,2")
     assert found.returncode == 0 and {row["steps"] for row in rows(tmp_path)} == {"2"}
     with pytest.raises(UsageError, match="it has step 7"):
@@ -128,7 +106,7 @@ def test_the_truth_may_have_other_steps(tmp_path):
 
 
 def test_without_a_truth_nothing_changes(tmp_path):
-    dumped(tmp_path)
+    write_runs(tmp_path)
     report = npucmp.compare(tmp_path / "target", tmp_path / "golden")
     assert report.three_runs is None and "truth" not in report.to_dict()
     assert "three_runs.csv" not in report.files()

@@ -28,14 +28,14 @@ def graded(one: Case, place: Path, truth: str = "", recompute: str = "auto") -> 
     report = npucmp.compare(
         place / "target", place / "golden", truth=truth or place / "truth", recompute=recompute, precheck=False
     )
-    found = report.to_dict()["truth"]
-    first = found["worse"][0]["op"] if found["worse"] else ""
-    said = f"{found['verdict']}: {found['because']}"
-    is_worse = found["verdict"] == "worse"
-    if is_worse != (report.exit_status == 1) and not (not is_worse and report.to_dict()["roots"]):
+    found = report.three_runs
+    assert found is not None
+    first = found.rows[found.worse[0]].op if found.worse else ""
+    said = f"{found.verdict}: {found.because}"
+    if found.is_worse != (report.exit_status == 1) and (found.is_worse or not report.roots):
         return Grade("status", f"exit status {report.exit_status}: {said}")
     if one.kind == "clean":
-        return Grade("accused" if is_worse else "silent", said)
+        return Grade("accused" if found.is_worse else "silent", said)
     strength = "clear" if one.strength >= CLEAR else "faint" if one.strength >= FAINT else "hidden"
-    word = "missed" if not is_worse else "end" if not first else "found" if first == one.truth else "other"
+    word = "missed" if not found.is_worse else "end" if not first else "found" if first == one.truth else "other"
     return Grade(f"{strength} {word}", said)
