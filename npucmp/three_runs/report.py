@@ -11,7 +11,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.model import Report
 from npucmp.model.cause import Evidence, Fact
-from npucmp.model.three_runs import BETTER, SAME, WORSE, ErrorRatio, ThreeRunRow, ThreeRuns
+from npucmp.model.three_runs import BETTER, CARRIED, SAME, WORSE, ErrorRatio, ThreeRunRow, ThreeRuns
 from npucmp.report.answer import Answer, DumpSummary, Listing, Plot, ReportTable, Row, Section, Suspect, Suspects
 from npucmp.report.phrases import count_of
 from npucmp.report.tables import table
@@ -40,14 +40,13 @@ def three_run_answer(found: Answer, report: Report, runs: ThreeRuns) -> Answer:
     """Return the answer of a comparison with the part on the truth."""
     decides = runs.is_worse or report.exit_status == 0
     word = WORDS.get(runs.verdict, found.word) if decides and report.exit_status < 2 else found.word
-    words = f"{_verdict_words(runs)}, {runs.because}"
     accused = _accused(found, runs)
     shown = Suspects((), ()) if decides and not runs.is_worse else accused
     sections = [_section(one, runs, at == 0, shown, found) for at, one in enumerate(found.sections)]
     return replace(
         found,
         word=word,
-        sentence=words if word in WORDS.values() else f"{found.sentence}; against the truth: {words}",
+        sentence=runs.because if word in WORDS.values() else f"{found.sentence}; by the truth {_words(runs)}",
         sections=sections,
         suspects=shown,
         sides=[*found.sides, _side(runs)] if found.sides else found.sides,
@@ -62,9 +61,9 @@ def three_run_answer(found: Answer, report: Report, runs: ThreeRuns) -> Answer:
     )
 
 
-def _verdict_words(runs: ThreeRuns) -> str:
+def _words(runs: ThreeRuns) -> str:
     words = {WORSE: "worse than the golden", SAME: "no worse than the golden", BETTER: "better than the golden"}
-    return words.get(runs.verdict, runs.verdict)
+    return f"{words.get(runs.verdict, runs.verdict)}: {runs.because}"
 
 
 def _side(runs: ThreeRuns) -> DumpSummary:
@@ -72,19 +71,24 @@ def _side(runs: ThreeRuns) -> DumpSummary:
 
 
 def _accused(found: Answer, runs: ThreeRuns) -> Suspects:
-    """Return the suspects of two runs, with what the truth says of them, and the operators that are worse by it."""
+    """Return the operators that are worse by the truth, then the suspects of two runs of which it says nothing."""
     rows = {(row.op, row.slot): row for row in runs.rows}
-    first = [_with_truth(one, rows.get((one.op, one.slot))) for one in found.suspects.first]
-    known = {one.op for one in first}
-    others = [runs.rows[place] for place in runs.worse if runs.rows[place].op not in known][:MOST]
-    place = max((one.place for one in (*first, *found.suspects.passed)), default=0)
+    known = {one.op: one for one in found.suspects.first}
     page = "" if found.matrix is None else None
-    more = [_suspect(row, place + number, page) for number, row in enumerate(others, 1)]
-    return Suspects([*first, *more], found.suspects.passed)
+    worse = [runs.rows[place] for place in runs.worse][:MOST]
+    first = {row.op: _with_truth(known[row.op], row) if row.op in known else _suspect(row, page) for row in worse}
+    others = [one for one in found.suspects.first if one.op not in first and not _is_cleared(one, rows)]
+    every = [one._replace(place=place) for place, one in enumerate([*first.values(), *others], 1)]
+    return Suspects(every, found.suspects.passed)
 
 
-def _with_truth(one: Suspect, row: Optional[ThreeRunRow]) -> Suspect:
-    return one if row is None else one._replace(evidence=(*one.evidence, _evidence(row)))
+def _is_cleared(one: Suspect, rows: Mapping[tuple[str, str], ThreeRunRow]) -> bool:
+    row = rows.get((one.op, one.slot))
+    return row is not None and row.verdict in (SAME, BETTER, CARRIED)
+
+
+def _with_truth(one: Suspect, row: ThreeRunRow) -> Suspect:
+    return one._replace(evidence=(*one.evidence, _evidence(row)))
 
 
 def _evidence(row: ThreeRunRow) -> Evidence:
@@ -93,10 +97,10 @@ def _evidence(row: ThreeRunRow) -> Evidence:
     return Evidence("truth", words, facts)
 
 
-def _suspect(row: ThreeRunRow, place: int, page: Optional[str]) -> Suspect:
+def _suspect(row: ThreeRunRow, page: Optional[str]) -> Suspect:
     at: Mapping[str, Any] = {} if row.rank is None else {"rank": row.rank}
     where = "" if row.rank is None else f"rank {row.rank}"
-    known = place, "WORSENED", row.op, row.op_type, row.slot, (_evidence(row),)
+    known = 0, "WORSENED", row.op, row.op_type, row.slot, (_evidence(row),)
     return Suspect(*known, word="WORSE", line=row.stack, where=where, page=page, at=at)
 
 
@@ -104,14 +108,18 @@ def _section(one: Section, runs: ThreeRuns, is_first: bool, shown: Suspects, fou
     if not is_first:
         return one
     listings = [*one.listings, Listing(TITLE, [*_lines(runs)], FILE)]
-    if not shown.first:
-        cleared = [f"{each.op} {each.slot}" for each in found.suspects.first]
-        if cleared:
-            title = "Operators that differ from the golden, no further from the truth than it"
-            listings = [Listing(title, cleared, "roots.csv"), *listings]
-        one = one._replace(title="", suspects=Suspects(()), passed_words="")
-    elif not one.suspects.first:
+    rows = {(row.op, row.slot): row for row in runs.rows}
+    cleared = [f"{each.op} {each.slot}: {rows[each.op, each.slot].because}" for each in found.suspects.first
+               if _is_cleared(each, rows)]  # fmt: skip
+    if cleared:
+        listings = [
+            Listing("These differ from the golden, no further from the truth than it", cleared, FILE),
+            *listings,
+        ]
+    if shown.first and shown.first[0].word == "WORSE":
         one = one._replace(title="First operator that is further from the truth than the golden's", lines=())
+    elif not shown.first:
+        one = one._replace(title="", passed_words="")
     sides = [*one.sides, _side(runs)] if one.sides else one.sides
     return one._replace(sides=sides, suspects=shown, listings=listings, agreeing=0)
 
