@@ -56,7 +56,7 @@ VALUES = (  # single words that a message holds as a value
     "above", "below", "within", "differ", "differs", "begins", "ends", "with", "after", "has", "have", "does", "do",
     "need", "needs", "its", "their", "it", "them", "fused", "weights", "pattern", "structure", "similar", "value",
     "packed", "grows", "falls", "not", "first", "second", "left", "right", "row", "id", "lack", "lacks", "undecided",
-    "unreadable", "missing", "whole", "temperature",
+    "unreadable", "missing", "whole", "temperature", "truth", "golden worse", "carried",
 )  # fmt: skip
 NOUNS = ("note",)  # nouns that the template of the page counts
 COUNTED = {"count_of": 1}  # function → the index of the noun that it counts

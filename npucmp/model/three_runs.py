@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Sequence
 
 WORSE, BETTER, SAME, CARRIED, UNDECIDED = "worse", "better", "no worse", "carried", "undecided"
+GOLDEN = "golden worse"
 
 
 Counts = tuple[tuple[int, ...], tuple[int, ...]]
@@ -32,7 +33,7 @@ class ThreeRunRow(NamedTuple):
     overlap         of the distributions of both errors, 0 to 1 (Bhattacharyya)
     largest         ratio of the largest errors
     mare, mere, rmse   ratios of the vendor's double benchmark, and the level that they pass
-    verdict         worse, better, no worse, carried or undecided
+    verdict         worse, golden worse (each by what the operator adds), carried, better, no worse or undecided
     counts          of the signed errors of target and golden, in bins of an eighth of the golden's error; own_counts:
                     of the errors that the operator adds
     """
@@ -78,7 +79,7 @@ class ThreeRuns(NamedTuple):
     rows      outputs in the order of execution; `worse`: places in it of the operators that are worse by themselves
     whole     ratio of the errors at the end of the network
     cleared   whether each tensor that differs from the golden is no worse than it, so that the difference is noise
-    golden    places of operators in which the golden is further from the truth than the target
+    golden    places of operators in which the golden adds more error than the target
     """
 
     truth: str

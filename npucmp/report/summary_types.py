@@ -172,7 +172,7 @@ class TruthEntry(TypedDict):
     cleared   whether each tensor that differs from the golden is no further from the truth
     ratio     median of the ratios of errors; `end`: the last output's, with its interval of 95 %
     kinds     medians by kind of operator
-    worse     rows of three_runs.csv; golden_worse: names of operators in which the golden is further from the truth
+    worse     rows of three_runs.csv; golden_worse: names of operators in which the golden adds more error
     """
 
     path: str

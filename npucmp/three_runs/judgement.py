@@ -18,7 +18,7 @@ from statistics import median
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model.dtypes import unit_of
-from npucmp.model.three_runs import BETTER, CARRIED, SAME, UNDECIDED, WORSE, Counts, ThreeRunRow
+from npucmp.model.three_runs import BETTER, CARRIED, GOLDEN, SAME, UNDECIDED, WORSE, Counts, ThreeRunRow
 from npucmp.recompute.error_budget import vendor_level
 from npucmp.three_runs.operator_errors import OperatorErrors
 from npucmp.three_runs.sums import GF, GG, TF, TT, UNKNOWN, Array, ErrorSums, Estimate, G, T
@@ -216,24 +216,30 @@ def _are_equal(total: Array) -> bool:
 
 def _of_own(one: Judged, own: ErrorSums, kinds: _Kinds) -> tuple[str, str]:
     assert one.own is not None
-    unit = unit_of(one.operator.dtypes.get(one.slot, ""))
     usual = kinds.own(one.operator.op_type)
-    excess = own.gain_excess()
     sizes = f"own errors {own.error(TT):.2e} and {own.error(GG):.2e}"
-    if not own.total[TT]:
-        return SAME if not one.ratio.is_known else _of_ratio(one)[0], "it adds no error"
-    is_beyond = one.own.is_known and one.own.low(DEVIATIONS) > math.log(ALARM)
-    if not is_beyond and usual is not None and one.own.is_known:
-        is_beyond = one.own.low(DEVIATIONS) > math.log(NOTICE) + max(0.0, usual)
-    if is_beyond:
-        words = f"it adds {math.exp(one.own.value):.3g} times the golden's error, {sizes}"
-        words += f"; its kind {math.exp(usual):.3g} times" if usual is not None else ""
-        return WORSE, words
-    bar = max(GAIN * unit, PART * own.error(GG))
+    ratio = one.own
+    words = f"; its kind {math.exp(usual):.3g} times" if usual is not None else ""
+    if ratio.is_known and _is_beyond(ratio.low(DEVIATIONS), usual):
+        return WORSE, f"it adds {math.exp(ratio.value):.3g} times the golden's error, {sizes}{words}"
+    if ratio.is_known and _is_beyond(-ratio.high(DEVIATIONS), None if usual is None else -usual):
+        return GOLDEN, f"the golden adds {math.exp(-ratio.value):.3g} times the target's error, {sizes}"
+    bar = max(GAIN * unit_of(one.operator.dtypes.get(one.slot, "")), PART * min(own.error(GG), own.error(TT)))
+    excess = own.gain_excess()
+    gains = f"{own.gain(TF):+.2e}, the golden {own.gain(GF):+.2e}"
     if excess.is_known and excess.low(DEVIATIONS) > bar:
-        gains = f"{own.gain(TF):+.2e}, the golden {own.gain(GF):+.2e}"
         return WORSE, f"it adds a scale error of {gains}; {sizes}"
+    if excess.is_known and excess.high(DEVIATIONS) < -bar:
+        return GOLDEN, f"a scale error of {gains}; {sizes}"
     return _of_ratio(one)
+
+
+def _is_beyond(least: float, usual: Optional[float]) -> bool:
+    """Return whether the logarithm of a ratio of own errors, which is at least `least`, is beyond ALARM, or beyond
+    NOTICE and as much beyond the usual one of its kind."""
+    if least > math.log(ALARM):
+        return True
+    return usual is not None and least > math.log(NOTICE) + max(0.0, usual)
 
 
 def _of_ratio(one: Judged) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.model import Report
 from npucmp.model.cause import Evidence, Fact
-from npucmp.model.three_runs import BETTER, CARRIED, SAME, WORSE, ErrorRatio, ThreeRunRow, ThreeRuns
+from npucmp.model.three_runs import BETTER, CARRIED, GOLDEN, SAME, WORSE, ErrorRatio, ThreeRunRow, ThreeRuns
 from npucmp.report.answer import Answer, DumpSummary, Listing, Plot, ReportTable, Row, Section, Suspect, Suspects
 from npucmp.report.phrases import count_of
 from npucmp.report.tables import table
@@ -84,7 +84,7 @@ def _accused(found: Answer, runs: ThreeRuns) -> Suspects:
 
 def _is_cleared(one: Suspect, rows: Mapping[tuple[str, str], ThreeRunRow]) -> bool:
     row = rows.get((one.op, one.slot))
-    return row is not None and row.verdict in (SAME, BETTER, CARRIED)
+    return row is not None and row.verdict in (SAME, BETTER, CARRIED, GOLDEN)
 
 
 def _with_truth(one: Suspect, row: ThreeRunRow) -> Suspect:
@@ -125,7 +125,7 @@ def _section(one: Section, runs: ThreeRuns, is_first: bool, shown: Suspects, fou
 
 
 def _lines(runs: ThreeRuns) -> Iterator[str]:
-    """Yield lines on all outputs, on each kind, and on operators in which the golden is further from the truth."""
+    """Yield lines on all outputs, on each kind, and on operators in which the golden is the worse one."""
     ratios = [row.ratio.value for row in runs.rows if math.isfinite(row.ratio.value)]
     counts = Counter(row.verdict for row in runs.rows)
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
@@ -141,7 +141,7 @@ def _lines(runs: ThreeRuns) -> Iterator[str]:
         yield f"{kind['op_type']}: {count_of(kind['outputs'], 'output')}, ratio {kind['ratio']:.3g}{own}{overlap}{bias}"
     if runs.golden:
         names = ", ".join(f"{runs.rows[place].op}" for place in runs.golden[:3])
-        yield f"the golden is further from the truth in {count_of(len(runs.golden), 'output')}, the first: {names}"
+        yield f"the golden adds more error in {count_of(len(runs.golden), 'output')}, the first: {names}"
 
 
 def _interval(one: ErrorRatio) -> str:

@@ -10,7 +10,7 @@ from typing import Optional, Sequence
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Report
-from npucmp.model.three_runs import BETTER, SAME, UNDECIDED, WORSE, ErrorRatio, ThreeRunRow, ThreeRuns
+from npucmp.model.three_runs import BETTER, GOLDEN, SAME, UNDECIDED, WORSE, ErrorRatio, ThreeRunRow, ThreeRuns
 from npucmp.report.phrases import count_of
 from npucmp.three_runs.alignment import truth_runs
 from npucmp.three_runs.judgement import ALARM, FEWEST, NOTICE, judged_rows
@@ -74,7 +74,7 @@ def _require_precision(truth: StrPath, operators: Sequence[OperatorErrors]) -> N
 
 def _result(truth: str, what: str, rows: list[ThreeRunRow], notes: list[str], cleared: bool) -> ThreeRuns:
     worse = tuple(place for place, row in enumerate(rows) if row.verdict == WORSE)
-    better = tuple(place for place, row in enumerate(rows) if row.verdict == BETTER)
+    golden = tuple(place for place, row in enumerate(rows) if row.verdict == GOLDEN)
     whole = _whole(rows)
     if worse:
         first = rows[worse[0]]
@@ -89,7 +89,10 @@ def _result(truth: str, what: str, rows: list[ThreeRunRow], notes: list[str], cl
     else:
         words = f", at the end {whole.value:.3g} times the golden's" if whole is not None else ""
         verdict, because = SAME, f"no operator adds more error than the golden's{words}"
-    return ThreeRuns(truth, what, verdict, because, rows, worse, better, whole, cleared, tuple(notes))
+    if golden and verdict != WORSE:
+        first = rows[golden[0]]
+        because += f"; the golden is worse at {first.op} {first.slot}: {first.because}"
+    return ThreeRuns(truth, what, verdict, because, rows, worse, golden, whole, cleared, tuple(notes))
 
 
 def _whole(rows: Sequence[ThreeRunRow]) -> Optional[ErrorRatio]:

@@ -65,8 +65,8 @@ def test_the_golden_may_be_the_wrong_one(tmp_path):
     wrong = write_runs(tmp_path, Fault("factor", 1.05), side="golden")
     assert command("compare", tmp_path / "target", tmp_path / "golden").returncode == 1
     found = compared(tmp_path)
-    assert found.returncode == 0 and "the golden is further from the truth" in found.stdout
-    assert wrong in summary(tmp_path)["truth"]["golden_worse"]
+    assert found.returncode == 0 and f"the golden is worse at {wrong} output:0" in found.stdout
+    assert summary(tmp_path)["truth"]["golden_worse"] == [wrong]
     assert summary(tmp_path)["truth"]["cleared"] and "no further from the truth than it" in found.stdout
 
 
