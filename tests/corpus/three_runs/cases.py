@@ -1,7 +1,7 @@
 """The cases of a seed: a clean pair or a fault, its devices, and the dumps of the three runs.
 
 The size of a fault is measured: the error that the target's kernel adds, over that of the golden's kernel on the same
-inputs. A fault is `clear` if this ratio is at least CLEAR; smaller ones may be missed.
+inputs, or of one rounding. A fault is `clear` if this ratio is at least CLEAR; smaller ones may be missed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Iterator, Optional
 
 import numpy as np
 
-from tests.corpus.three_runs.kernels import Device, Fault, Kernels
+from tests.corpus.three_runs.kernels import BITS, Device, Fault, Kernels
 from tests.corpus.three_runs.networks import NETWORKS, Net, Plan, Size, run
 from tests.corpus.writers.msprobe import Style, names, write
 
@@ -111,4 +111,5 @@ def _strength(net: Net, at: int, target: Device, golden: Device, fault: Optional
     faulty, right = Kernels(target), Kernels(golden)
     faulty.fault = fault
     errors = [float(np.linalg.norm(getattr(one, function)(*arguments) - exact)) for one in (faulty, right)]
-    return errors[0] / errors[1] if errors[1] else float("inf") if errors[0] else 1.0
+    rounding = 0.4 * 2.0 ** -BITS[golden.dtype] * float(np.linalg.norm(exact))  # of a golden that is exact
+    return errors[0] / max(errors[1], rounding) if errors[0] else 1.0
