@@ -36,6 +36,11 @@ SHIFT = (
 PART = 0.1  # of the golden's own error: chosen: a smaller scale error does not show, not measured
 # unit round-offs: measured: rms relative error of values that are rounded to nearest, 0.38 to 0.42 by their spread
 ROUNDED = 0.4
+# relative error: chosen: beyond what one operator in bfloat16, or with float8 operands, adds; less in wider types, not
+# measured
+APART = 0.125
+AMPLIFIED = 8.0  # times the error of the inputs: chosen: an operator may amplify errors by so much, not measured
+ALIKE = 0.95  # correlation of both errors: chosen: roundings of two kernels are less alike, not measured
 FEWEST = 64  # elements: chosen: fewer do not show a ratio, not measured
 PEERS = 4  # operators of a kind: chosen: so many give a median, not measured
 
@@ -45,6 +50,30 @@ def reading(ratio: float) -> str:
     if ratio < 1.0 / NOTICE:
         return "more precise"
     return next((words for limit, words in NEURON if ratio < limit), "wrong computation")
+
+
+class Departure(NamedTuple):
+    """A tensor in which both runs depart from the truth alike, and the golden's error."""
+
+    op: str
+    slot: str
+    error: float
+
+
+def departure(operators: Sequence[OperatorErrors]) -> Optional[Departure]:
+    """Return the first tensor in which both runs have one error that rounding does not make: the truth has other
+    weights or inputs, or another computation. Any difference of the two runs is small beside such an error."""
+    before = 0.0
+    for operator in sorted(operators, key=lambda operator: (operator.rank or 0, operator.order)):
+        entered = max((sums.error(GG) for sums in operator.inputs.values()), default=0.0)
+        for slot, sums in (*operator.inputs.items(), *operator.outputs.items()):
+            rounding = APART if sums.bits[0] <= 11 else APART * 2.0 ** (8 - sums.bits[0])
+            usual = entered if slot in operator.outputs and operator.reads else before
+            error = sums.error(GG)
+            if error > max(rounding, AMPLIFIED * usual) and sums.correlation > ALIKE:
+                return Departure(operator.name, slot, error)
+        before = max(before, entered, *(sums.error(GG) for sums in operator.outputs.values()), 0.0)
+    return None
 
 
 class Judged(NamedTuple):

@@ -24,7 +24,7 @@ BINS, PER_UNIT = 66, 8  # of the histogram of errors: work: an eighth of the gol
 Z = 1.96  # standard deviations: definition: of an interval of 95 %
 SMALL = 1e-7  # definition: the vendor's rule adds this to the magnitude of an element
 # columns of the sums: products of the errors t and g, the truth f and 1, two by two
-TT, TF, T, GG, GF, G, FF, COUNT = 0, 2, 3, 5, 6, 7, 10, 15
+TT, TG, TF, T, GG, GF, G, FF, COUNT = 0, 1, 2, 3, 5, 6, 7, 10, 15
 
 
 class Estimate(NamedTuple):
@@ -148,6 +148,13 @@ class ErrorSums:
             return np.asarray((sign_t * sums[..., TF] - sign_g * sums[..., GF]) / sums[..., FF])
 
         return self._estimate(figure, (FF,))
+
+    @property
+    def correlation(self) -> float:
+        """How much both errors are the same: 1 for equal ones, 0 for independent ones."""
+        total = self.total
+        product = float(total[TT] * total[GG])
+        return float(total[TG]) / math.sqrt(product) if product > 0 else 0.0
 
     def bias(self, mean: int, squares: int) -> Optional[float]:
         """Return the mean error in units of its root mean square."""

@@ -13,7 +13,7 @@ from npucmp.model import Report
 from npucmp.model.three_runs import BETTER, GOLDEN, SAME, UNDECIDED, WORSE, ErrorRatio, ThreeRunRow, ThreeRuns
 from npucmp.report.phrases import count_of
 from npucmp.three_runs.alignment import truth_runs
-from npucmp.three_runs.judgement import ALARM, FEWEST, NOTICE, judged_rows
+from npucmp.three_runs.judgement import ALARM, FEWEST, NOTICE, Departure, departure, judged_rows
 from npucmp.three_runs.operator_errors import ErrorRequest, OperatorErrors, errors_of_steps
 from npucmp.three_runs.sums import GG, TT, Z
 from npucmp.workflows.option_fields import StrPath
@@ -39,7 +39,7 @@ def three_runs(report: Report, truth: StrPath, options: Options, context: ReadCo
     if not any(row.verdict != UNDECIDED for row in rows):
         raise UsageError(f"--truth {os.fspath(truth)}: no output has values in all three runs")
     cleared = truth != RECOMPUTE and not found.unmeasured and all(map(_is_cleared, found.operators))
-    return _result(os.fspath(truth), what, rows, notes, cleared)
+    return _result(os.fspath(truth), what, rows, notes, cleared, departure(found.operators))
 
 
 def _is_cleared(operator: OperatorErrors) -> bool:
@@ -72,13 +72,21 @@ def _require_precision(truth: StrPath, operators: Sequence[OperatorErrors]) -> N
         )
 
 
-def _result(truth: str, what: str, rows: list[ThreeRunRow], notes: list[str], cleared: bool) -> ThreeRuns:
+def _result(
+    truth: str, what: str, rows: list[ThreeRunRow], notes: list[str], cleared: bool, apart: Optional[Departure]
+) -> ThreeRuns:
     worse = tuple(place for place, row in enumerate(rows) if row.verdict == WORSE)
     golden = tuple(place for place, row in enumerate(rows) if row.verdict == GOLDEN)
     whole = _whole(rows)
     if worse:
         first = rows[worse[0]]
         verdict, because = WORSE, f"first at {first.op} {first.slot}: {first.because}"
+    elif apart is not None:
+        verdict, cleared = UNDECIDED, False
+        because = (
+            f"both runs depart from the truth alike at {apart.op} {apart.slot}, by {apart.error:.2e}; check that it has "
+            "their weights, inputs and settings"
+        )
     elif whole is not None and whole.high < 1.0 / NOTICE:
         verdict, because = BETTER, f"its error at the end is {whole.value:.3g} times the golden's"
     elif whole is not None and whole.low > ALARM:

@@ -8,6 +8,7 @@ import pytest
 
 import npucmp
 from npucmp.errors import UsageError
+from npucmp.model import StoredComparisons
 from tests.command import npucmp as command
 from tests.corpus.three_runs.kernels import Fault
 from tests.corpus.three_runs.sample import write_runs
@@ -84,6 +85,13 @@ def test_a_truth_of_16_bits_is_refused(tmp_path, truth):
     assert found.returncode == 2 and "are bfloat16 numbers, no more precise than the golden's" in found.stderr
 
 
+def test_a_truth_of_another_run_decides_nothing(tmp_path):
+    wrong = write_runs(tmp_path, Fault("factor", 1.5), side="truth")
+    found = compared(tmp_path, "--recompute", "none")
+    words = f"by the truth undecided: both runs depart from the truth alike at {wrong}"
+    assert found.returncode == 0 and f"AGREES: 150 tensors compared, none diverged; {words}" in found.stdout
+
+
 def test_nan_where_the_truth_is_finite(tmp_path):
     values = np.random.default_rng(1).standard_normal((64, 32)).astype(np.float32)
     golden = {"a": values.astype(np.float16), "b": (2 * values).astype(np.float16)}
@@ -110,6 +118,25 @@ def test_without_a_truth_nothing_changes(tmp_path):
     report = npucmp.compare(tmp_path / "target", tmp_path / "golden")
     assert report.three_runs is None and "truth" not in report.to_dict()
     assert "three_runs.csv" not in report.files()
+
+
+@pytest.mark.parametrize("fault", [None, Fault("factor", 1.004)])
+def test_steps_in_tasks_of_their_own(tmp_path, monkeypatch, fault):
+    """As for dumps with large records: each task opens its own runs, of the truth too."""
+    write_runs(tmp_path, fault, steps=3)
+    known = npucmp.compare(tmp_path / "target", tmp_path / "golden", truth=tmp_path / "truth")
+    monkeypatch.setattr("npucmp.workflows.task_choice.SMALL", 0)
+    report = npucmp.compare(tmp_path / "target", tmp_path / "golden", truth=tmp_path / "truth", jobs=2)
+    assert isinstance(report.comparisons, StoredComparisons)
+    assert report.three_runs.rows == known.three_runs.rows and report.verdict == known.verdict
+    report.close()
+
+
+def test_an_operator_that_the_baseline_does_not_accuse(tmp_path):
+    write_runs(tmp_path, Fault("factor", 1.004))
+    command("compare", tmp_path / "target", tmp_path / "golden", "-o", tmp_path / "before")
+    assert compared(tmp_path, "--baseline", tmp_path / "before").returncode == 1
+    assert compared(tmp_path, "--baseline", tmp_path / "report").returncode == 0
 
 
 def test_a_run_that_is_still_going_has_no_truth(tmp_path):
