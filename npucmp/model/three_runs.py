@@ -8,9 +8,6 @@ WORSE, BETTER, SAME, CARRIED, UNDECIDED = "worse", "better", "no worse", "carrie
 GOLDEN = "golden worse"
 
 
-Counts = tuple[tuple[int, ...], tuple[int, ...]]
-
-
 class ErrorRatio(NamedTuple):
     """A ratio of two errors with its confidence interval of 95 %. Each end is NaN if too few elements show it."""
 
@@ -34,8 +31,8 @@ class ThreeRunRow(NamedTuple):
     largest         ratio of the largest errors
     mare, mere, rmse   ratios of the vendor's double benchmark, and the level that they pass
     verdict         worse, golden worse (each by what the operator adds), carried, better, no worse or undecided
-    counts          of the signed errors of target and golden, in bins of an eighth of the golden's error; own_counts:
-                    of the errors that the operator adds
+    shares          of the signed errors of target and golden in bins of an eighth of the golden's error, as float32;
+                    own_shares: of the errors that the operator adds
     """
 
     rank: Optional[int]
@@ -67,8 +64,8 @@ class ThreeRunRow(NamedTuple):
     verdict: str = UNDECIDED
     because: str = ""
     stack: str = ""
-    counts: Counts = ((), ())
-    own_counts: Counts = ((), ())
+    shares: bytes = b""
+    own_shares: bytes = b""
 
 
 class ThreeRuns(NamedTuple):

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model.dtypes import unit_of
-from npucmp.model.three_runs import BETTER, CARRIED, GOLDEN, SAME, UNDECIDED, WORSE, Counts, ThreeRunRow
+from npucmp.model.three_runs import BETTER, CARRIED, GOLDEN, SAME, UNDECIDED, WORSE, ThreeRunRow
 from npucmp.recompute.error_budget import vendor_level
 from npucmp.three_runs.operator_errors import OperatorErrors
 from npucmp.three_runs.sums import GF, GG, TF, TT, UNKNOWN, Array, ErrorSums, Estimate, G, T
@@ -192,14 +192,9 @@ def _row(one: Judged, kinds: _Kinds) -> ThreeRunRow:
         verdict=verdict,
         because=because,
         stack=operator.stack,
-        counts=_counts(sums),
-        own_counts=_counts(own) if own is not None else ((), ()),
+        shares=sums.shares.tobytes(),
+        own_shares=own.shares.tobytes() if own is not None else b"",
     )
-
-
-def _counts(sums: ErrorSums) -> Counts:
-    target, golden = (tuple(counts.tolist()) for counts in sums.counts)
-    return target, golden
 
 
 def _ratio(target: float, golden: float) -> Optional[float]:
@@ -209,8 +204,9 @@ def _ratio(target: float, golden: float) -> Optional[float]:
 def _verdict(one: Judged, kinds: _Kinds) -> tuple[str, str]:
     operator, sums = one.operator, one.sums
     total = sums.total
-    if sums.odd[0] > sums.odd[1]:
-        return WORSE, f"{sums.odd[0]:,} elements are NaN or infinite where the truth is finite"
+    if sums.odd[0] != sums.odd[1]:
+        words = f"{max(sums.odd):,} elements are NaN or infinite where the truth is finite"
+        return WORSE if sums.odd[0] > sums.odd[1] else GOLDEN, words
     if not total[TT] or _are_equal(total):
         return SAME, "both runs have the same error" if total[TT] else "the target has no error"
     own = operator.own.get(one.slot)

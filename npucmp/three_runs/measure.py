@@ -6,6 +6,7 @@ memory as a whole.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import zip_longest
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
@@ -14,10 +15,10 @@ import numpy as np
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError
-from npucmp.measure.executor import read_distinct
-from npucmp.measure.pairs import READ, payload_of
+from npucmp.measure.executor import TASKS_TO_FORK, read_distinct, workers
+from npucmp.measure.pairs import READ, payload_bytes, payload_of
 from npucmp.model import Pair, TensorRef
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import lookup, size_of
 from npucmp.three_runs.alignment import TensorKey, key_of
 from npucmp.three_runs.sums import ErrorSums
 
@@ -44,9 +45,18 @@ def _is_float(tensor: TensorRef) -> bool:
     return kind is not None and kind.kind == "f"
 
 
-def measured(triples: Sequence[Triple], context: ReadContext) -> Iterator[tuple[Triple, Optional[ErrorSums]]]:
-    """Yield the sums of each triple; None with a problem."""
-    found = read_distinct(triples, _values, lambda firsts: (_sums(one, context) for one in firsts))
+Sums = tuple[Optional[ErrorSums], str]
+
+
+def measured(
+    triples: Sequence[Triple], context: ReadContext, jobs: int
+) -> Iterator[tuple[Triple, Optional[ErrorSums]]]:
+    """Yield the sums of each triple, which worker processes make; None with a problem."""
+
+    def read(firsts: Sequence[Triple]) -> Iterator[Sums]:
+        return workers(jobs, least=TASKS_TO_FORK).map(partial(_sums, context=context), firsts, _failed, _bytes)
+
+    found = read_distinct(triples, _values, read)
     for triple, (sums, problem), _ in found:
         yield (triple, sums) if not problem else (triple._replace(problem=problem), None)
 
@@ -58,7 +68,15 @@ def _values(triple: Triple) -> Optional[tuple[object, ...]]:
     return tuple((one.payload or one.file, one.dtype, one.shape) for one in tensors if one is not None)
 
 
-def _sums(triple: Triple, context: ReadContext) -> tuple[Optional[ErrorSums], str]:
+def _failed(_: Triple, because: str) -> Sums:
+    return None, f"reading it ended the process: {because}"
+
+
+def _bytes(triple: Triple) -> int:
+    return payload_bytes(triple.pair) + (size_of(triple.truth.dtype, triple.truth.shape) if triple.truth else 0)
+
+
+def _sums(triple: Triple, context: ReadContext) -> Sums:
     """Return the sums, or the reason why there are none."""
     if triple.problem or triple.truth is None:
         return None, triple.problem

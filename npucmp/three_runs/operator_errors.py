@@ -45,10 +45,7 @@ class OperatorErrors:
         self.reads |= other.reads
         for known, added in zip((self.inputs, self.outputs, self.own), (other.inputs, other.outputs, other.own)):
             for slot, sums in added.items():
-                if slot in known:
-                    known[slot].merge(sums)
-                else:
-                    known[slot] = sums
+                known[slot] = known[slot].merged(sums) if slot in known else sums
         self.dtypes.update(other.dtypes)
         self.differing |= other.differing
 
@@ -69,6 +66,7 @@ class ErrorRequest(NamedTuple):
     truth: Optional[TruthRuns]
     context: ReadContext
     recompute: bool
+    jobs: int = 1
 
 
 def errors_of_steps(request: ErrorRequest, report: Report) -> RankErrors:
@@ -101,7 +99,7 @@ def _errors(request: ErrorRequest, number: int, one: Comparison) -> RankErrors:
         run = truth.runs[number]
         assert run is not None
         tensors = truth_tensors(run, one.golden, truth.options, request.context)
-        operators = [*_measured_operators(one, pairs, tensors, request.context, problems)]
+        operators = [*_measured_operators(one, pairs, tensors, request, problems)]
     if request.recompute:
         _add_own(operators, pairs, OwnErrors(one.target, one.golden, request.context), truth is None)
     known, unmeasured = {operator.order: operator for operator in operators}, 0
@@ -124,13 +122,13 @@ def _measured_operators(
     one: Comparison,
     pairs: Sequence[Pair],
     tensors: Mapping[TensorKey, TensorRef],
-    context: ReadContext,
+    request: ErrorRequest,
     problems: dict[str, int],
 ) -> Iterator[OperatorErrors]:
     """Yield the operators of a step and rank with their errors; `problems` counts the tensors that have none."""
     triples = [*triples_of(sorted(pairs, key=lambda pair: pair.order), tensors)]
     current: Optional[OperatorErrors] = None
-    for triple, sums in measured(triples, context):
+    for triple, sums in measured(triples, request.context, request.jobs):
         pair = triple.pair
         if current is None or current.order != pair.order:
             if current is not None:

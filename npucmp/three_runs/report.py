@@ -9,6 +9,8 @@ from dataclasses import replace
 from statistics import median
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
+import numpy as np
+
 from npucmp.model import Report
 from npucmp.model.cause import Evidence, Fact
 from npucmp.model.three_runs import BETTER, CARRIED, GOLDEN, SAME, WORSE, ErrorRatio, ThreeRunRow, ThreeRuns
@@ -16,7 +18,7 @@ from npucmp.report.answer import Answer, DumpSummary, Listing, Plot, ReportTable
 from npucmp.report.phrases import count_of
 from npucmp.report.tables import table
 from npucmp.three_runs.judgement import reading
-from npucmp.three_runs.sums import BINS, PER_UNIT
+from npucmp.three_runs.sums import BINS, PER_UNIT, Array, overlap_of
 
 FILE = "three_runs.csv"
 COLUMNS = tuple(
@@ -234,28 +236,24 @@ def _plots(runs: ThreeRuns) -> Iterator[Plot]:
     drawn = [row for row in rows if row.overlap is not None and row.overlap < 1.0]
     if not drawn:
         return
-    sides = [[sum(column) for column in zip(*(_shares(row.counts[side]) for row in drawn))] for side in (0, 1)]
-    overlap = sum(math.sqrt(a * b) for a, b in zip(*sides)) / len(drawn)
-    yield _histogram("Signed errors of all outputs", [[value / len(drawn) for value in one] for one in sides], overlap)
+    yield _histogram("Signed errors of all outputs", np.mean([_shares(row.shares) for row in drawn], axis=0))
     chosen = rows[runs.worse[0]] if runs.worse else max(drawn, key=lambda row: row.ratio.value)
-    is_own = any(map(sum, chosen.own_counts))
-    counts = [_shares(side) for side in (chosen.own_counts if is_own else chosen.counts)]
-    words = "Signed errors that the operator adds" if is_own else "Signed errors"
-    yield _histogram(f"{words}: {chosen.op} {chosen.slot}", counts, sum(math.sqrt(a * b) for a, b in zip(*counts)))
+    words = "Signed errors that the operator adds" if chosen.own_shares else "Signed errors"
+    yield _histogram(f"{words}: {chosen.op} {chosen.slot}", _shares(chosen.own_shares or chosen.shares))
 
 
 def _columns(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
     return [at for at, _ in points], [value for _, value in points]
 
 
-def _shares(counts: Sequence[int]) -> list[float]:
-    total = sum(counts) or 1
-    return [count / total for count in counts]
+def _shares(shares: bytes) -> Array:
+    return np.frombuffer(shares, np.float32).reshape(2, BINS)
 
 
-def _histogram(title: str, shares: Sequence[Sequence[float]], overlap: float) -> Plot:
+def _histogram(title: str, shares: Array) -> Plot:
     """Return both distributions over the error in percent of the golden's root mean square."""
     places = [round(100.0 * (at - BINS // 2 + 0.5) / PER_UNIT) for at in range(1, BINS - 1)]
-    curves = [(name, places, [100.0 * value for value in one[1:-1]]) for name, one in zip(("target", "golden"), shares)]
+    curves = [(name, places, (100.0 * one[1:-1]).tolist()) for name, one in zip(("target", "golden"), shares)]
+    overlap = overlap_of(shares)
     words = f"% of the elements over the error in % of the golden's root mean square; overlap {overlap:.3f}"
     return Plot(title, words, curves)

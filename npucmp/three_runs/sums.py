@@ -22,6 +22,7 @@ BLOCKS = 32  # parts of a tensor: work: so many give the variance to 13 %
 FEWEST = 8  # parts with errors: chosen: fewer do not give a variance, not measured
 BINS, PER_UNIT = 66, 8  # of the histogram of errors: work: an eighth of the golden's rms error each, and two ends
 Z = 1.96  # standard deviations: definition: of an interval of 95 %
+HUGE = 1e30  # magnitude of a truth: chosen: masks of attention, "minus infinity" of each type, are larger, not measured
 SMALL = 1e-7  # definition: the vendor's rule adds this to the magnitude of an element
 # columns of the sums: products of the errors t and g, the truth f and 1, two by two
 TT, TG, TF, T, GG, GF, G, FF, COUNT = 0, 1, 2, 3, 5, 6, 7, 10, 15
@@ -77,11 +78,11 @@ class ErrorSums:
         x, y, z = map(widen, (x, y, z))
         factors = np.empty((4, z.size))
         factors[0], factors[1], factors[2], factors[3] = x - z, y - z, z, 1.0
-        if not math.isfinite(float(factors.sum())):
-            finite = np.isfinite(z)
-            odd = [int(np.count_nonzero(finite & ~np.isfinite(one))) for one in (x, y)]
+        if not max(factors.max(), -factors.min()) < HUGE:  # also of NaN
+            is_counted = np.abs(z) < HUGE
+            odd = [int(np.count_nonzero(is_counted & ~np.isfinite(one))) for one in (x, y)]
             self.odd = [count + more for count, more in zip(self.odd, odd)]
-            factors[:, ~np.isfinite(factors).all(axis=0)] = 0.0
+            factors[:, ~(is_counted & np.isfinite(factors).all(axis=0))] = 0.0
         self.elements += int(np.count_nonzero(factors[3]))
         begin = at
         while begin < at + z.size:
@@ -106,15 +107,17 @@ class ErrorSums:
                 bins = np.clip(errors * (PER_UNIT / self._unit) + BINS // 2, 0, BINS - 1)
                 self.counts[row] += np.bincount(bins.astype(np.int64), minlength=BINS)
 
-    def merge(self, other: ErrorSums) -> None:
-        """Add the sums of the same tensor in another step."""
-        self.parts += other.parts
-        self.counts += other.counts
-        self.most = np.maximum(self.most, other.most)
-        self.relative += other.relative
-        self.elements, self.steps = self.elements + other.elements, self.steps + other.steps
-        self.odd = [a + b for a, b in zip(self.odd, other.odd)]
-        self.bits = [max(pair) for pair in zip(self.bits, other.bits)]
+    def merged(self, other: ErrorSums) -> ErrorSums:
+        """Return the sums of the same tensor in two steps. Tensors with the same values share their sums, so these are
+        not changed."""
+        found = ErrorSums()
+        found.parts, found.counts = self.parts + other.parts, self.counts + other.counts
+        found.most, found.relative = np.maximum(self.most, other.most), self.relative + other.relative
+        found.elements, found.steps = self.elements + other.elements, self.steps + other.steps
+        found.odd = [a + b for a, b in zip(self.odd, other.odd)]
+        found.bits = [max(pair) for pair in zip(self.bits, other.bits)]
+        found._unit = self._unit or other._unit
+        return found
 
     @property
     def total(self) -> Array:
@@ -164,12 +167,15 @@ class ErrorSums:
         return float(total[mean] / math.sqrt(total[squares] * total[COUNT]))
 
     @property
+    def shares(self) -> Array:
+        """The distributions of both errors."""
+        found: Array = (self.counts / np.maximum(1, self.counts.sum(axis=1, keepdims=True))).astype(np.float32)
+        return found
+
+    @property
     def overlap(self) -> Optional[float]:
         """The Bhattacharyya coefficient of both distributions of errors."""
-        sums = self.counts.sum(axis=1)
-        if not self._unit or not sums.all():
-            return None
-        return float(np.sqrt(self.counts[0] / sums[0] * self.counts[1] / sums[1]).sum())
+        return overlap_of(self.shares) if self._unit else None
 
     def _estimate(self, figure: Any, needed: tuple[int, ...]) -> Estimate:
         held = self.parts[(self.parts[:, COUNT] > 0)]
@@ -180,6 +186,11 @@ class ErrorSums:
             value, without = float(figure(total)), figure(total - held)
         spread = without - without.mean()
         return Estimate(value, math.sqrt((len(held) - 1) / len(held) * float(spread @ spread)))
+
+
+def overlap_of(shares: Array) -> float:
+    """Return the Bhattacharyya coefficient of two distributions."""
+    return float(np.sqrt(shares[0].astype(np.float64) * shares[1]).sum())
 
 
 def _most_bits(values: Array) -> int:

@@ -9,7 +9,8 @@ from typing import Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
 from npucmp.errors import UsageError
-from npucmp.model import Report
+from npucmp.measure.executor import default_jobs
+from npucmp.model import Report, StoredComparisons
 from npucmp.model.three_runs import BETTER, GOLDEN, SAME, UNDECIDED, WORSE, ErrorRatio, ThreeRunRow, ThreeRuns
 from npucmp.report.phrases import count_of
 from npucmp.three_runs.alignment import truth_runs
@@ -30,8 +31,10 @@ def three_runs(report: Report, truth: StrPath, options: Options, context: ReadCo
         found = errors_of_steps(ErrorRequest(None, context, True), report)
         what, notes = "float64 of the inputs that each run recorded", []
     else:
+        is_open = not isinstance(report.comparisons, StoredComparisons)  # else tasks of their own measure each step
+        jobs = (options.jobs or default_jobs()) if is_open else 1
         runs = truth_runs(truth, report, options, context)
-        found = errors_of_steps(ErrorRequest(runs, context, options.recompute != "none"), report)
+        found = errors_of_steps(ErrorRequest(runs, context, options.recompute != "none", jobs), report)
         _require_precision(truth, found.operators)
         what, notes = runs.what, [*runs.notes]
     notes += [f"truth: {count_of(count, 'tensor')} left out: {reason}" for reason, count in found.problems.items()]
@@ -84,8 +87,8 @@ def _result(
     elif apart is not None:
         verdict, cleared = UNDECIDED, False
         because = (
-            f"both runs depart from the truth alike at {apart.op} {apart.slot}, by {apart.error:.2e}; check that it has "
-            "their weights, inputs and settings"
+            f"both runs depart from the truth alike at {apart.op} {apart.slot}, by {apart.error:.2e}; check that it "
+            "has their weights, inputs and settings"
         )
     elif whole is not None and whole.high < 1.0 / NOTICE:
         verdict, because = BETTER, f"its error at the end is {whole.value:.3g} times the golden's"
