@@ -30,9 +30,8 @@ DEVIATIONS = 4.5  # standard deviations: chosen: one in 100,000 right operators 
 SPREAD = 4.0  # robust deviations of a kind: chosen: not measured
 GAIN = 0.15  # unit round-offs: measured: kernels without a fault add a scale error of 0.05 at most
 CARRIES = 3.0  # times: chosen: an operator may multiply the scale error of its inputs by so much, not measured
-SHIFT = (
-    0.2  # mean over root mean square of an input's error: chosen: errors of one sign become a scale error, not measured
-)
+# mean over root mean square of an input's error: chosen: errors of one sign become a scale error, not measured
+SHIFT = 0.2
 PART = 0.1  # of the golden's own error: chosen: a smaller scale error does not show, not measured
 # unit round-offs: measured: rms relative error of values that are rounded to nearest, 0.38 to 0.42 by their spread
 ROUNDED = 0.4
@@ -52,7 +51,7 @@ def reading(ratio: float) -> str:
     return next((words for limit, words in NEURON if ratio < limit), "wrong computation")
 
 
-class Departure(NamedTuple):
+class TruthDeparture(NamedTuple):
     """A tensor in which both runs depart from the truth alike, and the golden's error."""
 
     op: str
@@ -60,7 +59,7 @@ class Departure(NamedTuple):
     error: float
 
 
-def departure(operators: Sequence[OperatorErrors]) -> Optional[Departure]:
+def departure(operators: Sequence[OperatorErrors]) -> Optional[TruthDeparture]:
     """Return the first tensor in which both runs have one error that rounding does not make: the truth has other
     weights or inputs, or another computation. Any difference of the two runs is small beside such an error."""
     before = 0.0
@@ -71,7 +70,7 @@ def departure(operators: Sequence[OperatorErrors]) -> Optional[Departure]:
             usual = entered if slot in operator.outputs and operator.reads else before
             error = sums.error(GG)
             if error > max(rounding, AMPLIFIED * usual) and sums.correlation > ALIKE:
-                return Departure(operator.name, slot, error)
+                return TruthDeparture(operator.name, slot, error)
         before = max(before, entered, *(sums.error(GG) for sums in operator.outputs.values()), 0.0)
     return None
 
@@ -108,7 +107,7 @@ def _outputs(operators: Sequence[OperatorErrors]) -> Iterator[Judged]:
         inputs = [sums.log_ratio() for sums in operator.inputs.values() if sums.total[GG] and sums.total[TT]]
         inputs = [one for one in inputs if one.is_known]
         carried = max(inputs, key=lambda one: one.value, default=None) if operator.reads else before
-        for slot in operator.outputs.keys() | operator.own.keys():
+        for slot in dict.fromkeys((*operator.outputs, *operator.own)):
             own = operator.own.get(slot)
             estimate = _own_ratio(own, operator.dtypes.get(slot, "")) if own is not None else None
             sums = operator.outputs.get(slot, own)

@@ -14,7 +14,7 @@ from npucmp.model import Report, StoredComparisons
 from npucmp.model.three_runs import BETTER, GOLDEN, SAME, UNDECIDED, WORSE, ErrorRatio, ThreeRunRow, ThreeRuns
 from npucmp.report.phrases import count_of
 from npucmp.three_runs.alignment import truth_runs
-from npucmp.three_runs.judgement import ALARM, FEWEST, NOTICE, Departure, departure, judged_rows
+from npucmp.three_runs.judgement import ALARM, FEWEST, NOTICE, TruthDeparture, departure, judged_rows
 from npucmp.three_runs.operator_errors import ErrorRequest, OperatorErrors, errors_of_steps
 from npucmp.three_runs.sums import GG, TT, Z
 from npucmp.workflows.option_fields import StrPath
@@ -76,7 +76,7 @@ def _require_precision(truth: StrPath, operators: Sequence[OperatorErrors]) -> N
 
 
 def _result(
-    truth: str, what: str, rows: list[ThreeRunRow], notes: list[str], cleared: bool, apart: Optional[Departure]
+    truth: str, what: str, rows: list[ThreeRunRow], notes: list[str], cleared: bool, apart: Optional[TruthDeparture]
 ) -> ThreeRuns:
     worse = tuple(place for place, row in enumerate(rows) if row.verdict == WORSE)
     golden = tuple(place for place, row in enumerate(rows) if row.verdict == GOLDEN)
