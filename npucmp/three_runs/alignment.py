@@ -66,9 +66,12 @@ def _nearest(runs: Sequence[TruthRun], sought: RunHeader) -> Optional[TruthRun]:
 def truth_tensors(
     truth: TruthRun, golden: Run, options: Options, context: ReadContext
 ) -> Mapping[TensorKey, TensorRef]:
-    """Return the tensors of the truth by the key of their golden tensors."""
+    """Return the tensors of the truth by the key of their golden tensors. Raises UsageError if truth and golden are
+    different networks."""
     run = truth if isinstance(truth, Run) else open_head(truth, context)
     found = paired_runs(options, run, golden, context)
+    if found.unlike is not None:
+        raise UsageError(f"--truth {run.path}: {found.unlike}")
     return {
         key_of(pair.golden_op, pair.golden): pair.target
         for pair in (*found.todo, *found.left_out)

@@ -131,7 +131,8 @@ def _lines(runs: ThreeRuns) -> Iterator[str]:
     ratios = [row.ratio.value for row in runs.rows if math.isfinite(row.ratio.value)]
     counts = Counter(row.verdict for row in runs.rows)
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    line = f"{count_of(len(runs.rows), 'output')}: {words}"
+    recomputed = sum(row.own is not None for row in runs.rows)
+    line = f"{count_of(len(runs.rows), 'output')}, {recomputed} recomputed: {words}"
     line += f"; median ratio {median(ratios):.3g}" if ratios else ""
     if runs.whole is not None and math.isfinite(runs.whole.value):
         line += f"; at the end {_interval(runs.whole)}"
