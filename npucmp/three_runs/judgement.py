@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from statistics import median
+from statistics import median, median_low
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model.dtypes import unit_of
@@ -76,11 +76,12 @@ def departure(operators: Sequence[OperatorErrors]) -> Optional[TruthDeparture]:
 
 
 class Judged(NamedTuple):
-    """The figures that decide about an output: logarithms of ratios."""
+    """The figures that decide about an output: logarithms of ratios, and the unit round-off of its type."""
 
     operator: OperatorErrors
     slot: str
     sums: ErrorSums
+    unit: float
     ratio: Estimate
     carried: Optional[Estimate]
     own: Optional[Estimate]
@@ -103,25 +104,28 @@ def judged_rows(operators: Sequence[OperatorErrors]) -> list[ThreeRunRow]:
 
 def _outputs(operators: Sequence[OperatorErrors]) -> Iterator[Judged]:
     before = Estimate(0.0, 0.0)  # the largest ratio of earlier outputs, for operators without recorded inputs
+    bits = [sums.bits[0] for operator in operators for sums in (*operator.outputs.values(), *operator.own.values())]
+    short = 2.0 ** -median_low(bits) if bits and median_low(bits) <= 11 else 0.0  # 16-bit numbers in wider files
     for operator in operators:
         inputs = [sums.log_ratio() for sums in operator.inputs.values() if sums.total[GG] and sums.total[TT]]
         inputs = [one for one in inputs if one.is_known]
         carried = max(inputs, key=lambda one: one.value, default=None) if operator.reads else before
         for slot in dict.fromkeys((*operator.outputs, *operator.own)):
             own = operator.own.get(slot)
-            estimate = _own_ratio(own, operator.dtypes.get(slot, "")) if own is not None else None
+            unit = max(short, unit_of(operator.dtypes.get(slot, "")))
+            estimate = _own_ratio(own, unit) if own is not None else None
             sums = operator.outputs.get(slot, own)
             assert sums is not None
             ratio = sums.log_ratio()
-            yield Judged(operator, slot, sums, ratio, carried, estimate)
+            yield Judged(operator, slot, sums, unit, ratio, carried, estimate)
             if ratio.is_known and ratio.value > before.value:
                 before = ratio
 
 
-def _own_ratio(sums: ErrorSums, dtype: str) -> Estimate:
+def _own_ratio(sums: ErrorSums, unit: float) -> Estimate:
     """Return the logarithm of a ratio of own errors. If the golden's operator is exact or in a wider type, the target
     may still round to its type once."""
-    return sums.log_ratio(ROUNDED * unit_of(dtype)) if sums.elements >= FEWEST else UNKNOWN
+    return sums.log_ratio(ROUNDED * unit) if sums.elements >= FEWEST else UNKNOWN
 
 
 class _Kinds:
@@ -228,8 +232,7 @@ def _adds_scale(one: Judged) -> bool:
     if not one.operator.reads or max(shifts, default=0.0) > SHIFT:
         return False
     before = sum(abs(sums.gain_excess().value) for sums in inputs)
-    unit = unit_of(one.operator.dtypes.get(one.slot, ""))
-    bar = max(GAIN * unit, PART * one.sums.error(GG)) + CARRIES * before
+    bar = max(GAIN * one.unit, PART * one.sums.error(GG)) + CARRIES * before
     return one.sums.gain_excess().low(DEVIATIONS) > bar
 
 
@@ -248,7 +251,7 @@ def _of_own(one: Judged, own: ErrorSums, kinds: _Kinds) -> tuple[str, str]:
         return WORSE, f"it adds {math.exp(ratio.value):.3g} times the golden's error, {sizes}{words}"
     if ratio.is_known and _is_beyond(-ratio.high(DEVIATIONS), None if usual is None else -usual):
         return GOLDEN, f"the golden adds {math.exp(-ratio.value):.3g} times the target's error, {sizes}"
-    bar = max(GAIN * unit_of(one.operator.dtypes.get(one.slot, "")), PART * min(own.error(GG), own.error(TT)))
+    bar = max(GAIN * one.unit, PART * min(own.error(GG), own.error(TT)))
     excess = own.gain_excess()
     gains = f"{own.gain(TF):+.2e}, the golden {own.gain(GF):+.2e}"
     if excess.is_known and excess.low(DEVIATIONS) > bar:
