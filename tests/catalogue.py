@@ -24,7 +24,7 @@ FOLDER = ROOT / "locale" / "zh" / "LC_MESSAGES"
 PO, MO = FOLDER / "npucmp.po", FOLDER / "npucmp.mo"
 ROOMS = (
     "report commands localise health comparability overflows recompute token_parity judge workflows "
-    "plans tickets reruns fusion follow model align relations measure flow dump cli.py errors.py"
+    "plans tickets reruns fusion follow three_runs model align relations measure flow dump cli.py errors.py"
 ).split(" ")
 CODE = {  # modules whose strings are code, names or columns
     "recompute/repro_case.py", "recompute/case_files.py", "recompute/call_table.py", "report/network.py",
@@ -56,7 +56,7 @@ VALUES = (  # single words that a message holds as a value
     "above", "below", "within", "differ", "differs", "begins", "ends", "with", "after", "has", "have", "does", "do",
     "need", "needs", "its", "their", "it", "them", "fused", "weights", "pattern", "structure", "similar", "value",
     "packed", "grows", "falls", "not", "first", "second", "left", "right", "row", "id", "lack", "lacks", "undecided",
-    "unreadable", "missing", "whole", "temperature",
+    "unreadable", "missing", "whole", "temperature", "truth", "golden worse", "carried",
 )  # fmt: skip
 NOUNS = ("note",)  # nouns that the template of the page counts
 COUNTED = {"count_of": 1}  # function → the index of the noun that it counts

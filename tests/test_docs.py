@@ -23,6 +23,8 @@ from npucmp.dump.catalogue import PRODUCERS
 from npucmp.dump.formats import FORMATS, module_of
 from npucmp.health.rules import RULES
 from npucmp.model import Cause, Verdict
+from tests.corpus.three_runs.kernels import Fault
+from tests.corpus.three_runs.sample import write_runs
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -144,6 +146,9 @@ def desk(root, monkeypatch):
         (root / name).symlink_to(root / sample)
     for name, text in FILES.items():
         (root / name).write_text(text, encoding="utf-8")
+    write_runs(root / "three_runs", Fault("factor", 1.004))
+    for name, side in (("npu_bf16", "target"), ("gpu_bf16", "golden"), ("gpu_fp32", "truth")):
+        (root / name).symlink_to(root / "three_runs" / side)
     for side in ("npu", "gpu"):
         with zipfile.ZipFile(root / f"{side}_pack.zip", "w") as archive:
             archive.writestr("pip", "torch=2.1.0\n")

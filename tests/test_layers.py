@@ -24,15 +24,17 @@ CORE = (
 ).split(" ")
 FEATURES = (
     "relations.ranks relations.tokens relations.weights relations.frameworks relations.stated "
-    "recompute overflows reruns fusion health comparability token_parity plans tickets follow"
+    "recompute overflows reruns fusion health comparability token_parity plans tickets follow three_runs"
 ).split(" ")
 FRONT = {"commands", "cli"}  # only the modules of a feature named command.py may import them
 LOADERS = {  # rooms of the core that load features inside functions
     "align": {"relations.frameworks"},
-    "report": {"relations.frameworks", "relations.ranks", "relations.tokens", "relations.weights", "plans"},
+    "report": {
+        "relations.frameworks", "relations.ranks", "relations.tokens", "relations.weights", "plans", "three_runs",
+    },
     "workflows": {
         "relations.frameworks", "relations.ranks", "relations.stated", "relations.tokens", "relations.weights",
-        "recompute", "comparability", "health", "token_parity", "overflows", "reruns",
+        "recompute", "comparability", "health", "token_parity", "overflows", "reruns", "three_runs",
     },
     "commands": {"follow", "plans"},
 }  # fmt: skip
@@ -42,6 +44,7 @@ BETWEEN = {  # features that import others, with the reason
     "health": {"follow", "overflows"},  # check --follow; events of overflow are facts of a run
     "relations.ranks": {"recompute"},  # recomputation of operators on several ranks
     "reruns": {"relations.weights"},  # reruns of checkpoints
+    "three_runs": {"recompute"},  # what an operator adds is measured against float64 of its inputs
 }
 HEAVY = {"pandas", "distributed", "h5py", "ml_dtypes", "tqdm", "yaml", "jinja2"}  # slow to import, or needed by few
 DOOR = "npucmp"  # npucmp/__init__.py loads names when they are asked for; it is exempt

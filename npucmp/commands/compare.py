@@ -21,10 +21,12 @@ dump.json, or a folder of .npy files.
   npucmp compare npu_dump gpu_dump -o report
   npucmp compare npu_dump/step0 gpu_dump/step0 --include '*layer_norm*'
   npucmp compare npu_dump gpu_dump --recompute all
+  npucmp compare npu_bf16 gpu_bf16 --truth gpu_fp32 -o report
   npucmp compare npu_dump gpu_dump -o report --scheduler scheduler.json
   npucmp compare --follow npu_dump gpu_dump --until DIVERGED
 
-Exit status: 0 all golden tensors are covered and agree · 1 a tensor diverged · 2 undecided (a part of the golden was
+Exit status: 0 all golden tensors are covered and agree, or are no further from the truth than the golden · 1 a tensor
+diverged, or the target is further from the truth than the golden · 2 undecided (a part of the golden was
 not compared, unreadable tensors, statistics that prove nothing, no common tensors, bad usage).
 """
 
@@ -55,7 +57,7 @@ GROUPS = {  # title → options of the help, in this order; the last group lists
     "fc1 include exclude mapping "
     "align explain graph also format limits",
     "Judgement": "rtol atol tolerances noise trust_statistics strict batch_invariance coverage skip_rules list_rules "
-    "metrics baseline precheck recompute replay",
+    "metrics baseline precheck recompute replay truth",
     "Execution": "dry_run jobs resume scheduler disk follow until settle idle timeout no_config",
 }
 ARGUMENTS = (("TARGET", "The run under test: a dump."), ("GOLDEN", "The reference run: a dump."))
@@ -96,7 +98,7 @@ class _Command(click.Command):
     ClusterFields,
     ScreenFields,
     only="layout golden_layout ranks_apart kv_heads lora_scale fc1 batch_invariance align explain noise resume also "
-    "disk recompute replay scheduler precheck parts parquet",
+    "disk recompute replay truth scheduler precheck parts parquet",
 )
 @click.option(
     "--list-rules",
@@ -128,6 +130,8 @@ def compare(
     if follow:
         if scheduler is not None:
             raise click.UsageError("--follow compares in this process and its workers; leave out --scheduler.", context)
+        if parameters["truth"] is not None:
+            raise click.UsageError("--truth needs all steps; leave out --follow.", context)
         from npucmp.follow.command import carry_out_followed
         from npucmp.follow.compare import follow_compare
 
@@ -167,6 +171,7 @@ def _executor(scheduler: str | None, target: str, golden: str, parameters: dict[
 
     if not parameters["output"]:
         raise UsageError("--scheduler needs -o DIR, a folder that all workers can access: their results go there")
-    files = [parameters[name] for name in ("mapping", "tolerances", "noise") if parameters[name] is not None]
+    files = [parameters[name] for name in ("mapping", "tolerances", "noise", "truth") if parameters[name] is not None]
+    files = [file for file in files if file != "recompute"]
     with Cluster(scheduler, [target, golden, *files], parameters["output"]) as cluster:
         yield cluster

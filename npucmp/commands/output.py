@@ -278,7 +278,7 @@ def mark_known(answer: Answer, baseline: SavedReport) -> Answer:
     result = answer.result
     strict = bool(getattr(result, "strict", False))
     found = compare_reports(baseline, of_files(notebook.files(answer)), strict)
-    result = replace(result, known=is_in_baseline(result, found))
+    result = replace(result, known=is_in_baseline(result, found) and not _is_newly_worse(result, baseline))
     counts = {kind: len(suspects) for kind, suspects in diff.by_kind(found).items()}
     facts = {"path": baseline.path, "excused": result.known, **counts}
     listed = Listing("new", [diff.one_line(one) for one in (found.new or found.worse)], "summary.json")
@@ -289,6 +289,17 @@ def mark_known(answer: Answer, baseline: SavedReport) -> Answer:
         notes=[*answer.notes, listed, Listing("baseline", [_words(found, baseline, result.exit_status)], "")],
         facts=lambda: {**answer.facts(), "baseline": facts},
     )
+
+
+def _is_newly_worse(result: Result, baseline: SavedReport) -> bool:
+    """Return whether the truth accuses an operator that it did not accuse in the baseline."""
+    runs = getattr(result, "three_runs", None)
+    if runs is None or not runs.is_worse:
+        return False
+    before = baseline.summary.get("truth")
+    rows = before.get("worse") if isinstance(before, dict) else None
+    known = {row.get("op") for row in rows if isinstance(row, dict)} if isinstance(rows, list) else set()
+    return not runs.worse or any(runs.rows[place].op not in known for place in runs.worse)
 
 
 def _words(found: Difference, baseline: SavedReport, status: int) -> str:

@@ -20,6 +20,7 @@ from npucmp.presenter import present
 if TYPE_CHECKING:
     from npucmp.model.relation import LayoutFacts, TokenBits, TokenFacts, WeightFacts
     from npucmp.model.tensor_detail import ImageBatch, TensorDetail, TicketFacts
+    from npucmp.model.three_runs import ThreeRuns
 
 
 class Presentable:
@@ -157,6 +158,7 @@ class Report(HasSteps, Result):
     `tokens` says how the tokens of both runs correspond; None if token layouts are equal.
     `token_bits` has the tokens with equal bits of each operator, if the user asked for them.
     `weights` says how the tensors of two checkpoints correspond; None for other dumps.
+    `three_runs` has the errors of both runs against a truth; None without one.
     """
 
     command = "compare"
@@ -177,6 +179,7 @@ class Report(HasSteps, Result):
     least: float = 1.0
     excluded: str = ""
     weights: Optional[WeightFacts] = None
+    three_runs: Optional[ThreeRuns] = None
 
     @property
     def target_path(self) -> str:
@@ -212,7 +215,10 @@ class Report(HasSteps, Result):
     @property
     def differs(self) -> bool:
         alone = Verdict.MISSING in self.verdicts or self.unpaired
-        return bool(self.tally.differs or (self.strict and alone))
+        differs = self.tally.differs
+        if self.three_runs is not None and self.three_runs.decides:
+            differs = self.three_runs.is_worse
+        return bool(differs or (self.strict and alone))
 
     @property
     def is_suspected(self) -> bool:

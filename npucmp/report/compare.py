@@ -71,6 +71,15 @@ def _lost_files(where: Sequence[StepRankNumbers], filing: RowSettings, number: i
 
 def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     """Return the Answer of a comparison; `metrics` are further columns of tensors.csv."""
+    found = _two_run_answer(report, metrics)
+    if report.three_runs is None:
+        return found
+    from npucmp.three_runs.report import three_run_answer
+
+    return three_run_answer(found, report, report.three_runs)
+
+
+def _two_run_answer(report: Report, metrics: Sequence[str]) -> Answer:
     parts = Parts(report, metrics)
     files = _Files(parts)
     found = compare_answer(parts, files=files)
@@ -103,7 +112,7 @@ def _first_alone(report: Report) -> Report:
 
     one = first_comparison(report.comparisons)
     comparisons = (one,) if one is not None else ()
-    return replace(report, comparisons=comparisons, broken=(), unpaired=(), looks=(), images=None)
+    return replace(report, comparisons=comparisons, broken=(), unpaired=(), looks=(), images=None, three_runs=None)
 
 
 def _error_plot(report: Report) -> Optional[Plot]:
@@ -261,7 +270,9 @@ class _Files:
 
     def pages(self, within: Mapping[int, PageContext], shown: Shown) -> Iterator[tuple[int, Piece]]:
         """Yield the pages of these comparisons, made by the process that has the comparison."""
-        common = replace(self._parts.report, comparisons=(), broken=(), unpaired=(), unlike="", images=None)
+        common = replace(
+            self._parts.report, comparisons=(), broken=(), unpaired=(), unlike="", images=None, three_runs=None
+        )
         numbers, paged = sorted(within), _PageInputs(common, self._filing, within, shown)
         made = map_comparisons(self._comparisons, partial(_page, paged), _lost_page, numbers)
         pool: dict[object, Any] = {}  # shares the names of operators and tensors, which ranks have in common

@@ -165,6 +165,31 @@ class SummaryOptional(SummaryBase, total=False):
     sources: dict[str, str]
 
 
+class TruthEntry(TypedDict):
+    """The errors of target and golden against the truth.
+
+    verdict   "worse", "better", "no worse" or "undecided", by the last line
+    cleared   whether each tensor that differs from the golden is no further from the truth
+    ratio     median of the ratios of errors; `end`: the last output's, with its interval of 95 %
+    kinds     medians by kind of operator
+    worse     rows of three_runs.csv; golden_worse: names of operators in which the golden adds more error
+    """
+
+    path: str
+    what: str
+    verdict: str
+    because: str
+    cleared: bool
+    outputs: int
+    verdicts: dict[str, int]
+    ratio: Number
+    end: Optional[list[Number]]
+    kinds: list[dict[str, Cell]]
+    worse: list[dict[str, Cell]]
+    golden_worse: list[str]
+    notes: list[str]
+
+
 class CompareSummary(SummaryOptional, total=False):
     """`npucmp compare`, `npucmp fusion-diff` and `npucmp rerun-diff`.
 
@@ -174,6 +199,7 @@ class CompareSummary(SummaryOptional, total=False):
     unlike    why the runs are not comparable, "" if they are
     shards, begins, peers   of several steps and ranks
     layout    how ranks were put together; `tokens`: how tokens correspond; `weights`: relations of checkpoints
+    truth     errors of both runs against a third one, with --truth
     runs      the dumps of rerun-diff
     """
 
@@ -196,6 +222,7 @@ class CompareSummary(SummaryOptional, total=False):
     layout: dict[str, Any]
     tokens: dict[str, Any]
     weights: dict[str, Any]
+    truth: TruthEntry
     runs: list[str]
 
 

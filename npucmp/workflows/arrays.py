@@ -11,7 +11,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Union
+from typing import Any, Iterator, Mapping, Optional, Union
 
 import numpy as np
 
@@ -27,10 +27,14 @@ _DEEPEST = 32  # levels of nested mappings
 
 
 @contextmanager
-def as_paths(target: Dump, golden: Dump) -> Iterator[tuple[StrPath, StrPath]]:
-    """Yield the paths of both sides; a mapping is a temporary file with the name of its side."""
+def as_paths(
+    target: Dump, golden: Dump, truth: Optional[Dump] = None
+) -> Iterator[tuple[StrPath, StrPath, Optional[StrPath]]]:
+    """Yield the paths of both sides, and of the truth if there is one; a mapping is a temporary file with the name of
+    its side."""
     with tempfile.TemporaryDirectory(prefix="npucmp-", ignore_cleanup_errors=True) as folder:
-        yield _path("target", target, Path(folder)), _path("golden", golden, Path(folder))
+        third = None if truth is None else _path("truth", truth, Path(folder))
+        yield _path("target", target, Path(folder)), _path("golden", golden, Path(folder)), third
 
 
 def _path(side: str, dump: Dump, folder: Path) -> StrPath:

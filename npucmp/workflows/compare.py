@@ -39,11 +39,16 @@ def compare(target: Dump, golden: Dump, options: Options) -> Report:
 
     Raises NpucmpError if there is nothing to compare. Errors of single tensors are in the report.
     """
-    if not isinstance(target, (str, os.PathLike)) or not isinstance(golden, (str, os.PathLike)):
+    truth = options.truth
+    if (
+        not isinstance(target, (str, os.PathLike))
+        or not isinstance(golden, (str, os.PathLike))
+        or not isinstance(truth, (str, os.PathLike, type(None)))
+    ):
         from npucmp.workflows.arrays import as_paths
 
-        with as_paths(target, golden) as (left, right):
-            report = compare(left, right, options)
+        with as_paths(target, golden, truth) as (left, right, third):
+            report = compare(left, right, replace(options, truth=third))
         sides = ("target", target), ("golden", golden)
         names = [side if isinstance(dump, Mapping) else os.fspath(dump) for side, dump in sides]
         return replace(report, paths=tuple(names))
@@ -64,6 +69,10 @@ def compare(target: Dump, golden: Dump, options: Options) -> Report:
         else:
             report = _compared_dumps(target, golden, options, context, executor)
         report = _with_remarks(report, options, context)
+        if truth is not None and not report.partial:
+            from npucmp.three_runs.workflow import three_runs
+
+            report = replace(report, three_runs=three_runs(report, truth, options, context))
     return replace(report, seconds=time.monotonic() - started)
 
 
@@ -94,7 +103,7 @@ def comparison_plan(target: Dump, golden: Dump, options: Options) -> ComparisonP
     if not isinstance(target, (str, os.PathLike)) or not isinstance(golden, (str, os.PathLike)):
         from npucmp.workflows.arrays import as_paths
 
-        with as_paths(target, golden) as (left, right):
+        with as_paths(target, golden) as (left, right, _):
             return comparison_plan(left, right, options)
     context = options.context(target, golden)
     queue = RelationQueue(options, context)

@@ -26,7 +26,7 @@ _NOT_DECISIVE = frozenset(
     (
         "format graph jobs progress limits disk also replay precheck journal resume executor strict golden on_graph "
         "off_graph explain loss column env config curve repeat_curve repeat limit_memory until settle idle timeout "
-        "found reuse announce"
+        "found reuse announce truth"
     ).split()
 )
 _SPELLED = {"skip_rules": "skip-rule"}

@@ -338,6 +338,13 @@ class CompareFields(DumpFields):
         metavar="[suspects|all]",
         choices=("suspects", "all"),
     )
+    truth: Union[StrPath, Mapping[str, Any], None] = option(
+        None,
+        "A third run of the same network in float32 or float64: --truth fp32_dump. Compares the errors of both runs "
+        "against it: is the target worse than the golden, and where first? --truth recompute: float64 of the inputs "
+        "that each run recorded.",
+        metavar="DUMP|recompute",
+    )
     precheck: bool = option(
         True, "Skip the comparability check and its one-line warning (see npucmp precheck).", "--no-precheck",
         python="precheck=False",

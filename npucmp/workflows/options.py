@@ -59,6 +59,9 @@ if TYPE_CHECKING:
         def __call__(self, dump: A, what: B, folder: C, *args: P.args, **more: P.kwargs) -> R: ...
 
 
+RECOMPUTE = "recompute"  # the truth that is computed, not recorded
+
+
 @dataclass(frozen=True)
 class Options(CompareFields, RunSelection):
     """The options of a comparison."""
@@ -78,6 +81,8 @@ class Options(CompareFields, RunSelection):
         return " and ".join(f"--{name} {value}" for name, value in selection if value is not None)
 
     def context(self, *dumps: StrPath) -> ReadContext:
+        if isinstance(self.truth, (str, PathLike)) and self.truth != RECOMPUTE:
+            dumps = (*dumps, self.truth)
         if not self.also:
             return super().context(*dumps)
         from npucmp.workflows.extra_dumps import ExtraDump

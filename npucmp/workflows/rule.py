@@ -92,6 +92,9 @@ DECISIONS = (  # command, what they decide, and the modules that decide it besid
         "npucmp.relations.tokens.token_evidence npucmp.relations.tokens.token_index "
         "npucmp.relations.tokens.token_lengths npucmp.relations.tokens.token_padding"
     ).split()),
+    ("compare", "three runs", (
+        "npucmp.three_runs.judgement npucmp.three_runs.sums"
+    ).split()),
     ("overflow", "overflows", (
         "npucmp.overflows.events"
     ).split()),

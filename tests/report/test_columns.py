@@ -24,6 +24,7 @@ from npucmp.report.columns import EVERY
 from npucmp.report.json import summary
 from npucmp.report.tables import ROOT_COLUMNS, TENSOR_COLUMNS
 from npucmp.reruns import report as rerun_diff
+from npucmp.three_runs import report as three_runs
 from npucmp.token_parity import report as parity
 from tests.command import npucmp as run
 
@@ -50,6 +51,7 @@ TABLES = {
     "curves.csv": precheck.CURVES,
     "parity.csv": parity.COLUMNS,
     "candidates.csv": parity.CANDIDATES,
+    "three_runs.csv": three_runs.COLUMNS,
 }
 
 
