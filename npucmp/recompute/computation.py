@@ -214,15 +214,16 @@ def _chosen_plan(task: Task, work: Computation, nodes: list[Any]) -> BackwardPla
     return BackwardPlan(formula, chosen_gradients(nodes, work.values, units, types if is_closed else (), near), kind)
 
 
-def gradients_of(task: Task, context: ReadContext, settings: ReplaySettings) -> Computation:
-    """Return the gradients of a call, whatever of them its record holds. Raises RefusedRecord, and the errors of the
-    readers."""
+def gradient_by_place(
+    task: Task, place: int, context: ReadContext, settings: ReplaySettings
+) -> tuple[Computation, Array]:
+    """Return the gradients of a call, whatever of them its record holds, and that of one of its tensors. Raises
+    RefusedRecord, and the errors of the readers."""
     refusal = None
     for library in libraries_of(task, settings.library):
         try:
             work = _work_of_call(task, context, settings, library)
-            work.nodes()
-            return work
+            return work, gradient_of(work, place)
         except MissingTensor:
             raise
         except RefusedRecord as error:

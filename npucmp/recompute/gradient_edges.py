@@ -20,7 +20,7 @@ from npucmp.dump.readers.values import Array
 from npucmp.model import Edge, EdgeVerdict, ReplayedOutput, Slot, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup, unit_of
 from npucmp.recompute.arguments import RefusedRecord, flat, read
-from npucmp.recompute.computation import MORE, Computation, gradient_of, gradients_of, wide
+from npucmp.recompute.computation import MORE, Computation, gradient_by_place, gradient_of, wide
 from npucmp.recompute.data_flow import Consumer, EdgeTask
 from npucmp.recompute.dual_numbers import Dual, DualNumpy
 from npucmp.recompute.error_budget import MAX, MAX_16, RMS, RMS_16, ErrorBudget, evaluate_output
@@ -176,15 +176,15 @@ def _consumer(part: Consumer, output: TensorRef, context: ReadContext, settings:
         raise RefusedRecord(f"the gradient of {task.operator.name} cannot be computed")
     if is_large(task):
         raise RefusedRecord(f"the product of {task.operator.name} is too large to compute its gradient")
-    work = gradients_of(task, context, settings)
     slots = [one.name for one in flat([*task.forward_call.args, *task.forward_call.kwargs.values()])
              if isinstance(one, Slot)]  # fmt: skip
     if slots.count(part.slot) != 1:
         raise RefusedRecord(f"the arguments of {task.operator.name} cannot be distinguished")
     place = slots.index(part.slot)
+    work, gradient = gradient_by_place(task, place, context, settings)
     unsure: list[bool] = []
     back = _back(part, output, context, unsure)
-    exact = back(gradient_of(work, place))
+    exact = back(gradient)
     unit = max((unit_of(one.dtype) for one in task.operator.tensors), default=0.0)
     low = next((one.dtype for one in task.forward.tensors if one.slot.startswith("output")), "")
     unit = max(unit, unit_of(low) if work.treated else 0.0)

@@ -72,8 +72,30 @@ def by_sample(task: Task, context: ReadContext, settings: ReplaySettings) -> lis
     rows = []
     for one in outputs:
         among = [sampled for shapes, sampled in _gradients(product, dy) if one.shape in shapes]
-        rows.append(_result_row(task, one, among, out, context, settings) if among else _unknown(task, one))
+        if among:
+            rows.append(_result_row(task, one, among, out, context, settings))
+        else:
+            is_bias = product.bias is not None and one.shape == product.bias.shape
+            rows.append(_bias_row(task, one, dy, context, settings) if is_bias else _unknown(task, one))
     return rows
+
+
+def _bias_row(
+    task: Task, tensor: TensorRef, dy: TensorRef, context: ReadContext, settings: ReplaySettings
+) -> ReplayedOutput:
+    """The row of the gradient of a bias: the incoming gradient, added up over all rows."""
+    given = read(dy, context).astype(np.float64).reshape(-1, dy.shape[-1])
+    exact, squares = given.sum(0), np.square(given).sum(0)
+    dtype = lookup(tensor.dtype)
+    if dtype is None or dtype.kind != "f":
+        raise RefusedRecord(f"results of the type {tensor.dtype!r:.40} are not supported")
+    tally = BudgetTally(dtype, "walk")
+    sigma = sigma_of(exact, squares, float(len(given)), 2.0**-53 if dy.dtype == "float64" else 2.0**-24)
+    tally.add(read(tensor, context).astype(np.float64).ravel(), exact, sigma)
+    limit = max(1.0, settings.known.get((kind_of(task.operator, task.call.prefix), tensor.slot), 1.0)) * settings.scale
+    row = tally.row(task.operator.order, tensor.slot, limit)
+    is_near = row.rel_l2 is not None and row.rel_l2 <= GRADIENT_DISTANCE
+    return row if row.verdict is not ReplayVerdict.GUILTY or is_near else _unknown(task, tensor)
 
 
 def _unknown(task: Task, one: TensorRef) -> ReplayedOutput:
