@@ -17,7 +17,7 @@ import numpy as np
 
 from npucmp.dump.limits import ReadContext
 from npucmp.dump.readers.values import Array
-from npucmp.model import Edge, EdgeVerdict, ReplayedOutput, Slot, TensorRef
+from npucmp.model import Edge, EdgeVerdict, ReplayedOutput, ReplayVerdict, Slot, TensorRef
 from npucmp.model.dtypes import ROUNDING, lookup, unit_of
 from npucmp.recompute.arguments import RefusedRecord, flat, read
 from npucmp.recompute.computation import MORE, Computation, gradient_by_place, gradient_of, wide
@@ -30,6 +30,8 @@ from npucmp.recompute.sampled_products import is_large
 from npucmp.recompute.table import row_of
 from npucmp.recompute.task import ReplaySettings
 
+LARGE = 1 << 17  # elements: work: from there on the records of consumers are asked before anything is computed
+OF_RECORDS = "it is the sum of the recorded gradients of its consumers"
 SURE, MOST = 2.0, 1.5  # ratios above which the noise of the parts is measured, and measured again
 ADDED = 2.0  # rms error of additions in the accumulator, in its round-off; clean gradients have up to 3.7
 NOISE_LIMIT = 1e4  # times the rounding: no noise causes this
@@ -83,6 +85,8 @@ def _edge(task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edg
     actual = read(tensor, context).astype(np.float64).reshape(-1)
     if dtype is None or dtype.kind != "f" or math.prod(tensor.shape) != math.prod(task.tensor.shape):
         return found._replace(explanation="the shape of the gradient differs from the shape of the output")
+    if actual.size >= LARGE and _is_sum_of_records(task, tensor, actual, context, settings):
+        return found._replace(verdict=EdgeVerdict.CLEAN, explanation=OF_RECORDS)
     consumers = [_consumer(one, task.tensor, context, settings) for one in task.parts]
     checker = _Checker(tensor, actual, consumers, settings)
     row = checker.row([one.exact for one in consumers])
@@ -91,13 +95,11 @@ def _edge(task: EdgeTask, context: ReadContext, settings: ReplaySettings) -> Edg
         return found._replace(explanation="NaN or Inf, which kernels propagate differently")
     if checker.fits(row):
         return found._replace(verdict=EdgeVerdict.CLEAN)
-    recorded = [_recorded_gradient(one, context) for one in consumers]
+    recorded = [_recorded_gradient(one.part, one.back, context) for one in consumers]
     if any(one is not None for one in recorded):
         other = checker.row([one.exact if own is None else own for one, own in zip(consumers, recorded)])
         if checker.fits(other):
-            return found._replace(
-                verdict=EdgeVerdict.CLEAN, explanation="it is the sum of the recorded gradients of its consumers"
-            )
+            return found._replace(verdict=EdgeVerdict.CLEAN, explanation=OF_RECORDS)
     without = _missing_consumers(checker, consumers)
     if without:
         return found._replace(explanation=f"it is the sum without {without}: detached there, or lost")
@@ -220,14 +222,38 @@ def _scatter_to_origin(gradient: Any, found: Permutation, size: int) -> Any:
     return np.bincount(found.places[use], weights=signed, minlength=size)
 
 
-def _recorded_gradient(one: _Consumer, context: ReadContext) -> Optional[Any]:
+def _is_sum_of_records(
+    task: EdgeTask, tensor: TensorRef, actual: Array, context: ReadContext, settings: ReplaySettings
+) -> bool:
+    """Whether a large gradient is the sum of the recorded gradients of its consumers, within the rounding of the parts
+    and of their sum: nothing needs to be computed then."""
+    parts, units = [], []
+    for part in task.parts:
+        unsure: list[bool] = []
+        recorded = _recorded_gradient(part, _back(part, task.tensor, context, unsure), context)
+        if recorded is None or any(unsure):
+            return False
+        parts.append(recorded)
+        units.append(max((unit_of(one.dtype) for one in part.task.operator.tensors), default=0.0))
+    dtype = lookup(tensor.dtype)
+    assert dtype is not None
+    unit = max(unit_of(tensor.dtype), min(units))
+    squares: Any = sum((own * one) ** 2 for own, one in zip(units, parts))
+    for one in np.cumsum([np.abs(one) for one in parts], axis=0)[1:]:
+        squares = squares + (unit * one) ** 2
+    due = ErrorBudget(ROUNDING * np.sqrt(squares), "noise")
+    row = evaluate_output(0, tensor.slot, actual.reshape(tensor.shape), sum(parts), dtype, due, settings.scale)
+    return row.verdict is ReplayVerdict.CLEAN
+
+
+def _recorded_gradient(part: Consumer, back: Callable[[Array], Array], context: ReadContext) -> Optional[Any]:
     """This gradient in the record of a consumer: the output in the same place if it has its shape, else the only output
     with this shape, else None."""
-    x = next(tensor for tensor in _forward(one.part).tensors if tensor.slot == one.part.slot)
-    alike = [tensor for tensor in one.part.task.outputs if tensor.shape == x.shape]
+    x = next(tensor for tensor in _forward(part).tensors if tensor.slot == part.slot)
+    alike = [tensor for tensor in part.task.outputs if tensor.shape == x.shape]
     own = [tensor for tensor in alike if tensor.slot.rpartition(":")[2] == x.slot.rpartition(":")[2]]
     chosen = own or (alike if len(alike) == 1 else [])
-    return one.back(wide(chosen[0], context)) if chosen else None
+    return back(wide(chosen[0], context)) if chosen else None
 
 
 def _missing_consumers(checker: _Checker, consumers: list[_Consumer]) -> str:

@@ -21,7 +21,7 @@ from npucmp.recompute.computation import MORE, Computation, compute_operator, sa
 from npucmp.recompute.error_budget import BIAS, SAME, ErrorBudget, evaluate_output, round_to
 from npucmp.recompute.index_choice import free_choice
 from npucmp.recompute.library import libraries_of
-from npucmp.recompute.sampled_products import by_sample, is_large
+from npucmp.recompute.sampled_products import PASSED, by_sample, is_large
 from npucmp.recompute.table import INDICES, STEPPED, STEPPED_BY, TURNED, row_of
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of
 
@@ -212,8 +212,7 @@ def _rows(
             and task.call.name in TURNED
             and _passes_gradient(work, actual, dtype)
         ):
-            words = "the record holds the incoming gradient, not the computed gradients"
-            row = row._replace(budget="exact", rms_ratio=0.0, max_ratio=0.0, explanation=words)
+            row = row._replace(budget="exact", rms_ratio=0.0, max_ratio=0.0, explanation=PASSED)
         if work.others and row.verdict is not ReplayVerdict.GUILTY:  # a rounded scalar has an error of one sign
             row = row._replace(rounding=None)
         rows.append(_doubted(row, work)._replace(treated=work.treated))

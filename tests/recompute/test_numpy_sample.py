@@ -70,12 +70,17 @@ def test_products_and_their_gradients(at, spoil, verdict, tmp_path):
     assert all(row.sampled.startswith("1/2") for row in found.values())
 
 
-def test_a_gradient_that_is_none_of_a_product_is_not_judged(tmp_path):
-    """A linear of three dimensions hands the gradient on."""
+def test_the_gradient_that_came_in_is_no_gradient_of_a_product(tmp_path):
+    """A linear of three dimensions hands it on."""
     square = normal(48, 48, seed=7)
     dump = Dump(tmp_path).add("Functional.linear.0.forward", [X, square], [X @ square.T])
     dump.add("Functional.linear.0.backward", [X], [X])
-    assert rows_of(dump.write())["Functional.linear.0.backward", "output:0"].status == "another autograd node"
+    dump.add("Functional.linear.1.forward", [X, square], [X @ square.T])
+    dump.add("Functional.linear.1.backward", [X], [normal(*X.shape, seed=8)])
+    rows = rows_of(dump.write())
+    handed, other = (rows[f"Functional.linear.{at}.backward", "output:0"] for at in range(2))
+    assert handed.verdict is ReplayVerdict.CLEAN and "holds the incoming gradient" in handed.explanation
+    assert other.status == "another autograd node"
 
 
 UNSEEN = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [96, 48]}  # neither values nor statistics
