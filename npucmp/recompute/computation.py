@@ -80,6 +80,11 @@ class Computation(NamedTuple):
         chosen: list[Any] = self._replace(plan=_Nodes(self.plan)).results(self.inputs, seed)  # type: ignore[arg-type]
         return chosen
 
+    def is_sure(self, at: int) -> bool:
+        """Whether a recorded result can be no other than the computed one: of a gradient, no other autograd node's."""
+        chosen = self.plan.chosen.get(at) if isinstance(self.plan, BackwardPlan) else None
+        return chosen is None or chosen.is_sure
+
 
 class _Nodes(NamedTuple):
     """A plan that returns all nodes of a backward formula."""
@@ -96,7 +101,7 @@ def compute_operator(
     """Return an operator and its results in float64. If numpy refuses a call, torch computes it. `like` is the same
     record with other values or rows, whose choice of gradients is taken. Raises RefusedRecord, and the errors of the
     readers."""
-    if task.call.prefix.startswith(GRAPH):
+    if task.is_of_graph:
         return _results_of(_work_of_operator(task, context, settings))
     refusal = None
     for library in libraries_of(task, settings.library):

@@ -123,8 +123,8 @@ def _outputs(operators: Sequence[OperatorErrors]) -> Iterator[Judged]:
 
 
 def _own_ratio(sums: ErrorSums, unit: float) -> Estimate:
-    """Return the logarithm of a ratio of own errors. If the golden's operator is exact or in a wider type, the target
-    may still round to its type once."""
+    """Return the logarithm of a ratio of own errors. An operator that is exact, or in a wider type, counts with one
+    rounding to the type of the target."""
     return sums.log_ratio(ROUNDED * unit) if sums.elements >= FEWEST else UNKNOWN
 
 

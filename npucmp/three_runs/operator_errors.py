@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.limits import ReadContext
-from npucmp.model import DIFFERS, Comparison, Pair, Report, TensorRef, map_comparisons
+from npucmp.model import DIFFERS, Comparison, Pair, Report, TensorRef, Verdict, map_comparisons
 from npucmp.report.phrases import line_of
 from npucmp.three_runs.alignment import TensorKey, TruthRuns, truth_tensors
 from npucmp.three_runs.measure import measured, triples_of
@@ -88,7 +88,8 @@ def errors_of_steps(request: ErrorRequest, report: Report) -> RankErrors:
 
 
 def _errors(request: ErrorRequest, number: int, one: Comparison) -> RankErrors:
-    pairs = [finding.measurement.pair for finding in one.findings]
+    # what is UNKNOWN to the comparison is no pair: gradients of other autograd nodes, another draw
+    pairs = [finding.measurement.pair for finding in one.findings if finding.verdict is not Verdict.UNKNOWN]
     problems: dict[str, int] = {}
     truth = request.truth
     if truth is None:
@@ -155,6 +156,7 @@ def _add_own(operators: Sequence[OperatorErrors], pairs: Sequence[Pair], own: Ow
         for pair in pairs
         if pair.target_op is not None and pair.golden_op is not None
     }
+    slots = {(pair.order, pair.slot) for pair in pairs}
     left = max(LEAST, sum(pair.elements for pair in pairs) // PART)
     for operator in sorted(operators, key=lambda operator: -growth_of(operator)):
         if operator.order not in partners:
@@ -165,7 +167,8 @@ def _add_own(operators: Sequence[OperatorErrors], pairs: Sequence[Pair], own: Ow
         if size is None or (left < size and not every):
             continue
         left -= size
-        operator.own = dict(own.sums(target, golden))
+        sums = own.sums(target, golden)
+        operator.own = {slot: one for slot, one in sums.items() if (operator.order, slot) in slots}
         tensors = {tensor.slot: tensor.dtype for tensor in target.tensors}
         operator.dtypes.update({slot: tensors[slot] for slot in operator.own})
 

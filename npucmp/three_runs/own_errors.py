@@ -60,7 +60,7 @@ class OwnErrors:
             return {
                 tensor.slot: (widen(work.values[at]).ravel(), exact[at].astype(np.float64).ravel())
                 for at, tensor in work.recorded.items()
-                if at < len(exact) and exact[at] is not None and unit_of(tensor.dtype)
+                if at < len(exact) and exact[at] is not None and unit_of(tensor.dtype) and work.is_sure(at)
             }
         except (*READ_ERRORS, ArithmeticError, LookupError, TypeError, ValueError):
             return {}

@@ -74,7 +74,7 @@ def _side(runs: ThreeRuns) -> DumpSummary:
 
 def _accused(found: Answer, runs: ThreeRuns) -> Suspects:
     """Return the operators that are worse by the truth, then the suspects of two runs of which it says nothing."""
-    rows = {(row.op, row.slot): row for row in runs.rows}
+    rows = _by_output(runs)
     known = {one.op: one for one in found.suspects.first}
     page = "" if found.matrix is None else None
     worse = [runs.rows[place] for place in runs.worse][:MOST]
@@ -84,9 +84,17 @@ def _accused(found: Answer, runs: ThreeRuns) -> Suspects:
     return Suspects(every, found.suspects.passed)
 
 
-def _is_cleared(one: Suspect, rows: Mapping[tuple[str, str], ThreeRunRow]) -> bool:
-    row = rows.get((one.op, one.slot))
-    return row is not None and row.verdict in (SAME, BETTER, CARRIED, GOLDEN)
+def _by_output(runs: ThreeRuns) -> Mapping[tuple[str, str], Sequence[ThreeRunRow]]:
+    """Return the rows of each output, of all ranks."""
+    rows: dict[tuple[str, str], list[ThreeRunRow]] = defaultdict(list)
+    for row in runs.rows:
+        rows[row.op, row.slot].append(row)
+    return rows
+
+
+def _is_cleared(one: Suspect, rows: Mapping[tuple[str, str], Sequence[ThreeRunRow]]) -> bool:
+    known = rows.get((one.op, one.slot), ())
+    return bool(known) and all(row.verdict in (SAME, BETTER, CARRIED, GOLDEN) for row in known)
 
 
 def _with_truth(one: Suspect, row: ThreeRunRow) -> Suspect:
@@ -110,8 +118,8 @@ def _section(one: Section, runs: ThreeRuns, is_first: bool, shown: Suspects, fou
     if not is_first:
         return one
     listings = [*one.listings, Listing(TITLE, [*_lines(runs)], FILE)]
-    rows = {(row.op, row.slot): row for row in runs.rows}
-    cleared = [f"{each.op} {each.slot}: {rows[each.op, each.slot].because}" for each in found.suspects.first
+    rows = _by_output(runs)
+    cleared = [f"{each.op} {each.slot}: {rows[each.op, each.slot][0].because}" for each in found.suspects.first
                if _is_cleared(each, rows)]  # fmt: skip
     if cleared:
         listings = [

@@ -130,13 +130,13 @@ class ErrorSums:
         return math.sqrt(total[column] / total[FF]) if total[FF] else math.inf if total[column] else 0.0
 
     def log_ratio(self, floor: float = 0.0) -> Estimate:
-        """Return the logarithm of the target's error over the golden's, which is at least `floor` of the truth."""
+        """Return the logarithm of the target's error over the golden's, each at least `floor` of the truth."""
 
         def figure(sums: Array) -> Array:
-            golden = np.maximum(sums[..., GG], floor * floor * sums[..., FF])
-            return np.asarray(0.5 * (np.log(sums[..., TT]) - np.log(golden)))
+            target, golden = (np.maximum(sums[..., one], floor * floor * sums[..., FF]) for one in (TT, GG))
+            return np.asarray(0.5 * (np.log(target) - np.log(golden)))
 
-        return self._estimate(figure, (TT, FF) if floor else (TT, GG))
+        return self._estimate(figure, (FF,) if floor else (TT, GG))
 
     def gain(self, column: int) -> float:
         """Return the relative scale error of TF or GF."""

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from npucmp.model import StoredComparisons
 from tests.command import npucmp as command
 from tests.corpus.three_runs.kernels import Fault
 from tests.corpus.three_runs.sample import write_runs
+from tests.recompute.craft import pair
 
 
 def compared(place, *words, truth="truth"):
@@ -142,3 +144,31 @@ def test_an_operator_that_the_baseline_does_not_accuse(tmp_path):
 def test_a_run_that_is_still_going_has_no_truth(tmp_path):
     found = command("compare", "--follow", "a", "b", "--truth", "c")
     assert found.returncode == 2 and "--truth needs all steps" in found.stderr
+
+
+def test_gradients_of_other_autograd_nodes_accuse_nobody():
+    """The target recorded the gradient of the cast behind its softmax: that is no larger error of the softmax."""
+    folder = Path(__file__).parents[2] / "sample_dumps" / "msprobe_softmax"
+    found = npucmp.compare(folder / "target", folder / "golden", truth="recompute").to_dict()["truth"]
+    assert [row["op"] for row in found["worse"]] == ["Functional.softmax.1.forward"] and not found["golden_worse"]
+
+
+def test_errors_far_below_a_rounding_are_alike(tmp_path):
+    """Of small elements alone: neither run adds more error than a rounding may."""
+    random = np.random.default_rng(21)
+    table, ids = random.standard_normal((40, 8)).astype(np.float32), np.arange(32)
+    given = random.standard_normal((32, 8)).astype(np.float32)
+    given[:, 0] = 1e-6
+    exact = np.zeros((40, 8))
+    np.add.at(exact, ids, given)
+    sides = []
+    for units in (1, 300):
+        gradient = exact.astype(np.float32)
+        gradient[:32, 0] += units * np.spacing(np.float32(1e-6))
+        sides.append([
+            ("Functional.embedding.0.forward", [ids, table], [table[ids]]),
+            ("Functional.embedding.0.backward", [given], [gradient]),
+        ])  # fmt: skip
+    paths = pair(tmp_path, *([(*record, {}) for record in records] for records in sides))
+    found = npucmp.compare(*paths, truth="recompute").to_dict()["truth"]
+    assert found["worse"] == [] and found["golden_worse"] == []
