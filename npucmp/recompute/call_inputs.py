@@ -100,13 +100,13 @@ def arrays_in(tree: Any) -> list[Array]:
     return [one for part in tree for one in arrays_in(part)] if isinstance(tree, (list, tuple)) else []
 
 
-def map_arrays(tree: Any, change: Callable[[Array], Any]) -> Any:
-    """Return nested arguments with each array changed."""
-    if isinstance(tree, np.ndarray):
+def map_arrays(tree: Any, change: Callable[[Any], Any], kind: type = np.ndarray) -> Any:
+    """Return nested arguments with each array changed, or each tensor of another kind."""
+    if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, dict):
-        return {key: map_arrays(one, change) for key, one in tree.items()}
-    return type(tree)(map_arrays(one, change) for one in tree) if type(tree) in (list, tuple) else tree
+        return {key: map_arrays(one, change, kind) for key, one in tree.items()}
+    return type(tree)(map_arrays(one, change, kind) for one in tree) if type(tree) in (list, tuple) else tree
 
 
 def reduced(m: Steps, gradient: Array, like: Any) -> Optional[Array]:

@@ -14,7 +14,7 @@ from npucmp.model.optypes import op_type
 from npucmp.recompute.arguments import NotInTable
 from npucmp.recompute.library import has_torch, libraries_of
 from npucmp.recompute.table import STOPPED, row_of
-from npucmp.recompute.task import GRAPH, ReplaySettings, Task
+from npucmp.recompute.task import ReplaySettings, Task
 
 if TYPE_CHECKING:
     from npucmp.model import Edge
@@ -35,7 +35,7 @@ class OperatorEngine:
 
     def refuses(self, task: Task) -> tuple[str, str]:
         """Return a status and its reason if the task cannot be replayed; ("", "") if it can. It reads tables only."""
-        if task.call.prefix.startswith(GRAPH):
+        if task.is_of_graph:
             return _refused_operator(task) if self.library != "torch" else (
                 "not in table", "torch replays recorded calls, not operators of graphs"
             )  # fmt: skip
@@ -97,7 +97,7 @@ class CaseEngine(OperatorEngine):
         self._folder, self._smallest = folder, smallest
 
     def refuses(self, task: Task) -> tuple[str, str]:
-        if task.call.prefix.startswith(GRAPH):
+        if task.is_of_graph:
             return "not in table", "a case can be written for a recorded call only, not for an operator of a graph"
         row = row_of(task.called)
         return STOPPED["random"] if row is not None and row.kind == "dropout" else super().refuses(task)

@@ -308,4 +308,4 @@ def _calls_by_type(run: Run) -> dict[str, Call]:
 
 
 def _kind(task: Task) -> str:
-    return kind_of(task.operator, task.call.prefix if task.call.prefix.startswith(GRAPH) else "")
+    return kind_of(task.operator, task.call.prefix if task.is_of_graph else "")

@@ -18,7 +18,7 @@ from npucmp.recompute.estimator import RecomputedOperators
 from npucmp.recompute.kind_baseline import mark_doubtful
 from npucmp.recompute.library import libraries_of
 from npucmp.recompute.run import replay_tasks
-from npucmp.recompute.task import GRAPH, Task
+from npucmp.recompute.task import Task
 
 JOBS = 8  # processes at most by default: each may load a torch
 
@@ -39,7 +39,7 @@ class EveryOperator(RecomputedOperators):
         """The number of target operators that each library recomputed."""
         done = [self._tasks[0][order] for order, rows in self._every[0].items()
                 if any(row.status == REPLAYED for row in rows)]  # fmt: skip
-        return Counter("numpy" if one.call.prefix.startswith(GRAPH) else libraries_of(one)[0] for one in done)
+        return Counter("numpy" if one.is_of_graph else libraries_of(one)[0] for one in done)
 
     def _is_due(self, task: Task) -> bool:
         is_reduced = self._reduced and op_type_of(task.operator).has("contracts")

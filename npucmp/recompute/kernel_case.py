@@ -62,7 +62,6 @@ class _Case:
             text = read_text(folder / CALL, MOST, context)
             self._facts: dict[str, Any] = json_object(text, folder / CALL, "a case", 400)
             prefix, _, name = str(self._facts["call"]).rpartition(".")
-            self._is_backward = str(self._facts["operator"]).endswith("backward") or bool(self._facts["given"])
             places = [*self._facts["tensors"]]
             self._inputs = {one: f"input:{at}" for at, one in enumerate(p for p in places if p.startswith("input_"))}
             args = tuple(map(self._tree, self._facts["args"]))
@@ -70,6 +69,7 @@ class _Case:
             self._outputs: list[dict[str, Any]] = self._facts["outputs"]
             self._saved: dict[int, str] = {int(at): str(one) for at, one in self._facts["saved"]}
             self._given: dict[int, str] = {int(at): str(one) for at, one in self._facts["given"]}
+            self._is_backward = bool(self._given)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DumpError(folder, f"not a case of npucmp extract: {type(error).__name__} {error}"[:160]) from None
         number = len(self._saved) if self._is_backward else len(self._outputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from npucmp.recompute.index_choice import free_choice
 from npucmp.recompute.library import libraries_of
 from npucmp.recompute.sampled_products import PASSED, by_sample, is_large
 from npucmp.recompute.table import INDICES, STEPPED, STEPPED_BY, TURNED, row_of
-from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of
+from npucmp.recompute.task import ReplaySettings, Task, kind_of
 
 BIASES = {  # places of a bias that is added to a product
     **dict.fromkeys(
@@ -42,7 +42,7 @@ def replay_rows(task: Task, context: ReadContext, settings: ReplaySettings) -> l
     if is_large(task):
         return by_sample(task, context, settings)
     found = None
-    if not task.call.prefix.startswith(GRAPH) and max(math.prod(one.shape) for one in task.outputs) >= LARGE:
+    if not task.is_of_graph and max((math.prod(one.shape) for one in task.outputs), default=0) >= LARGE:
         from npucmp.recompute.row_blocks import by_blocks
 
         found = by_blocks(task, context, settings)
@@ -68,7 +68,7 @@ def _whole_rows(task: Task, context: ReadContext, settings: ReplaySettings) -> l
         is_small = sum(one.size for one in work.inputs.all) <= SMALL
         rows = _rows(task, work, exact, settings._replace(trials=settings.trials * (MORE if is_small else 2)))
     is_doubted = any(row.verdict is ReplayVerdict.UNKNOWN for row in rows) and bool(work.inputs.doubts)
-    is_call = work.library == "numpy" and not task.call.prefix.startswith(GRAPH)
+    is_call = work.library == "numpy" and not task.is_of_graph
     if is_doubted and is_call and "torch" in libraries_of(task, settings.library):
         return _whole_rows(task, context, settings._replace(library="torch"))  # it chooses as most kernels do
     rows = _clear_rows(task, work, exact, rows, settings)
@@ -77,7 +77,7 @@ def _whole_rows(task: Task, context: ReadContext, settings: ReplaySettings) -> l
         return rows
     from npucmp.recompute.hypotheses import with_hypotheses
 
-    return with_hypotheses(rows, None if task.call.prefix.startswith(GRAPH) else task.called, work, exact)
+    return with_hypotheses(rows, None if task.is_of_graph else task.called, work, exact)
 
 
 def _clear_rows(
@@ -87,7 +87,7 @@ def _clear_rows(
     operator with steps may round each element to either side."""
     if not any(row.verdict is ReplayVerdict.GUILTY or row.status == ANOTHER for row in rows):
         return rows
-    others = [same_versions(exact, work.results(one)) for one in work.others]
+    others = [*_other_results(work, exact, work.others)]
     if _is_stepped(task) or work.plan.kind == "exact" or task.called.name in SIZED:
         others.append(_nearest_elements(work, exact, [*others, *_near_steps(task, work, exact)]))
     for other in others:
@@ -136,7 +136,18 @@ def _near_steps(task: Task, work: Computation, exact: list[Any]) -> list[list[An
     if _is_stepped(task) and work.unit and isinstance(work.inputs, CallInputs) and work.inputs.first is not None:
         first, *rest = work.inputs.args
         changes += [replace(work.inputs, args=(first * (1 + step * work.unit), *rest)) for step in (-2, 2)]
-    return [same_versions(exact, work.results(one)) for one in changes]
+    return [*_other_results(work, exact, changes)]
+
+
+def _other_results(work: Computation, exact: list[Any], changes: Sequence[Any]) -> Iterator[list[Any]]:
+    """Yield the results for other inputs, without those of another shape: a rounded scale may give another size."""
+    for inputs in changes:
+        try:
+            found = same_versions(exact, work.results(inputs))
+        except RefusedRecord:
+            continue
+        if [np.shape(one) for one in found] == [np.shape(one) for one in exact]:
+            yield found
 
 
 def _nearest_elements(work: Computation, exact: list[Any], others: Sequence[list[Any]]) -> list[Any]:
@@ -204,11 +215,10 @@ def _rows(
             row = _with_free_choice(task, work, row, at, wanted, settings)
         if at in work.versions and row.verdict is ReplayVerdict.CLEAN:
             row = row._replace(explanation=VERSIONS)
-        chosen = work.plan.chosen.get(at) if isinstance(work.plan, BackwardPlan) else None
-        if row.verdict is ReplayVerdict.GUILTY and chosen is not None and not chosen.is_sure:
+        if row.verdict is ReplayVerdict.GUILTY and not work.is_sure(at):
             words = "it is near no gradient of this call; a device may split the call differently"
             row = _another(task, tensor, words)
-        elif row.verdict is ReplayVerdict.GUILTY and chosen is not None and _passes_gradient(work, actual, dtype):
+        elif row.verdict is ReplayVerdict.GUILTY and is_backward and _passes_gradient(work, actual, dtype):
             row = _another(task, tensor, "it equals the incoming gradient: the call may end in a cast or a view")
         elif (
             row.verdict is ReplayVerdict.CLEAN

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from functools import cache, reduce
-from typing import Any, Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, Callable, Iterator
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from npucmp.model.dtypes import ROUNDING, random_walk
+from npucmp.recompute.call_inputs import map_arrays
 
 
 def sigma(exact: Any, squares: Any, ones: Any, unit: float) -> Any:
@@ -37,20 +38,9 @@ def of_mean(exact: Any, squares: Any, terms: float, unit: float) -> Any:
     return random_walk(exact, squares / terms, terms, unit)
 
 
-def of_rounded(before: Any, parts: Sequence[Any], unit: float) -> Any:
-    """Return the noise of a sum of parts, any of which may be rounded first; `before` is the noise without that."""
-    return reduce(torch.hypot, (ROUNDING * unit * part.abs() for part in parts), before)
-
-
 def map_tensors(tree: Any, change: Callable[[Any], Any]) -> Any:
     """Return arguments with each float tensor changed."""
-    if isinstance(tree, torch.Tensor):
-        return change(tree) if tree.is_floating_point() else tree
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(map_tensors(one, change) for one in tree) if type(tree) in (list, tuple) else tree
-    if isinstance(tree, dict):
-        return {key: map_tensors(one, change) for key, one in tree.items()}
-    return tree
+    return map_arrays(tree, lambda one: change(one) if one.is_floating_point() else one, torch.Tensor)
 
 
 def squared(tree: Any) -> Any:

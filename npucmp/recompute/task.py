@@ -25,6 +25,11 @@ class Task(NamedTuple):
         return self.operator.phase == "backward"
 
     @property
+    def is_of_graph(self) -> bool:
+        """Whether the operator is one of a graph, not a recorded call."""
+        return self.call.prefix.startswith(GRAPH)
+
+    @property
     def called(self) -> Call:
         """The call, of a backward record that of its forward."""
         return self.forward_call if self.is_backward and self.forward_call is not None else self.call

@@ -201,6 +201,11 @@ def _as_torch(args: Any, kwargs: Any, m: Steps) -> tuple[list[Any], dict[str, An
     return [_typed(one) for one in values], {key: _typed(one) for key, one in options.items()}
 
 
+def _mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """Apply `change` to each tensor among the arguments."""
+    return map_arrays(tree, change, torch.Tensor)
+
+
 def _typed(word: Any) -> Any:
     row = lookup(word) if isinstance(word, str) else None
     if row is None:
@@ -222,12 +227,3 @@ def _as_numpy(one: Any, noise: Optional[RoundingNoise], unit: float) -> Optional
         raise RefusedRecord("complex results are not supported")
     found: Array = (one.to(torch.float64) if one.is_floating_point() else one).contiguous().numpy()
     return found
-
-
-def _mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
-    """Apply `change` to each tensor among the arguments."""
-    if isinstance(tree, torch.Tensor):
-        return change(tree)
-    if isinstance(tree, dict):
-        return {key: _mapped(one, change) for key, one in tree.items()}
-    return type(tree)(_mapped(one, change) for one in tree) if type(tree) in (list, tuple) else tree

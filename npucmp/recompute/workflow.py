@@ -43,6 +43,7 @@ from npucmp.recompute.kernel_case import replay_kernel
 from npucmp.recompute.kind_baseline import excuse_kinds, explain_kinds, mark_doubtful
 from npucmp.recompute.library import LIBRARIES
 from npucmp.recompute.option_fields import ReplayFields
+from npucmp.recompute.repro_case import CALL
 from npucmp.recompute.run import finish_edges, link_operators, with_edges
 from npucmp.recompute.task import GRAPH, ReplaySettings, Task, kind_of, tasks_of
 from npucmp.workflows.graphs import load_named_graphs, with_graphs
@@ -163,6 +164,8 @@ def replay(dump: StrPath, options: ReplayOptions) -> ReplayResult:
             seconds=time.monotonic() - started,
             strict=options.strict,
         )
+    if Path(dump, CALL).is_file():
+        raise UsageError(f"{dump}: a case of npucmp extract; judge a function by it with --against MODULE:FUNCTION")
     opened = options.runs(dump, context)
     runs = [run for run in opened if not run.problem]
     runs = with_graphs(
@@ -192,7 +195,7 @@ def replay(dump: StrPath, options: ReplayOptions) -> ReplayResult:
     if not partial and not any(one.rows for one in found):
         raise UsageError(f"nothing to replay: {options.nothing()}")
     undone = all(row.status != REPLAYED for one in found for row in one.rows)
-    of_records = any(not task.call.prefix.startswith(GRAPH) for task in tasks)
+    of_records = any(not task.is_of_graph for task in tasks)
     if undone and missing and of_records and not partial:
         raise MissingExtra(missing, "replaying the operators of this dump")
     left = any(row.status == "not in table" for one in found for row in one.rows)

@@ -90,6 +90,8 @@ def test_a_kernel_that_fails_is_one_line(case, kernels, name, words):
 def test_what_is_no_case_or_no_kernel(case, kernels, tmp_path):
     with pytest.raises(UsageError, match="name module:function"):
         replay(case, against="no_such_name")
+    with pytest.raises(UsageError, match="a case of npucmp extract; judge a function by it"):
+        replay(case)
     with pytest.raises(DumpError):
         replay(SOFTMAX, against=f"{kernels}:softmax")
     (case / "call.json").write_text('{"operator": 1}')
