@@ -168,10 +168,11 @@ def _executor(scheduler: str | None, target: str, golden: str, parameters: dict[
         return
     from npucmp.errors import UsageError
     from npucmp.measure.dask_executor import Cluster
+    from npucmp.workflows.options import RECOMPUTE
 
     if not parameters["output"]:
         raise UsageError("--scheduler needs -o DIR, a folder that all workers can access: their results go there")
     files = [parameters[name] for name in ("mapping", "tolerances", "noise", "truth") if parameters[name] is not None]
-    files = [file for file in files if file != "recompute"]
+    files = [file for file in files if file != RECOMPUTE]
     with Cluster(scheduler, [target, golden, *files], parameters["output"]) as cluster:
         yield cluster

@@ -93,7 +93,8 @@ class Updates:
         self._gradients: dict[_Key, float] = {}
         self._statistic_error: dict[_Key, float] = {}  # running statistics: error added per step, as rms
         self._one_sided: dict[_Key, Pair] = {}  # the call of one run alone that updated a parameter
-        rows, (errors, sizes, known) = numbered(findings), _errors_of(numbered(findings))
+        rows = numbered(findings)
+        errors, sizes, known = _errors_of(rows)
         pairs, reads = rows.network.pairs, _reads_of(rows)
         self._usual = _usual_of(known)
         self._contents = _contents(rows)

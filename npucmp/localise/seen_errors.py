@@ -230,8 +230,8 @@ def unlike_rows(columns: Columns, rows: npt.NDArray[np.int64]) -> list[int]:
     is_open, is_bounded = ~has_error(columns), has_bound(columns)
     left: list[int] = rows[~(is_open & is_bounded)[rows]].tolist()
     whole = with_field(columns, "checksum") if left else columns
-    pairs = ((row, network_fact(columns, bare_pairs)[row]) for row in left)
-    recorded = ((row, pair._replace(target=whole.targets[row], golden=whole.goldens[row])) for row, pair in pairs)
+    pairs = network_fact(columns, bare_pairs)
+    recorded = ((row, pairs[row]._replace(target=whole.targets[row], golden=whole.goldens[row])) for row in left)
     return [row for row, pair in recorded if not (is_open[row] and has_equal_xor(pair))]
 
 

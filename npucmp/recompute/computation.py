@@ -222,7 +222,7 @@ def _chosen_plan(task: Task, work: Computation, nodes: list[Any]) -> BackwardPla
 def gradient_by_place(
     task: Task, place: int, context: ReadContext, settings: ReplaySettings
 ) -> tuple[Computation, Array]:
-    """Return the gradients of a call, whatever of them its record holds, and that of one of its tensors. Raises
+    """Return all gradients of a call, recorded or not, and the one that belongs to the input at `place`. Raises
     RefusedRecord, and the errors of the readers."""
     refusal = None
     for library in libraries_of(task, settings.library):

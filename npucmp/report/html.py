@@ -298,10 +298,7 @@ def _json(value: Any) -> str:
         value.json = value.json or _json({**value})
         return value.json
     if isinstance(value, dict):
-        texts = (
-            (numbers_json if key == "codes" and type(below) is list else _json)(below) for key, below in value.items()
-        )
-        return f"{{{','.join([f'{_dumps(key)}:{text}' for key, text in zip(value, texts)])}}}"
+        return f"{{{','.join([f'{_dumps(key)}:{_json(below)}' for key, below in value.items()])}}}"
     if isinstance(value, list) and {*map(type, value)} <= _NUMBERS and (text := numbers_json(value)):
         return text
     return _dumps(value)

@@ -392,7 +392,7 @@ def _put(work: ComparisonWork, one: StepRank, judged: Comparison, notes: Sequenc
 
 def _are_all_paired(columns: Columns) -> bool:
     operators = all(one.target is not None and one.golden is not None for one in columns.operators)
-    return operators and bool(have_both_sides(columns).all())
+    return operators and bool(network_fact(columns, have_both_sides).all())
 
 
 def _ran_again(findings: Sequence[Finding]) -> frozenset[int]:

@@ -172,7 +172,7 @@ class AxisOrders:
     def words(self) -> str:
         """The most frequent order of four axes, or else of three: "NHWC → NCHW"; "" for the same order."""
         for rank in (4, 3):
-            counted = self._by_rank[rank, rank].most_common()
+            counted = [each for each in self._by_rank[rank, rank].most_common() if not each[0].blocks]
             if counted and counted[0][0] != SAME_ORDER and counted[0][1] >= LEARNED:
                 return _NAMED.get(counted[0][0].axes) or counted[0][0].words
         return ""

@@ -1,8 +1,8 @@
 """Pairs of contents by structure: operators of one type that read the same partners, and copies.
 
-A pair needs all parents paired, the same size, as many contents read, and to be the only such pair on both sides. A
-copy is the output of an operator that only hands on what it reads, but wrote other values: its partner is that of what
-it read.
+A pair needs all parents paired, except weights that the other run has as a constant of that size; the same size, as
+many contents read, and to be the only such pair on both sides. A copy is the output of an operator that only hands on
+what it reads, but wrote other values: its partner is that of what it read.
 """
 
 from __future__ import annotations
